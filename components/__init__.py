@@ -1,0 +1,1 @@
+"""TFX components of Strategos, one folder each (component.py, executor.py)."""

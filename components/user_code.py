@@ -1,0 +1,146 @@
+"""The user's modules: found by name beside the YAML, imported, fingerprinted.
+
+Nothing is built or installed: TFX's `module_file` makes a wheel per component, which
+costs seconds and needs pip. A module is imported under its own name from the workload's
+folder; when another workload's folder becomes the active one, the modules of the former
+are forgotten, so that two workloads with a `model.py` each can meet in one process.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from strategos.components.errors import UserError
+
+_active: str | None = None
+
+
+def activate(folder: str) -> None:
+    """Makes `folder` the workload whose modules `import` finds first."""
+    global _active
+    folder = str(Path(folder).resolve())
+    if folder == _active:
+        return
+    if _active is not None:
+        _forget(_active)
+    _active = folder
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    for name in local_modules(folder):
+        sys.modules.pop(name, None)
+
+
+def load(folder: str, module: str) -> ModuleType:
+    """Imports `module` from `folder`.
+
+    Raises:
+      UserError: The module does not exist or raises while it is imported.
+    """
+    activate(folder)
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        where = Path(folder) / f"{module.replace('.', '/')}.py"
+        raise UserError(
+            f"{where}: cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def function(folder: str, module: str, name: str) -> Any:
+    """The function `name` of the user's `module`.
+
+    Raises:
+      UserError: The module cannot be imported or has no such function.
+    """
+    loaded = load(folder, module)
+    found = getattr(loaded, name, None)
+    if not callable(found):
+        others = sorted(
+            key
+            for key, value in vars(loaded).items()
+            if callable(value) and getattr(value, "__module__", "") == module
+        )
+        raise UserError(
+            f"{loaded.__file__}: has no function `{name}`. Functions found: "
+            f"{', '.join(others) or 'none'}. Define `def {name}(…)` there."
+        )
+    return found
+
+
+def fingerprint(folder: str, module: str) -> str:
+    """A hash of the module's source and of the local modules that it imports.
+
+    Read from the source alone: nothing is imported. Modules outside `folder` do not
+    count.
+    """
+    root = Path(folder).resolve()
+    digest = hashlib.sha256()
+    for path in sorted(_local_sources(root, module)):
+        digest.update(str(path.relative_to(root)).encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def find(folder: str, module: str) -> Path | None:
+    """The source file of `module` in `folder`, or None."""
+    base = Path(folder).joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def local_modules(folder: str) -> list[str]:
+    """Names of the top-level modules and packages that lie in `folder`."""
+    root = Path(folder)
+    files = (path.stem for path in root.glob("*.py"))
+    packages = (path.parent.name for path in root.glob("*/__init__.py"))
+    return sorted({*files, *packages})
+
+
+def _forget(folder: str) -> None:
+    sys.path[:] = [entry for entry in sys.path if entry != folder]
+    for name, module in list(sys.modules.items()):
+        source = getattr(module, "__file__", None)
+        if source and Path(source).is_relative_to(folder) and ".venv" not in source:
+            del sys.modules[name]
+
+
+def _local_sources(root: Path, module: str) -> set[Path]:
+    found: set[Path] = set()
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        path = find(str(root), name)
+        if path is None or path in found:
+            continue
+        found.add(path)
+        parents = name.split(".")[:-1]
+        todo.extend(".".join(parents[: i + 1]) for i in range(len(parents)))
+        package = name if path.name == "__init__.py" else ".".join(parents)
+        todo.extend(_imports(path, package))
+    return found
+
+
+def _imports(path: Path, package: str) -> list[str]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError:
+        return []  # its import will say so, with file and line
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*filter(None, parts), *filter(None, [base])])
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return [name.strip(".") for name in names if name.strip(".")]

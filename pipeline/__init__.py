@@ -1,0 +1,1 @@
+"""The declarative side: the YAML surface, the graph, the runners, what happened."""
