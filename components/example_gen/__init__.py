@@ -1,0 +1,1 @@
+"""ExampleGen: CSV and Parquet to tf.Examples, columnar."""

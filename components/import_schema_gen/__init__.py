@@ -1,0 +1,1 @@
+"""ImportSchemaGen: the curated schema, checked."""

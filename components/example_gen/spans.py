@@ -1,0 +1,283 @@
+"""Which files a pattern names: spans, their versions, and a fingerprint of them.
+
+A pattern is a glob with the placeholders of TFX's ExampleGen. `{SPAN}` is a number,
+`{SPAN:2}` one of exactly two digits, `{DATE}` a day as `yyyymmdd` (or `{YYYY}`, `{MM}`
+and `{DD}`, each anywhere), `{VERSION}` the number of an edition of a span, of which the
+newest counts. The number of a day's span is its distance from 1 January 1970 in days.
+Nothing but the standard library is needed here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import glob
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from strategos.components.errors import BadInputError
+
+_EPOCH = datetime.date(1970, 1, 1)
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_NAMED = re.compile(r"(SPAN|VERSION)(?::(.*))?|DATE|YYYY|MM|DD")
+_DIGITS = {"DATE": 8, "YYYY": 4, "MM": 2, "DD": 2}
+_HELP = "Known placeholders: {SPAN}, {SPAN:2}, {DATE}, {YYYY} {MM} {DD}, {VERSION}."
+_SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """The files of one span, in its newest version.
+
+    Attributes:
+      number: The span's number; 0 where the pattern has no span.
+      version: Its version, where the pattern has one.
+      date: The day as `yyyy-mm-dd`, where the pattern has dates.
+      files: Paths, sorted.
+    """
+
+    number: int
+    version: int | None
+    date: str | None
+    files: tuple[str, ...]
+
+
+def find_spans(pattern: str) -> list[Span]:
+    """The spans that `pattern` matches, ascending, the newest version of each.
+
+    A plain glob is one span with number 0.
+
+    Raises:
+      BadInputError: The pattern is malformed or matches no file.
+    """
+    newest: dict[int, Span] = {}
+    for span in _find_editions(pattern):  # ascending in version
+        newest[span.number] = span
+    return list(newest.values())
+
+
+def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[Span]:
+    """The spans that `chosen` names as (number, version), in that order.
+
+    A version of None means the newest. Nothing chosen means all that `pattern` matches.
+
+    Raises:
+      BadInputError: One of them is not there (any more).
+    """
+    found = {(span.number, span.version): span for span in _find_editions(pattern)}
+    newest = {number: span for (number, _), span in found.items()}
+    resolved = []
+    for number, version in chosen:
+        span = newest.get(number) if version is None else found.get((number, version))
+        if span is None:
+            edition = "" if version is None else f" in version {version}"
+            raise BadInputError(
+                f"{pattern}: span {number}{edition} is not there. Received: "
+                f"spans={list(chosen)}; found: {_describe(found.values())}. Restore "
+                f"its files or choose other spans (`data.spans`)."
+            )
+        resolved.append(span)
+    return resolved or list(newest.values())
+
+
+def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
+    """The spans that `which` asks for: `all`, `latest`, `3` or `1..6`.
+
+    A range takes what exists between its ends, both included.
+
+    Raises:
+      BadInputError: `which` has another form or selects nothing.
+    """
+    if which == "all":
+        return list(spans)
+    if which == "latest":
+        return list(spans[-1:])
+    form = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", which)
+    if not form:
+        raise BadInputError(
+            f"`data.spans`: expected `all`, `latest`, a number or a range such as "
+            f"`1..6`. Received: {which!r}."
+        )
+    first, last = int(form[1]), int(form[2] or form[1])
+    selected = [span for span in spans if first <= span.number <= last]
+    if not selected:
+        raise BadInputError(
+            f"`data.spans`: no span is in {which!r}; there are: {_describe(spans)}. "
+            f"Choose among these."
+        )
+    return selected
+
+
+def fingerprint(spans: Iterable[Span]) -> str:
+    """A hash of the files' names, sizes and times of change.
+
+    Names count from the folder that all files share: data that moved as a whole are
+    the same data.
+    """
+    spans = list(spans)
+    folders = [os.path.dirname(path) for span in spans for path in span.files]
+    base = os.path.commonpath(folders) if folders else ""
+    digest = hashlib.sha256()
+    for span in spans:
+        digest.update(f"{span.number}\0{span.version}\0".encode())
+        for path in span.files:
+            status = os.stat(path)
+            name = os.path.relpath(path, base)
+            line = f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0"
+            digest.update(line.encode())
+    return digest.hexdigest()[:16]
+
+
+def _find_editions(pattern: str) -> list[Span]:
+    """Every version of every span, ascending by number and version."""
+    parts = _parse(pattern)
+    files = sorted(filter(os.path.isfile, glob.glob(_to_glob(parts), recursive=True)))
+    regex = re.compile(_to_regex(parts))
+    editions: dict[tuple[int, int], list[str]] = {}
+    dates: dict[int, str] = {}
+    for path in files:
+        matched = regex.fullmatch(path)
+        if not matched:
+            continue
+        groups = matched.groupdict()
+        number, date = _number(groups, path)
+        if date:
+            dates[number] = date
+        edition = (number, int(groups.get("VERSION") or -1))
+        editions.setdefault(edition, []).append(path)
+    if not editions:
+        raise BadInputError(_nothing_found(pattern))
+    return [
+        Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
+        for (number, version), paths in sorted(editions.items())
+    ]
+
+
+def _parse(pattern: str) -> list[str]:
+    """Splits into glob text (even places) and placeholders (odd), after checks."""
+    parts = _PLACEHOLDER.split(pattern)
+    problems = [
+        f"a brace without its other half in {text!r}"
+        for text in parts[::2]
+        if "{" in text or "}" in text
+    ]
+    for part in parts[1::2]:
+        named = _NAMED.fullmatch(part)
+        if not named:
+            problems.append(f"{{{part}}} is not a placeholder. {_HELP}")
+        elif named[2] is not None and not re.fullmatch("[1-9][0-9]?", named[2]):
+            problems.append(f"the width of {{{part}}} is not a positive number")
+    problems += _misused([part.split(":")[0] for part in parts[1::2]])
+    if problems:
+        raise BadInputError(f"`data.examples`: {pattern}: {'; '.join(problems)}.")
+    return parts
+
+
+def _misused(names: Sequence[str]) -> list[str]:
+    """What is wrong with these placeholders taken together."""
+    problems = [
+        f"{{{name}}} occurs twice"
+        for name in ("SPAN", "VERSION", *_DIGITS)
+        if names.count(name) > 1
+    ]
+    parted = {"YYYY", "MM", "DD"} & set(names)
+    if len(parted) in (1, 2):
+        missing = ", ".join(sorted({"YYYY", "MM", "DD"} - parted))
+        problems.append(f"a date needs {{YYYY}}, {{MM}} and {{DD}}; missing: {missing}")
+    if ("SPAN" in names) + ("DATE" in names) + bool(parted) > 1:
+        problems.append("a span is given by {SPAN}, by {DATE} or by {YYYY} {MM} {DD}")
+    if set(names) == {"VERSION"}:
+        problems.append("{VERSION} needs a span beside it: {SPAN} or {DATE}")
+    return problems
+
+
+def _to_glob(parts: Sequence[str]) -> str:
+    globs = list(parts)
+    for index in range(1, len(parts), 2):
+        digits = _width(parts[index])
+        globs[index] = "[0-9]" * digits if digits else "[0-9]*"
+    return "".join(globs)
+
+
+def _to_regex(parts: Sequence[str]) -> str:
+    regexes = [_glob_to_regex(part) for part in parts]
+    for index in range(1, len(parts), 2):
+        digits = _width(parts[index])
+        count = f"{{{digits}}}" if digits else "+"
+        regexes[index] = f"(?P<{parts[index].split(':')[0]}>[0-9]{count})"
+    return "".join(regexes)
+
+
+def _width(placeholder: str) -> int:
+    name, _, width = placeholder.partition(":")
+    return int(width or _DIGITS.get(name, 0))
+
+
+def _glob_to_regex(text: str) -> str:
+    """`text` as a regular expression; `glob` has already checked its meaning."""
+    tokens = re.split(r"(\*\*/|\*|\?|\[!?\]?[^\]]*\])", text)
+    special = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
+    for index, token in enumerate(tokens):
+        if index % 2 == 0:
+            tokens[index] = re.escape(token)
+        elif token in special:
+            tokens[index] = special[token]
+        else:
+            tokens[index] = re.sub(r"^\[!", "[^", token.replace("\\", "\\\\"))
+    return "".join(tokens)
+
+
+def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
+    """The span's number, and its date where the pattern has one."""
+    if "SPAN" in groups:
+        return int(groups["SPAN"]), None
+    day = groups.get("DATE") or "".join(groups.get(n, "") for n in ("YYYY", "MM", "DD"))
+    if not day:
+        return 0, None
+    try:
+        date = datetime.date(int(day[:4]), int(day[4:6]), int(day[6:]))
+    except ValueError as error:
+        raise BadInputError(
+            f"{path}: {day} is not a day ({error}); expected year, month and day. "
+            f"Rename the file, or correct `data.examples`."
+        ) from error
+    return (date - _EPOCH).days, date.isoformat()
+
+
+def _nothing_found(pattern: str) -> str:
+    folder = _deepest_folder(pattern)
+    entries = sorted(entry for entry in os.listdir(folder) if entry[0] != ".")
+    shown = ", ".join(
+        name + "/" * os.path.isdir(os.path.join(folder, name))
+        for name in entries[:_SHOWN]
+    )
+    if len(entries) > _SHOWN:
+        shown += f" and {len(entries) - _SHOWN} more"
+    return (
+        f"`data.examples`: {pattern} matches no file. The deepest folder that exists "
+        f"is {folder}; in it: {shown or 'nothing'}. Correct the pattern, or put the "
+        f"data there."
+    )
+
+
+def _deepest_folder(pattern: str) -> str:
+    """The last folder that a leading piece of `pattern` matches."""
+    piece = os.path.dirname(os.path.abspath(pattern))
+    while True:
+        found = glob.glob(_to_glob(_PLACEHOLDER.split(piece)), recursive=True)
+        folders = sorted(filter(os.path.isdir, found))
+        if folders:
+            return folders[-1]
+        piece = os.path.dirname(piece)
+
+
+def _describe(spans: Iterable[Span]) -> str:
+    names = []
+    for span in spans:
+        edition = "" if span.version is None else f" version {span.version}"
+        names.append(f"{span.number}{edition}" + f" ({span.date})" * bool(span.date))
+    if len(names) > _SHOWN:
+        names[_SHOWN // 2 : -_SHOWN // 2] = ["…"]
+    return ", ".join(names)

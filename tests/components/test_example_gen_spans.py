@@ -1,0 +1,160 @@
+"""Patterns, spans, versions and fingerprints of ExampleGen."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from strategos.components.errors import BadInputError
+from strategos.components.example_gen import spans
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes files under a folder and returns the folder."""
+
+    def write(*names: str) -> str:
+        for name in names:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("a\n1\n")
+        return str(tmp_path)
+
+    return write
+
+
+def _numbers(found):
+    return [span.number for span in found]
+
+
+def test_plain_glob_is_one_span(make):
+    root = make("b.csv", "a.csv", "notes.txt", ".hidden.csv")
+    (span,) = spans.find_spans(f"{root}/*.csv")
+    assert span == spans.Span(0, None, None, (f"{root}/a.csv", f"{root}/b.csv"))
+
+
+def test_spans_ascend_by_number_not_by_name(make):
+    root = make("span-10/a.csv", "span-9/a.csv", "span-9/b.csv", "span-x/a.csv")
+    found = spans.find_spans(root + "/span-{SPAN}/*.csv")
+    assert _numbers(found) == [9, 10]
+    assert found[0].files == (f"{root}/span-9/a.csv", f"{root}/span-9/b.csv")
+
+
+def test_width_takes_exactly_so_many_digits(make):
+    root = make("s01.csv", "s2.csv", "s003.csv")
+    assert _numbers(spans.find_spans(root + "/s{SPAN:2}.csv")) == [1]
+
+
+@pytest.mark.parametrize("pattern", ["{DATE}.csv", "{YYYY}{MM}{DD}.csv"])
+def test_span_of_a_date_is_days_since_the_epoch(make, pattern):
+    root = make("20130102.csv", "19700102.csv")
+    found = spans.find_spans(f"{root}/{pattern}")
+    assert [(span.number, span.date) for span in found] == [
+        (1, "1970-01-02"),
+        (15707, "2013-01-02"),
+    ]
+
+
+def test_dates_in_folders(make):
+    root = make("2013/01/02/a.csv", "2013/01/x2/a.csv")
+    assert _numbers(spans.find_spans(root + "/{YYYY}/{MM}/{DD}/*")) == [15707]
+
+
+def test_newest_version_of_each_span(make):
+    root = make("1/v9/a.csv", "1/v10/a.csv", "2/v1/a.csv")
+    found = spans.find_spans(root + "/{SPAN}/v{VERSION}/*.csv")
+    assert [(span.number, span.version) for span in found] == [(1, 10), (2, 1)]
+    assert found[0].files == (f"{root}/1/v10/a.csv",)
+
+
+def test_an_older_version_can_be_resolved(make):
+    root = make("1/v9/a.csv", "1/v10/a.csv", "2/v1/a.csv")
+    pattern = root + "/{SPAN}/v{VERSION}/*.csv"
+    resolved = spans.resolve_spans(pattern, [(1, 9), (2, None)])
+    assert [(span.number, span.version) for span in resolved] == [(1, 9), (2, 1)]
+    assert spans.resolve_spans(pattern, []) == spans.find_spans(pattern)
+    with pytest.raises(BadInputError, match="span 3 in version 1 is not there"):
+        spans.resolve_spans(pattern, [(3, 1)])
+
+
+def test_recursive_glob_and_character_sets(make):
+    root = make("x/y/s1-a.csv", "s1-b.csv", "s2-c.csv", "s2-[.csv")
+    (one, two) = spans.find_spans(root + "/**/s{SPAN}-[!b].csv")
+    assert one.files == (f"{root}/x/y/s1-a.csv",)
+    assert len(two.files) == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("s{SPAM}.csv", r"\{SPAM\} is not a placeholder.*\{SPAN:2\}"),
+        ("s{SPAN:x}.csv", "width of {SPAN:x} is not a positive number"),
+        ("{SPAN}/{SPAN}.csv", "{SPAN} occurs twice"),
+        ("{YYYY}/{MM}.csv", "missing: DD"),
+        ("{SPAN}/{DATE}.csv", "a span is given by"),
+        ("{VERSION}.csv", "needs a span beside it"),
+        ("s{SPAN.csv", "a brace without its other half"),
+    ],
+)
+def test_malformed_pattern_is_refused(pattern, message):
+    with pytest.raises(BadInputError, match=message) as caught:
+        spans.find_spans(f"/data/{pattern}")
+    assert pattern in str(caught.value)
+
+
+def test_a_day_that_does_not_exist_names_the_file(make):
+    root = make("20130231.csv")
+    with pytest.raises(BadInputError, match=r"20130231\.csv: 20130231 is not a day"):
+        spans.find_spans(root + "/{DATE}.csv")
+
+
+def test_no_match_tells_what_lies_in_the_deepest_folder(make):
+    root = make("data/span-1/a.parquet", "data/span-1/sub/x")
+    with pytest.raises(BadInputError) as caught:
+        spans.find_spans(root + "/data/span-{SPAN}/*.csv")
+    message = str(caught.value)
+    assert "span-{SPAN}/*.csv matches no file" in message
+    assert f"{root}/data/span-1; in it: a.parquet, sub/" in message
+
+
+def test_no_match_shows_few_of_many_entries(make):
+    root = make(*(f"{i:02}.txt" for i in range(20)))
+    with pytest.raises(BadInputError, match=r"07\.txt and 12 more"):
+        spans.find_spans(root + "/none/{SPAN}/*.csv")
+
+
+@pytest.mark.parametrize(
+    ("which", "numbers"),
+    [("all", [1, 2, 4, 7]), ("latest", [7]), ("2", [2]), ("2..5", [2, 4])],
+)
+def test_selection(which, numbers):
+    found = [spans.Span(n, None, None, ()) for n in (1, 2, 4, 7)]
+    assert _numbers(spans.select_spans(found, which)) == numbers
+
+
+@pytest.mark.parametrize("which", ["3", "8..9", "5..2", "newest", "1..", "-1"])
+def test_selection_of_nothing_or_in_no_known_form_is_refused(which):
+    found = [spans.Span(n, None, None, ()) for n in (1, 2, 4, 7)]
+    with pytest.raises(BadInputError, match=r"`data\.spans`") as caught:
+        spans.select_spans(found, which)
+    assert which in str(caught.value)
+
+
+def test_fingerprint_sees_size_time_name_and_span(make, tmp_path):
+    root = make("1/a.csv", "2/a.csv")
+    os.utime(f"{root}/1/a.csv", (1, 1))
+    os.utime(f"{root}/2/a.csv", (1, 1))
+    found = spans.find_spans(root + "/{SPAN}/*.csv")
+    seen = {spans.fingerprint(found), spans.fingerprint(found[:1])}
+    seen.add(spans.fingerprint(found[1:]))
+    os.utime(f"{root}/1/a.csv", (1, 2))
+    seen.add(spans.fingerprint(found))
+    assert len(seen) == 4
+
+
+def test_fingerprint_of_moved_data_is_the_same(make, tmp_path):
+    root = make("here/1/a.csv", "here/1/b.csv")
+    before = spans.fingerprint(spans.find_spans(root + "/here/{SPAN}/*.csv"))
+    os.rename(f"{root}/here", f"{root}/there")
+    after = spans.fingerprint(spans.find_spans(root + "/there/{SPAN}/*.csv"))
+    assert before == after
