@@ -1,0 +1,1 @@
+"""The model that a candidate is compared with, as an artifact."""

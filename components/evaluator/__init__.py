@@ -1,0 +1,1 @@
+"""Judges the exported model on the eval split: metrics, slices, bounds, blessing."""

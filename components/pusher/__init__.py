@@ -1,0 +1,1 @@
+"""Puts a blessed model where it is served, whole or not at all."""

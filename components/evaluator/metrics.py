@@ -1,0 +1,122 @@
+"""The metrics that an evaluator section may name; standard library only.
+
+Config validation reads this table without TensorFlow, `eval_config` turns it into a
+TFMA EvalConfig, and `columnar` computes exactly these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+TASKS = ("binary", "multi_class", "regression")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: what it measures, for which tasks, and its class in TFMA.
+
+    Attributes:
+      description: One line for messages and documentation.
+      classes: Task -> class name in TFMA or Keras that computes the same number.
+      higher_is_better: None where neither direction is: see `target`.
+      target: The best value of a metric that is neither (calibration: 1).
+      config: Arguments of the TFMA class.
+    """
+
+    description: str
+    classes: Mapping[str, str]
+    higher_is_better: bool | None = None
+    target: float | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """The tasks that the metric is defined for, out of `TASKS`."""
+        return frozenset(self.classes)
+
+    def badness(self, value: float) -> float:
+        """A number that is larger for worse values; 0 where no value is worse."""
+        if self.target is not None:
+            return abs(value - self.target)
+        return {True: -value, False: value, None: 0.0}[self.higher_is_better]
+
+
+def _same(name: str, *tasks: str) -> dict[str, str]:
+    return dict.fromkeys(tasks, name)
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "auc": Metric(
+            "area under the ROC curve",
+            _same("AUC", "binary"),
+            higher_is_better=True,
+            config={"num_thresholds": 10_000},
+        ),
+        "pr_auc": Metric(
+            "area under the precision-recall curve",
+            _same("AUCPrecisionRecall", "binary"),
+            higher_is_better=True,
+            config={"num_thresholds": 10_000},
+        ),
+        "accuracy": Metric(
+            "share of right predictions (binary: at threshold 0.5)",
+            {"binary": "BinaryAccuracy", "multi_class": "SparseCategoricalAccuracy"},
+            higher_is_better=True,
+        ),
+        "precision": Metric(
+            "share of right ones among the positive predictions, threshold 0.5",
+            _same("Precision", "binary"),
+            higher_is_better=True,
+        ),
+        "recall": Metric(
+            "share of the positive labels that are found, threshold 0.5",
+            _same("Recall", "binary"),
+            higher_is_better=True,
+        ),
+        "log_loss": Metric(
+            "mean cross entropy",
+            {
+                "binary": "BinaryCrossEntropy",
+                "multi_class": "SparseCategoricalCrossentropy",
+            },
+            higher_is_better=False,
+        ),
+        "calibration": Metric(
+            "mean prediction divided by mean label; best near 1",
+            _same("Calibration", "binary", "regression"),
+            target=1.0,
+        ),
+        "mean_label": Metric(
+            "mean of the labels; says something about the data, not the model",
+            _same("MeanLabel", "binary", "regression"),
+        ),
+        "mean_prediction": Metric(
+            "mean of the predictions",
+            _same("MeanPrediction", "binary", "regression"),
+        ),
+        "mae": Metric(
+            "mean absolute error",
+            _same("MeanAbsoluteError", "regression"),
+            higher_is_better=False,
+        ),
+        "mse": Metric(
+            "mean squared error",
+            _same("MeanSquaredError", "regression"),
+            higher_is_better=False,
+        ),
+        "rmse": Metric(
+            "square root of the mean squared error",
+            _same("RootMeanSquaredError", "regression"),
+            higher_is_better=False,
+        ),
+    }
+)
+
+
+def names(task: str) -> list[str]:
+    """The metrics defined for `task`, in the table's order."""
+    return [name for name, metric in METRICS.items() if task in metric.tasks]
