@@ -1,0 +1,56 @@
+"""Runners: a compiled pipeline in, a run out, each behind `Runner.run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2
+    from tfx.proto.orchestration import pipeline_pb2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run, decided in full: nothing is left to choose but the order of nodes.
+
+    Attributes:
+      run_id: The name of the `pipeline_run` context in ML Metadata.
+      ir: The compiled pipeline with its runtime parameters substituted and, for a
+        partial run, its nodes marked.
+      connection: Where ML Metadata is.
+      events: The run's event file, read by the live view.
+      log: Where the output of executors goes.
+    """
+
+    run_id: str
+    ir: pipeline_pb2.Pipeline
+    connection: metadata_store_pb2.ConnectionConfig
+    events: Path
+    log: Path
+
+
+class NodeFailedError(Exception):
+    """A node failed, and with it the run.
+
+    Attributes:
+      node: Its id.
+      cause: What went wrong, complete for its reader.
+      exit_code: 1 for a failure, 3 where a gate stopped the run.
+    """
+
+    def __init__(self, node: str, cause: str, exit_code: int = 1):
+        super().__init__(f"{node}: {cause}")
+        self.node, self.cause, self.exit_code = node, cause, exit_code
+
+
+class Runner(Protocol):
+    """What every runner of this machine offers."""
+
+    def run(self, plan: Plan) -> None:
+        """Runs the nodes of `plan` in order.
+
+        Raises:
+          NodeFailedError: A node failed; later nodes did not run.
+        """

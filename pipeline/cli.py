@@ -1,0 +1,165 @@
+"""`strategos …`: parses the command line and prints what went wrong.
+
+Exit codes: 0 done (and blessed); 1 failed; 2 bad input; 3 not blessed or stopped by a
+gate; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from strategos.components.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        from strategos.pipeline import commands
+
+        return getattr(commands, arguments.command.replace("-", "_"))(arguments)
+    except UserError as error:
+        if arguments.debug:
+            raise
+        print(f"strategos: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("strategos: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        if arguments.debug:
+            raise
+        print(
+            f"strategos: {type(error).__name__}: {error}\nThis is a fault of "
+            "Strategos, not of your pipeline; run again with --debug to see where.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="strategos",
+        description="A declarative TFX pipeline whose trainer picks its own "
+        "tf.distribute strategy.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--debug", action="store_true", help="show the traceback of an error"
+    )
+    _add_running(commands, [shared, _settings()])
+    _add_seeing(commands, shared)
+    _add_deploying(commands, [shared, _settings()])
+    return parser
+
+
+def _settings() -> argparse.ArgumentParser:
+    """Options of all commands that read a pipeline.yaml."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("pipeline", metavar="PIPELINE_YAML")
+    parser.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a YAML file laid over the pipeline's; may be given several times",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting, such as trainer.epochs=3; wins over the files",
+    )
+    return parser
+
+
+def _add_running(commands, parents) -> None:
+    run = commands.add_parser("run", parents=parents, help="run the pipeline once")
+    run.add_argument(
+        "--runner", choices=["local", "beam"], help="instead of run.runner"
+    )
+    run.add_argument(
+        "--from", dest="from_node", metavar="NODE", help="start at this node"
+    )
+    run.add_argument("--to", dest="to_node", metavar="NODE", help="stop after this one")
+    run.add_argument(
+        "--no-cache", action="store_true", help="run every node, finished or not"
+    )
+    run.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a runtime parameter, such as epochs=3",
+    )
+    commands.add_parser(
+        "validate", parents=parents, help="check the YAML, its files and modules"
+    )
+    config = commands.add_parser(
+        "config", parents=parents, help="show the effective settings and their origin"
+    )
+    config.add_argument("--json", action="store_true", help="as JSON")
+    retrain = commands.add_parser(
+        "retrain", parents=parents, help="run if new data or age make it due"
+    )
+    retrain.add_argument(
+        "--if-due", action="store_true", help="do nothing unless a run is due"
+    )
+    retrain.add_argument(
+        "--dry-run", action="store_true", help="say what would be done and why"
+    )
+
+
+def _add_seeing(commands, shared) -> None:
+    place = argparse.ArgumentParser(add_help=False)
+    place.add_argument(
+        "--root", metavar="DIR", help="the pipeline root (default: the last one used)"
+    )
+    place.add_argument("--json", action="store_true", help="as JSON")
+    runs = commands.add_parser(
+        "runs", parents=[shared, place], help="what ran, when and how it ended"
+    )
+    runs.add_argument(
+        "show_or_pipeline",
+        nargs="*",
+        metavar="[show [RUN]] [PIPELINE_YAML]",
+        help="`show` for one run in full (default: the last)",
+    )
+    runs.add_argument("--limit", type=int, default=20, help="how many (default 20)")
+    lineage = commands.add_parser(
+        "lineage", parents=[shared, place], help="what a model was made from"
+    )
+    lineage.add_argument(
+        "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
+    )
+    lineage.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    doctor = commands.add_parser(
+        "doctor", parents=[shared], help="check this machine and say what to do"
+    )
+    doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+
+
+def _add_deploying(commands, parents) -> None:
+    predict = commands.add_parser(
+        "predict", parents=parents, help="answer plain rows with the pushed model"
+    )
+    predict.add_argument("rows", metavar="ROWS.csv")
+    predict.add_argument("--json", action="store_true", help="as JSON lines")
+    compile_ = commands.add_parser(
+        "compile", parents=parents, help="write the pipeline for Kubeflow or Vertex"
+    )
+    compile_.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
+    compile_.add_argument(
+        "--output", "-o", metavar="FILE", help="default: NAME-TARGET.json"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""From a config to the TFX pipeline: the only place where components are wired.
+
+    ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
+      → AnomalyGate → Transform → Trainer → BaselineModel → Evaluator
+      → EvaluationGate → InfraValidator → Pusher
+
+A gate is a node of its own after the one that measures, so that the measurement is
+published whether or not the gate lets the run go on. Nodes that the config leaves out
+are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import user_code
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config import Config
+    from tfx.dsl.components.base.base_node import BaseNode
+    from tfx.orchestration.pipeline import Pipeline
+
+# Named, because Beam's default runner tries to download another one (Beam ≥ 2.68); no
+# requirements file, because Beam's components would else build an sdist of TFX each
+# (1.2 s); no type check of the pipeline, because TFX's own are known to be well typed.
+BEAM_ARGS = (
+    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "--requirements_file=/dev/null",
+    "--no_pipeline_type_check",
+)
+
+PARAMETERS: dict[str, type] = {
+    "spans": str,
+    "data_fingerprint": str,
+    "batch_size": int,
+    "epochs": int,
+    "seed": int,
+    "hyperparameters": str,
+    "distribution": str,
+    "baseline": str,
+    "candidate": str,
+}
+"""What a compiled pipeline takes at run time, by name, with its type."""
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Hashes of the files that a pipeline is made of; a change re-runs what uses it."""
+
+    preprocessing: str
+    model: str
+    schema: str
+
+    @classmethod
+    def of(cls, config: Config) -> Fingerprints:
+        """Reads the user's modules (as text) and the curated schema."""
+        folder = str(config.folder)
+        schema = config.schema_.file
+        return cls(
+            preprocessing=user_code.fingerprint(folder, config.transform.module),
+            model=user_code.fingerprint(folder, config.trainer.module),
+            schema=_digest(Path(schema).read_bytes()) if schema else "",
+        )
+
+
+@cache
+def stack_versions() -> str:
+    """What computes the results: a change of any of these re-runs everything."""
+    names = ("strategos", "tfx", "tensorflow", "tensorflow-transform")
+    versions = [f"{name} {metadata.version(name)}" for name in names]
+    return ", ".join([*versions, f"python {sys.version_info[0]}.{sys.version_info[1]}"])
+
+
+def build(
+    config: Config, fingerprints: Fingerprints, defaults: dict[str, Any]
+) -> Pipeline:
+    """Wires the components that `config` asks for.
+
+    Args:
+      config: The effective settings.
+      fingerprints: Of the user's modules and schema; part of what caching compares.
+      defaults: A value for each of `PARAMETERS`, used where a run gives no other.
+    """
+    from tfx.orchestration.pipeline import Pipeline
+
+    parameters = _runtime_parameters(defaults)
+    data = _data_nodes(config, fingerprints, parameters)
+    model = _model_nodes(config, fingerprints, parameters, data)
+    release = _release_nodes(config, parameters, data, model)
+    return Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=str(Path(config.run.root) / config.name),
+        components=[*data.values(), *model.values(), *release.values()],
+        beam_pipeline_args=list(BEAM_ARGS),
+    )
+
+
+def _runtime_parameters(defaults: dict[str, Any]) -> dict[str, Any]:
+    from tfx.orchestration.data_types import RuntimeParameter
+
+    return {
+        name: RuntimeParameter(name=name, ptype=ptype, default=defaults[name])
+        for name, ptype in PARAMETERS.items()
+    }
+
+
+def _data_nodes(
+    config: Config, fingerprints: Fingerprints, parameters: dict[str, Any]
+) -> dict[str, BaseNode]:
+    from strategos.components.example_gen.component import ExampleGen
+    from strategos.components.gate.component import AnomalyGate
+    from strategos.components.statistics_gen.component import StatisticsGen
+    from tfx.components import ExampleValidator
+
+    example_gen = ExampleGen(
+        pattern=config.data.examples,
+        spans=parameters["spans"],
+        fingerprint=parameters["data_fingerprint"],
+        split=_json(config.data.split.model_dump(mode="json")),
+        schema_file=config.schema_.file or "",
+        schema_fingerprint=fingerprints.schema,
+        label=config.label,
+        stack=stack_versions(),
+    )
+    examples = example_gen.outputs["examples"]
+    statistics_gen = StatisticsGen(examples=examples)
+    statistics = statistics_gen.outputs["statistics"]
+    schema_node = _schema_node(config, fingerprints, statistics)
+    validator = ExampleValidator(
+        statistics=statistics, schema=schema_node.outputs["schema"]
+    )
+    gate = AnomalyGate(
+        anomalies=validator.outputs["anomalies"],
+        on_anomaly=config.schema_.on_anomaly,
+    )
+    return {
+        "examples": example_gen,
+        "statistics": statistics_gen,
+        "schema": schema_node,
+        "validator": validator,
+        "gate": gate,
+    }
+
+
+def _schema_node(config: Config, fingerprints: Fingerprints, statistics: Any) -> Any:
+    if config.schema_.file:
+        from strategos.components.import_schema_gen.component import ImportSchemaGen
+
+        return ImportSchemaGen(
+            schema_file=config.schema_.file, fingerprint=fingerprints.schema
+        )
+    from tfx.components import SchemaGen
+
+    return SchemaGen(statistics=statistics, infer_feature_shape=True)
+
+
+def _model_nodes(
+    config: Config,
+    fingerprints: Fingerprints,
+    parameters: dict[str, Any],
+    data: dict[str, BaseNode],
+) -> dict[str, BaseNode]:
+    from strategos.components.trainer.component import Trainer
+    from strategos.components.transform.component import Transform
+
+    schema = data["schema"].outputs["schema"]
+    transform = Transform(
+        examples=data["examples"].outputs["examples"],
+        schema=schema,
+        user_module=_user_module(
+            config, config.transform.module, fingerprints.preprocessing
+        ),
+        label=config.label,
+    )
+    transform.add_upstream_node(data["gate"])
+    trainer = Trainer(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema,
+        user_module=_user_module(config, config.trainer.module, fingerprints.model),
+        label=config.label,
+        settings=_json({"callbacks": config.trainer.callbacks.model_dump(mode="json")}),
+        **{
+            name: parameters[name]
+            for name in (
+                "batch_size",
+                "epochs",
+                "seed",
+                "hyperparameters",
+                "distribution",
+            )
+        },
+    )
+    return {"transform": transform, "trainer": trainer}
+
+
+def _release_nodes(
+    config: Config,
+    parameters: dict[str, Any],
+    data: dict[str, BaseNode],
+    model: dict[str, BaseNode],
+) -> dict[str, BaseNode]:
+    nodes = {}
+    candidate = model["trainer"].outputs["model"]
+    examples = data["examples"].outputs["examples"]
+    schema = data["schema"].outputs["schema"]
+    if config.evaluator:
+        nodes |= _evaluation_nodes(config, parameters, examples, schema, model)
+    if config.pusher:
+        from strategos.components.infra_validator.component import InfraValidator
+        from strategos.components.pusher.component import Pusher
+
+        infra = InfraValidator(model=candidate, examples=examples, schema=schema)
+        infra.add_upstream_node(nodes.get("gate", model["trainer"]))
+        blessing = nodes["evaluator"].outputs["blessing"] if nodes else None
+        pusher = Pusher(
+            model=candidate,
+            model_blessing=blessing,
+            infra_blessing=infra.outputs["blessing"],
+            destination=config.pusher.to,
+            keep=config.pusher.keep,
+            candidate=parameters["candidate"],
+            baseline=parameters["baseline"],
+        )
+        nodes |= {"infra": infra, "pusher": pusher}
+    return nodes
+
+
+def _evaluation_nodes(
+    config: Config,
+    parameters: dict[str, Any],
+    examples: Any,
+    schema: Any,
+    model: dict[str, BaseNode],
+) -> dict[str, BaseNode]:
+    from strategos.components.baseline_model.component import BaselineModel
+    from strategos.components.evaluator import eval_config
+    from strategos.components.evaluator.component import Evaluator
+    from strategos.components.gate.component import EvaluationGate
+
+    baseline = BaselineModel(baseline=parameters["baseline"])
+    baseline.add_upstream_node(model["trainer"])
+    evaluator = Evaluator(
+        examples=examples,
+        model=model["trainer"].outputs["model"],
+        baseline_model=baseline.outputs["model"],
+        schema=schema,
+        eval_config=eval_config.build(
+            config.evaluator.model_dump(mode="json", exclude_none=True), config.label
+        ),
+    )
+    gate = EvaluationGate(
+        evaluation=evaluator.outputs["evaluation"],
+        blessing=evaluator.outputs["blessing"],
+    )
+    return {"baseline": baseline, "evaluator": evaluator, "gate": gate}
+
+
+def _user_module(config: Config, module: str, fingerprint: str) -> str:
+    folder = str(config.folder)
+    return _json({"folder": folder, "module": module, "fingerprint": fingerprint})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

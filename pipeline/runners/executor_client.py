@@ -1,0 +1,134 @@
+"""The warm executor process, seen from the orchestrator."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.errors import UserError
+from strategos.pipeline import quiet
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config import Config
+    from strategos.pipeline.graph import Fingerprints
+    from tfx.orchestration.portable import data_types
+    from tfx.proto.orchestration import execution_result_pb2
+
+
+class ExecutorClient:
+    """Starts the executor process when it is first needed, and speaks to it.
+
+    One JSON object a line each way over a socket pair; executions travel in the proto
+    form of TFX's own `python_execution_binary`. The process is a session of its own, so
+    that Ctrl-C reaches the orchestrator alone, and dies with it however it dies.
+    """
+
+    def __init__(self, log: Path, events: Path):
+        """Names the files that executors write their output and events to."""
+        self._log, self._events = log, events
+        self._process: subprocess.Popen | None = None
+        self._channel: Any = None
+
+    def __enter__(self) -> ExecutorClient:
+        """Starts nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the process, if it was started."""
+        if self._process is None:
+            return
+        self._channel.close()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def compile(
+        self,
+        config: Config,
+        fingerprints: Fingerprints,
+        defaults: dict[str, Any],
+        target: Path,
+    ) -> None:
+        """Compiles the pipeline of `config` to the file `target`.
+
+        Raises:
+          UserError: The config asks for what cannot be compiled.
+        """
+        arguments = base64.b64encode(pickle.dumps((config, fingerprints, defaults)))
+        self._call(op="compile", arguments=arguments.decode(), target=str(target))
+
+    def execute(
+        self, executor_spec: Any, info: data_types.ExecutionInfo
+    ) -> execution_result_pb2.ExecutorOutput:
+        """Runs an executor; a failure is in the output's `execution_result`."""
+        from tfx.orchestration import python_execution_binary_utils as binary_utils
+        from tfx.proto.orchestration import execution_result_pb2
+
+        answer = self._call(
+            op="execute",
+            node=info.pipeline_node.node_info.id,
+            beam=type(executor_spec).__name__ == "BeamExecutableSpec",
+            spec=binary_utils.serialize_executable_spec(executor_spec),
+            info=binary_utils.serialize_execution_info(info),
+        )
+        output = base64.b64decode(answer["output"])
+        return execution_result_pb2.ExecutorOutput.FromString(output)
+
+    def _call(self, **request: Any) -> dict[str, Any]:
+        if self._process is None:
+            self._start()
+        try:
+            self._channel.write(json.dumps(request) + "\n")
+            self._channel.flush()
+            line = self._channel.readline()
+        except OSError:
+            line = ""
+        if not line:
+            raise UserError(self._death())
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UserError(answer["error"])
+        return answer
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "strategos.pipeline.runners.executor_process",
+                    str(theirs.fileno()),
+                    str(self._events),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **quiet.environment()},
+                start_new_session=True,
+            )
+        self._channel = ours.makefile("rw", encoding="utf-8")
+        ours.close()
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        if code != -signal.SIGKILL:
+            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            return f"the executor process ended in the middle of its work ({how})"
+        return (
+            "the executor process was killed (SIGKILL), most often because memory ran "
+            "out: `dmesg` says so. Use less data or a machine with more memory."
+        )

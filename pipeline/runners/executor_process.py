@@ -1,0 +1,102 @@
+"""The warm executor process: compiles pipelines and runs executors, one at a time."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import pickle
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.processes import die_with_parent
+
+
+def main(descriptor: int, events_path: str) -> None:
+    """Answers requests on the socket `descriptor` until its other end closes."""
+    die_with_parent()
+    events.open_sink(events_path)
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
+    _hush_absl()
+    channel = socket.socket(fileno=descriptor).makefile("rw", encoding="utf-8")
+    operations = {"compile": _compile, "execute": _execute}
+    for line in channel:
+        request = json.loads(line)
+        answer = operations[request.pop("op")](**request)
+        channel.write(json.dumps(answer) + "\n")
+        channel.flush()
+    sys.stdout.flush()
+    # Not an ordinary exit: threads of TensorFlow and Beam may hold that up.
+    os._exit(0)
+
+
+_LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+
+
+def _compile(arguments: str, target: str) -> dict[str, Any]:
+    config, fingerprints, defaults = pickle.loads(base64.b64decode(arguments))
+    try:
+        from strategos.pipeline import graph
+        from tfx.dsl.compiler.compiler import Compiler
+
+        ir = Compiler().compile(graph.build(config, fingerprints, defaults))
+    except Exception as error:
+        return {"error": explain(error)}
+    aside = Path(target).with_suffix(".tmp")
+    aside.write_bytes(ir.SerializeToString(deterministic=True))
+    aside.rename(target)
+    return {}
+
+
+def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
+    from tfx.orchestration import python_execution_binary_utils as binary_utils
+    from tfx.orchestration.portable import (
+        beam_executor_operator,
+        python_executor_operator,
+    )
+    from tfx.proto.orchestration import execution_result_pb2
+
+    logging.info("==== %s ====", node)
+    events.set_node(node)
+    operator_class = (
+        beam_executor_operator.BeamExecutorOperator
+        if beam
+        else python_executor_operator.PythonExecutorOperator
+    )
+    try:
+        operator = operator_class(
+            binary_utils.deserialize_executable_spec(spec, with_beam=beam)
+        )
+        execution = binary_utils.deserialize_execution_info(info)
+        output = operator.run_executor(execution)
+    except Exception as error:
+        output = execution_result_pb2.ExecutorOutput()
+        output.execution_result.code = getattr(error, "exit_code", 1)
+        output.execution_result.result_message = explain(error)
+    finally:
+        events.set_node(None)
+    return {"output": base64.b64encode(output.SerializeToString()).decode()}
+
+
+def explain(error: Exception) -> str:
+    """The cause in words; the traceback goes to the log."""
+    logging.exception("failed")
+    if isinstance(error, UserError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _hush_absl() -> None:
+    # absl's handler would write each record a second time, in a format of its own.
+    from absl import logging as absl_logging
+
+    logging.root.removeHandler(absl_logging.get_absl_handler())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

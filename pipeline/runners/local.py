@@ -1,0 +1,71 @@
+"""The local runner: TFX's LocalDagRunner loop, executors in one warm process.
+
+The loop asks ML Metadata what is cached and needs neither TensorFlow nor Beam for that;
+only at the first node that is not cached does the executor process start.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.pipeline.runners import Plan, light
+from strategos.pipeline.runners.executor_client import ExecutorClient
+from strategos.pipeline.runners.launching import launch
+
+
+class LocalRunner:
+    """Runs a plan node by node, in this process but for the executors."""
+
+    def __init__(self, executors: ExecutorClient):
+        """Takes the executor process, which may not have been started yet."""
+        self._executors = executors
+
+    def run(self, plan: Plan) -> None:
+        """See `Runner.run`."""
+        light.hide_heavy_imports()
+        from tfx.orchestration.local import runner_utils
+
+        events.open_sink(str(plan.events))
+        deployment = runner_utils.extract_local_deployment_config(plan.ir)
+        for node in plan.ir.nodes:
+            if not node.pipeline_node.execution_options.HasField("skip"):
+                launch(
+                    node.pipeline_node,
+                    plan.ir,
+                    deployment,
+                    plan.connection,
+                    _remote_operators(self._executors),
+                )
+
+
+class InterruptedRunError(UserError):
+    """Ctrl-C or SIGTERM while an executor was at work."""
+
+    exit_code = 130
+
+
+def _remote_operators(executors: ExecutorClient) -> dict[Any, Any]:
+    """Executor operators that hand an execution over to the executor process."""
+    from tfx.orchestration.portable import base_executor_operator
+    from tfx.proto.orchestration import executable_spec_pb2
+
+    python_spec = executable_spec_pb2.PythonClassExecutableSpec
+    beam_spec = executable_spec_pb2.BeamExecutableSpec
+
+    class RemoteExecutorOperator(base_executor_operator.BaseExecutorOperator):
+        SUPPORTED_EXECUTOR_SPEC_TYPE = [python_spec, beam_spec]
+        SUPPORTED_PLATFORM_CONFIG_TYPE = []
+
+        def run_executor(self, execution_info):
+            try:
+                return executors.execute(self._executor_spec, execution_info)
+            except KeyboardInterrupt:
+                # An Exception, so that the Launcher publishes it and cleans up.
+                raise InterruptedRunError("interrupted") from None
+
+    return dict.fromkeys(
+        (python_spec, beam_spec), functools.partial(RemoteExecutorOperator)
+    )
