@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Runs the tests on the newer stack in a Debian 13 user space: new_stack.sh [TESTS]...
+#
+# The user space is built once, in ${STRATEGOS_CACHE:-.cache}/trixie. All mounts live in
+# a namespace of their own: they end with this script, however it ends.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+space=${STRATEGOS_CACHE:-$root/.cache}/trixie
+checkout=/work/strategos # Inside the user space.
+packages=python3,python3-dev,g++,make,git,ca-certificates
+
+skip() {
+  echo "skipped test-new-stack: $*"
+  exit 0
+}
+
+# Builds the user space; it appears under its name only when complete.
+build() {
+  local part=$space.part
+  rm -rf --one-file-system "$part"
+  mkdir -p "$part"
+  echo "Building a Debian 13 user space in $space (some minutes, once)"
+  if ! unshare --mount debootstrap --variant=minbase --include="$packages" \
+    trixie "$part" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$space.log" 2>&1; then
+    tail -n 20 "$space.log" >&2
+    echo "debootstrap failed; all it said is in $space.log" >&2
+    exit 1
+  fi
+  mv "$part" "$space"
+}
+
+# The host's way to the network: names, certificates, package indexes.
+copy_network() {
+  cp --dereference /etc/resolv.conf /etc/hosts "$space/etc/"
+  local file
+  for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt \
+    "${SSL_CERT_FILE-}" "${PIP_CERT-}" "${PIP_CONFIG_FILE-}"; do
+    [[ -f $file ]] && install -D -m 644 "$file" "$space$file"
+  done
+  for file in "$HOME/.pip/pip.conf" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf"; do
+    [[ -f $file ]] && install -D -m 644 "$file" "$space/root/.config/pip/pip.conf"
+  done
+  return 0
+}
+
+# The work tree as it is, ignored files apart; .venv and .cache in the copy are kept.
+copy_checkout() {
+  mkdir -p "$space$checkout"
+  find "$space$checkout" -mindepth 1 -maxdepth 1 ! -name .venv ! -name .cache \
+    -exec rm -rf --one-file-system {} +
+  git -C "$root" ls-files -z --cached --others --exclude-standard |
+    tar -C "$root" --null --ignore-failed-read -T - -cf - 2>/dev/null |
+    tar -C "$space$checkout" --no-same-owner -xf -
+}
+
+# Runs a command in the checkout inside, with the variables that networking needs.
+inside() {
+  local name variables=()
+  for name in $(compgen -e); do
+    case $name in
+      SSL_CERT_* | PIP_* | UV_*INDEX* | *_proxy | *_PROXY | CI)
+        variables+=("$name=${!name}") ;;
+    esac
+  done
+  env -i "${variables[@]}" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    unshare --mount --pid --fork --kill-child bash -euc '
+      mount -t proc proc "$1/proc"
+      mount --rbind /dev "$1/dev"
+      mount --rbind /sys "$1/sys"
+      space=$1 checkout=$2
+      shift 2
+      exec chroot "$space" env -C "$checkout" "$@"
+    ' inside "$space" "$checkout" "$@"
+}
+
+glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | cut -d' ' -f2) || skip "no glibc here"
+if [[ $(printf '%s\n' 2.39 "$glibc" | sort -V | head -n 1) == 2.39 ]]; then
+  skip "glibc $glibc is new enough, make test has just run on the newer stack"
+fi
+[[ $EUID == 0 ]] || skip "a Debian 13 user space needs root"
+unshare --mount --pid --fork true 2>/dev/null || skip "namespaces are not allowed here"
+if [[ ! -d $space ]]; then
+  command -v debootstrap >/dev/null || skip "debootstrap is missing (apt-get install it)"
+  build
+fi
+copy_network
+copy_checkout
+inside make test TESTS="${*:-tests}"
