@@ -279,10 +279,11 @@ class Stamp:
         return runs and self._read() == {"made from": self._inputs(), "extras": extras}
 
     def write(self, extras: list, finished: bool) -> None:
-        """Records a set-up: before it starts, and once it is complete."""
+        """Records a set-up: before it starts, where there is one, and at its end."""
         made_from = self._inputs() if finished else None
-        self._file.parent.mkdir(exist_ok=True)
-        self._file.write_text(json.dumps({"made from": made_from, "extras": extras}))
+        if self._file.parent.exists():  # uv refuses a folder that is not its own.
+            stamp = {"made from": made_from, "extras": extras}
+            self._file.write_text(json.dumps(stamp))
 
     def _read(self) -> dict:
         try:
