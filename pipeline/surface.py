@@ -1,0 +1,165 @@
+"""What the models of the YAML surface say about themselves: keys, types, neighbours.
+
+Errors, the reference in `docs/` and the loader all ask here, so that a key is
+described in one place only: where `config` declares it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import annotated_types
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a value may be, in words, where the type alone does not tell."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PathMark:
+    """Marks a value as a path, relative to the file that names it."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the surface: `path` is ("trainer", "epochs")."""
+
+    path: tuple[str, ...]
+    field: FieldInfo
+
+    @property
+    def annotation(self) -> Any:
+        """The type as declared, with the metadata that pydantic split off."""
+        metadata = tuple(self.field.metadata)
+        if not metadata:
+            return self.field.annotation
+        return typing.Annotated[(self.field.annotation, *metadata)]
+
+
+def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of `model` by their names in the YAML."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def keys(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[Key]:
+    """All keys below `model`, depth first; a mapping's free keys read `NAME`."""
+    for name, field in fields(model).items():
+        key = Key((*path, name), field)
+        yield key
+        yield from _below(key.annotation, key.path)
+
+
+def _below(annotation: Any, path: tuple[str, ...]) -> Iterator[Key]:
+    bare, _ = _strip(annotation)
+    if _is_model(bare):
+        yield from keys(bare, path)
+    elif typing.get_origin(bare) is dict:
+        yield from _below(typing.get_args(bare)[1], (*path, "NAME"))
+
+
+def at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
+    """The annotation of the value at `path`, or None where no such key exists."""
+    annotation: Any = model
+    for part in path:
+        bare, _ = _strip(annotation)
+        if _is_model(bare):
+            field = fields(bare).get(str(part))
+            annotation = Key((), field).annotation if field else None
+        elif typing.get_origin(bare) is dict:
+            annotation = typing.get_args(bare)[1]
+        elif typing.get_origin(bare) is tuple:
+            annotation = typing.get_args(bare)[0]
+        else:
+            return None
+    return annotation
+
+
+def model_at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
+    """The section class at `path`, or None where there is a plain value."""
+    bare, _ = _strip(at(model, path))
+    return bare if _is_model(bare) else None
+
+
+def is_free(model: type[BaseModel], path: Iterable[str | int]) -> bool:
+    """Whether the mapping at `path` takes whatever the user likes."""
+    bare, _ = _strip(at(model, path))
+    return typing.get_origin(bare) is dict and typing.get_args(bare)[1] is Any
+
+
+def is_path(annotation: Any) -> bool:
+    """Whether the value is a path."""
+    return any(isinstance(item, PathMark) for item in _strip(annotation)[1])
+
+
+def describe(annotation: Any) -> str:
+    """What a value of this type may be, in words: "a whole number, at least 1"."""
+    bare, metadata = _strip(annotation)
+    for item in metadata:
+        if isinstance(item, Allowed):
+            return item.text
+    return _NAMES.get(bare) or _describe_bare(bare, _bounds(metadata))
+
+
+def _describe_bare(bare: Any, bounds: str) -> str:
+    origin, arguments = typing.get_origin(bare), typing.get_args(bare)
+    if origin is typing.Literal:
+        return " or ".join(
+            [", ".join(arguments[:-1]), arguments[-1]][-len(arguments) :]
+        )
+    if origin is tuple:
+        return f"a list of {describe(arguments[0])}"
+    if origin is dict:
+        named = "settings" if arguments[1] is Any else "sections"
+        return f"a mapping of names to {named}"
+    if _is_model(bare):
+        return f"a mapping with the keys {', '.join(fields(bare))}"
+    return {int: "a whole number", float: "a number"}[bare] + bounds
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that `word` was most likely meant to be."""
+    choices = list(choices)
+    lowered = {choice.lower(): choice for choice in reversed(choices)}
+    found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    return lowered[found[0]] if found else None
+
+
+_NAMES = {str: "text", bool: "true or false", Any: "anything"}
+
+
+def _bounds(metadata: Iterable[Any]) -> str:
+    text = ""
+    for item in metadata:
+        if isinstance(item, annotated_types.Ge):
+            text += f", at least {item.ge}"
+        elif isinstance(item, annotated_types.Le):
+            text += f", at most {item.le}"
+    return text
+
+
+def _strip(annotation: Any) -> tuple[Any, list[Any]]:
+    """The type without `Annotated` and `| None`, and the metadata met on the way."""
+    metadata: list[Any] = []
+    while True:
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is typing.Annotated:
+            metadata += arguments[1:]
+            annotation = arguments[0]
+        elif origin in (typing.Union, types.UnionType) and type(None) in arguments:
+            annotation = next(a for a in arguments if a is not type(None))
+        else:
+            return annotation, metadata
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
