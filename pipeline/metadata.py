@@ -66,11 +66,13 @@ def initialise(config: metadata_store_pb2.ConnectionConfig) -> None:
     try:
         ml_metadata.MetadataStore(config)
     except Exception as error:
-        raise BadInputError(_unusable(config, error)) from error
+        raise BadInputError(unusable(config, error)) from error
 
 
-def _unusable(config: metadata_store_pb2.ConnectionConfig, error: Exception) -> str:
-    cause = str(error).strip().splitlines()[0].split(" query:")[0]
+def unusable(config: metadata_store_pb2.ConnectionConfig, error: Exception) -> str:
+    """What to tell the user when the database of `config` raised `error`."""
+    cause = str(error).strip().splitlines()[0]
+    cause = cause.removeprefix("Error when executing query: ").split(" query:")[0]
     kind = config.WhichOneof("config")
     if kind == "sqlite":
         return (

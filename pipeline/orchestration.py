@@ -285,7 +285,7 @@ def _run_plan(plan: Plan, config: Config, client: ExecutorClient) -> Result:
         log=str(plan.log),
     )
     record = journal.Journal(plan)
-    record.open(runner=runner_name, config=str(config.path))
+    record.open(pipeline=config.name, runner=runner_name, config=str(config.path))
     runner = BeamRunner() if runner_name == "beam" else LocalRunner(client)
     try:
         runner.run(plan)

@@ -1,0 +1,160 @@
+"""An open connection to ML Metadata, with the batch queries that its readers share.
+
+Everything is asked in batches (contexts by type, executions by node, events and
+artifacts by id), so that a history of hundreds of runs takes a fraction of a second.
+Neither TensorFlow nor TFX is needed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from strategos.components.errors import UserError
+from strategos.pipeline import metadata
+
+_T = TypeVar("_T")
+_QUERY_LIMIT = 100  # ML Metadata starts a lineage query from this many nodes at most.
+_MAX_HOPS = 100  # Longer than any pipeline; a node is two hops.
+_UNREADABLE = (  # What ML Metadata raises for a broken file or an absent server.
+    ml_metadata.errors.AbortedError,
+    ml_metadata.errors.DataLossError,
+    ml_metadata.errors.FailedPreconditionError,
+    ml_metadata.errors.InternalError,
+    ml_metadata.errors.UnavailableError,
+    RuntimeError,
+)
+_INTERNAL = ("is_external", "name", "state", "tfx_version")  # Set by TFX on all.
+
+
+class Store:
+    """An open connection to a root's ML Metadata, for reading.
+
+    Attributes:
+      root: The pipeline root, or None where it is not known.
+      mlmd: The `ml_metadata.MetadataStore`.
+    """
+
+    def __init__(
+        self, connection: mlmd.ConnectionConfig, root: str | Path | None = None
+    ):
+        """Connects; never creates a database.
+
+        Args:
+          connection: As for `ml_metadata.MetadataStore`.
+          root: The pipeline root; by default the folder of the SQLite file.
+
+        Raises:
+          UserError: There is no database yet, or it cannot be read.
+        """
+        own = mlmd.ConnectionConfig()
+        own.CopyFrom(connection)
+        self._connection = own
+        if connection.HasField("sqlite"):
+            path = connection.sqlite.filename_uri
+            root = root or os.path.dirname(path)
+            if not os.path.exists(path) or os.path.getsize(path) == 0:
+                raise UserError(
+                    f"no runs yet under {root}. Start one with `strategos run "
+                    "pipeline.yaml`, or name the root of another by `--root`."
+                )
+            own.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE
+        self.root = root
+        with self.readable():
+            self.mlmd = ml_metadata.MetadataStore(own)
+
+    @contextlib.contextmanager
+    def readable(self) -> Iterator[None]:
+        """Says what to do where the database cannot be read."""
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise UserError(metadata.unusable(self._connection, error)) from error
+
+    def contexts_of(self, executions: Iterable[int]) -> dict[int, dict[str, str]]:
+        """The contexts of executions: id -> {context type: context name}."""
+        found: dict[int, dict[str, str]] = {}
+        for ids in _chunks(sorted(set(executions)), _QUERY_LIMIT):
+            options = mlmd.LineageSubgraphQueryOptions(max_num_hops=0)
+            options.starting_executions.filter_query = (
+                f"id IN ({', '.join(map(str, ids))})"
+            )
+            graph = self.mlmd.get_lineage_subgraph(
+                options, ["associations", "contexts"]
+            )
+            contexts = {context.id: context for context in graph.contexts}
+            for link in graph.associations:
+                context = contexts[link.context_id]
+                found.setdefault(link.execution_id, {})[context.type] = context.name
+        return found
+
+    def outputs_of(self, executions: Iterable[int]) -> dict[int, list[mlmd.Artifact]]:
+        """The output artifacts of executions, by the execution's id."""
+        ids = list(executions)
+        events = self.mlmd.get_events_by_execution_ids(ids) if ids else []
+        pairs = [
+            (event.execution_id, event.artifact_id)
+            for event in events
+            if event.type == mlmd.Event.OUTPUT
+        ]
+        wanted = sorted({artifact for _, artifact in pairs})
+        known = self.mlmd.get_artifacts_by_id(wanted) if wanted else []
+        artifacts = {artifact.id: artifact for artifact in known}
+        outputs: dict[int, list[mlmd.Artifact]] = {}
+        for execution, artifact in pairs:
+            outputs.setdefault(execution, []).append(artifacts[artifact])
+        return outputs
+
+    def producers_of(self, artifacts: Iterable[int]) -> dict[int, int]:
+        """The executions that made artifacts; not those that reused them later."""
+        ids = list(artifacts)
+        events = self.mlmd.get_events_by_artifact_ids(ids) if ids else []
+        made: dict[int, int] = {}
+        for event in events:
+            if event.type == mlmd.Event.OUTPUT:
+                first = made.get(event.artifact_id, event.execution_id)
+                made[event.artifact_id] = min(first, event.execution_id)
+        return made
+
+    def upstream(self, artifact: int) -> mlmd.LineageGraph:
+        """All executions, artifacts and events that led to an artifact."""
+        options = mlmd.LineageSubgraphQueryOptions(
+            max_num_hops=_MAX_HOPS,
+            direction=mlmd.LineageSubgraphQueryOptions.UPSTREAM,
+        )
+        options.starting_artifacts.filter_query = f"id = {artifact}"
+        fields = ["artifacts", "executions", "events"]
+        return self.mlmd.get_lineage_subgraph(options, fields)
+
+
+def reads_store(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Gives a function of a `Store` the store's message for unreadable databases."""
+
+    @functools.wraps(function)
+    def wrapper(store: Store, *args: Any, **kwargs: Any) -> _T:
+        with store.readable():
+            return function(store, *args, **kwargs)
+
+    return wrapper
+
+
+def properties(node: mlmd.Artifact | mlmd.Execution | mlmd.Context) -> dict[str, Any]:
+    """Properties and custom properties as plain values, without TFX's own."""
+    values = {}
+    for source in (node.properties, node.custom_properties):
+        for key, value in source.items():
+            kind = value.WhichOneof("value")
+            if kind in ("int_value", "double_value", "string_value", "bool_value"):
+                values[key] = getattr(value, kind)
+    return {key: value for key, value in values.items() if key not in _INTERNAL}
+
+
+def _chunks(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
