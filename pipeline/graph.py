@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import user_code
 
 if TYPE_CHECKING:
-    from strategos.pipeline.config import Config
     from tfx.dsl.components.base.base_node import BaseNode
     from tfx.orchestration.pipeline import Pipeline
+
+    from strategos.pipeline.config import Config
 
 # Named, because Beam's default runner tries to download another one (Beam ≥ 2.68); no
 # requirements file, because Beam's components would else build an sdist of TFX each
@@ -114,10 +115,11 @@ def _runtime_parameters(defaults: dict[str, Any]) -> dict[str, Any]:
 def _data_nodes(
     config: Config, fingerprints: Fingerprints, parameters: dict[str, Any]
 ) -> dict[str, BaseNode]:
+    from tfx.components import ExampleValidator
+
     from strategos.components.example_gen.component import ExampleGen
     from strategos.components.gate.component import AnomalyGate
     from strategos.components.statistics_gen.component import StatisticsGen
-    from tfx.components import ExampleValidator
 
     example_gen = ExampleGen(
         pattern=config.data.examples,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ml_metadata.proto import metadata_store_pb2
+
     from strategos.pipeline.config import Config
 
 _GATES = {"AnomalyGate": "stopped", "EvaluationGate": "not blessed"}

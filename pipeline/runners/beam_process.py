@@ -9,11 +9,12 @@ import os
 import sys
 
 from ml_metadata.proto import metadata_store_pb2
+from tfx.orchestration.beam import beam_dag_runner
+from tfx.proto.orchestration import pipeline_pb2
+
 from strategos.components import events
 from strategos.components.processes import die_with_parent
 from strategos.pipeline.runners.launching import launch
-from tfx.orchestration.beam import beam_dag_runner
-from tfx.proto.orchestration import pipeline_pb2
 
 
 class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):

@@ -17,10 +17,11 @@ from strategos.components.errors import UserError
 from strategos.pipeline import quiet
 
 if TYPE_CHECKING:
-    from strategos.pipeline.config import Config
-    from strategos.pipeline.graph import Fingerprints
     from tfx.orchestration.portable import data_types
     from tfx.proto.orchestration import execution_result_pb2
+
+    from strategos.pipeline.config import Config
+    from strategos.pipeline.graph import Fingerprints
 
 
 class ExecutorClient:

@@ -41,8 +41,9 @@ _LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 def _compile(arguments: str, target: str) -> dict[str, Any]:
     config, fingerprints, defaults = pickle.loads(base64.b64decode(arguments))
     try:
-        from strategos.pipeline import graph
         from tfx.dsl.compiler.compiler import Compiler
+
+        from strategos.pipeline import graph
 
         ir = Compiler().compile(graph.build(config, fingerprints, defaults))
     except Exception as error:

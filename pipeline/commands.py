@@ -1,0 +1,262 @@
+"""What each `strategos` command does; `cli` parses and calls the one of that name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.errors import BadInputError, UserError
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config import Config
+    from strategos.pipeline.loading import Loaded
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`strategos run`: one run, its live view and the table at its end."""
+    from strategos.pipeline import loading
+
+    overrides = list(arguments.set)
+    overrides += [f"run.runner={arguments.runner}"] if arguments.runner else []
+    overrides += ["run.cache=false"] if arguments.no_cache else []
+    loaded = loading.load(arguments.pipeline, arguments.overlay, overrides)
+    config = loading.apply_parameters(loaded, _pairs(arguments.param)).config
+    return _run(config, arguments.from_node, arguments.to_node)
+
+
+def _run(config: Config, from_node: str | None = None, to_node: str | None = None):
+    from strategos.pipeline import display, orchestration, runs
+
+    _refuse(config)
+    connection = _connection(config)
+    options = orchestration.Options(from_node=from_node, to_node=to_node)
+    result = orchestration.run(config, connection, options, display.LiveView)
+    _remember_root(config.run.root)
+    done = runs.run(runs.Store(connection, root=config.run.root), result.run_id)
+    query = f"strategos predict {_shown(config.path)} ROWS.csv"
+    display.report(done, next_step=query)
+    return result.exit_code
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """`strategos validate`: every problem at once, without TensorFlow."""
+    config = _load(arguments).config
+    _refuse(config)
+    print(f"{arguments.pipeline}: no problems found")
+    return 0
+
+
+def config(arguments: argparse.Namespace) -> int:
+    """`strategos config`: effective settings and where each came from."""
+    from strategos.pipeline import loading
+
+    loaded = _load(arguments)
+    show = loading.effective_json if arguments.json else loading.effective
+    print(show(loaded))
+    return 0
+
+
+def retrain(arguments: argparse.Namespace) -> int:
+    """`strategos retrain`: the decision, its reason, and the run if it is due."""
+    from strategos.components.example_gen import spans as span_files
+    from strategos.pipeline import orchestration, retraining, runs
+
+    loaded = _load(arguments)
+    settings = loaded.config
+    _refuse(settings)
+    orchestration.prepare_data(settings)
+    found = span_files.find_spans(settings.data.examples)
+    chosen = span_files.select_spans(found, str(settings.data.spans))
+    decision = retraining.decide(
+        now=time.time(),
+        spans=[(span.number, span.version) for span in chosen],
+        last=_last_push(runs, settings),
+        settings=settings.schedule,
+    )
+    print(decision.reason)
+    if arguments.dry_run or (arguments.if_due and not decision.due):
+        return 0
+    return _run(settings)
+
+
+def _last_push(runs: Any, settings: Config) -> Any:
+    try:
+        store = runs.Store(_connection(settings), root=settings.run.root)
+    except UserError:
+        return None  # no run yet under this root
+    return runs.last_push(store, settings.name)
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """`strategos runs` and `strategos runs show [RUN]`."""
+    from strategos.pipeline import display, runs
+
+    words = list(arguments.show_or_pipeline)
+    show = bool(words) and words[0] == "show"
+    words = words[1:] if show else words
+    pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
+    others = [word for word in words if word != pipeline]
+    if (others and not show) or len(others) > 1:
+        raise BadInputError(
+            f"strategos runs: {others[0]!r} is neither `show` nor a YAML file. "
+            f"For one run: strategos runs show {others[0]}"
+        )
+    store, name = _store(arguments, pipeline)
+    if show:
+        found = runs.run(store, others[0] if others else None)
+        if arguments.json:
+            print(json.dumps(runs.to_json(found), indent=2))
+        else:
+            display.report(found)
+        return 0
+    listed = runs.history(store, pipeline=name, limit=arguments.limit)
+    if arguments.json:
+        print(json.dumps([runs.to_json(each) for each in listed], indent=2))
+    else:
+        display.history_table(listed)
+    return 0
+
+
+def lineage(arguments: argparse.Namespace) -> int:
+    """`strategos lineage`: from data files to the pushed version."""
+    from strategos.pipeline import lineage as lineages
+
+    store, _ = _store(arguments, arguments.pipeline)
+    found = lineages.lineage(store, arguments.model)
+    if arguments.json:
+        print(json.dumps(lineages.to_json(found), indent=2))
+    else:
+        lineages.show(found)
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """`strategos doctor`: what is wrong with this machine and what to do."""
+    from strategos.pipeline import doctor
+
+    checks = doctor.diagnose(arguments.pipeline)
+    print(doctor.render(checks))
+    return 1 if any(check.ok is False for check in checks) else 0
+
+
+def predict(arguments: argparse.Namespace) -> int:
+    """`strategos predict`: plain rows through the pushed model's serving signature."""
+    import ml_metadata
+
+    from strategos.pipeline import metadata, production, quiet
+
+    settings = _load(arguments).config
+    if not settings.pusher:
+        raise BadInputError(
+            f"{arguments.pipeline}: has no `pusher` section, so no model is pushed. "
+            "Add `pusher: {to: DIR}` and run the pipeline."
+        )
+    if not Path(arguments.rows).is_file():
+        raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
+    connection = _connection(settings)
+    metadata.initialise(connection)
+    store = ml_metadata.MetadataStore(connection)
+    model = production.newest(store, settings.pusher.to)
+    if model is None:
+        raise BadInputError(
+            f"{settings.pusher.to}: no model has been pushed there yet. Run: "
+            f"strategos run {arguments.pipeline}"
+        )
+    quiet.hush()
+    from strategos.components import serving
+
+    rows = serving.predict(model.path, arguments.rows)
+    serving.show(rows, as_json=arguments.json, model=model.path)
+    return 0
+
+
+def compile(arguments: argparse.Namespace) -> int:
+    """`strategos compile`: the pipeline for Kubeflow or Vertex, as a file."""
+    from strategos.pipeline import quiet
+
+    settings = _load(arguments).config
+    _refuse(settings)
+    quiet.hush()
+    from strategos.pipeline.runners import kubeflow
+
+    default = f"{settings.name}-{arguments.target}.json"
+    output = Path(arguments.output or default)
+    kubeflow.compile_to(settings, arguments.target, output)
+    print(f"{output}: compiled for {arguments.target}")
+    return 0
+
+
+def _load(arguments: argparse.Namespace) -> Loaded:
+    from strategos.pipeline import loading
+
+    return loading.load(arguments.pipeline, arguments.overlay, arguments.set)
+
+
+def _refuse(config: Config) -> None:
+    """Raises for problems that only the file system shows."""
+    from strategos.pipeline import checks, loading
+
+    problems = checks.check(config)
+    if problems:
+        raise loading.ConfigError(problems)
+
+
+def _connection(config: Config) -> Any:
+    from strategos.pipeline import metadata
+
+    run = config.run
+    return metadata.connection(run.root, run.metadata, config.metadata_password)
+
+
+def _store(arguments: argparse.Namespace, pipeline: str | None) -> tuple[Any, Any]:
+    """The history that a YAML, `--root` or the last run names, and its pipeline."""
+    from strategos.pipeline import loading, metadata, runs
+
+    if pipeline:
+        config = loading.load(pipeline).config
+        store = runs.Store(_connection(config), root=config.run.root)
+        return store, config.name
+    root = arguments.root or _last_root()
+    return runs.Store(metadata.connection(root), root=root), None
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise BadInputError(f"--param {text}: expected K=V, such as epochs=3")
+        pairs[key.strip()] = value
+    return pairs
+
+
+def _state_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "strategos" / "last-root"
+
+
+def _remember_root(root: str) -> None:
+    try:
+        _state_file().parent.mkdir(parents=True, exist_ok=True)
+        _state_file().write_text(str(Path(root).resolve()))
+    except OSError as error:
+        print(f"strategos: {_state_file()}: {error.strerror}", file=sys.stderr)
+
+
+def _last_root() -> str:
+    try:
+        return _state_file().read_text().strip()
+    except OSError:
+        raise BadInputError(
+            "no pipeline has run here yet: name a PIPELINE_YAML or --root DIR"
+        ) from None
+
+
+def _shown(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else str(path)

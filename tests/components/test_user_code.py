@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from strategos.components import user_code
+from strategos.components.errors import UserError
+
+
+@pytest.fixture
+def workload(tmp_path):
+    def write(name: str, **modules: str):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        for module, source in modules.items():
+            (folder / f"{module}.py").write_text(source)
+        return str(folder)
+
+    return write
+
+
+def test_fingerprint_follows_the_modules_that_a_module_imports(workload):
+    folder = workload("w", model="import layers\n", layers="A = 1\n", other="B = 1\n")
+    before = user_code.fingerprint(folder, "model")
+    workload("w", other="B = 2\n")
+    assert user_code.fingerprint(folder, "model") == before
+    workload("w", layers="A = 2\n")
+    assert user_code.fingerprint(folder, "model") != before
+
+
+def test_fingerprint_follows_imports_inside_functions_and_packages(tmp_path, workload):
+    folder = workload("w", model="def f():\n    from lib.deep import x\n")
+    package = tmp_path / "w" / "lib"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "deep.py").write_text("from . import sibling\nx = 1\n")
+    (package / "sibling.py").write_text("y = 1\n")
+    before = user_code.fingerprint(folder, "model")
+    (package / "sibling.py").write_text("y = 2\n")
+    assert user_code.fingerprint(folder, "model") != before
+
+
+def test_two_workloads_with_a_module_of_one_name_each_get_their_own(workload):
+    one = workload("one", model="import layers\nNAME = layers.NAME", layers="NAME='1'")
+    two = workload("two", model="import layers\nNAME = layers.NAME", layers="NAME='2'")
+    assert user_code.load(one, "model").NAME == "1"
+    assert user_code.load(two, "model").NAME == "2"
+    assert user_code.load(one, "model").NAME == "1"
+
+
+def test_missing_function_names_those_that_are_there(workload):
+    folder = workload("w", preprocessing="def preprocess(inputs):\n    return inputs\n")
+    with pytest.raises(UserError) as error:
+        user_code.function(folder, "preprocessing", "preprocessing_fn")
+    assert "preprocessing.py: has no function `preprocessing_fn`" in str(error.value)
+    assert "preprocess" in str(error.value).split("found:")[1]
+
+
+def test_module_that_raises_is_named_with_its_error(workload):
+    folder = workload("w", broken="1 / 0\n")
+    with pytest.raises(UserError, match=r"broken\.py.*ZeroDivisionError"):
+        user_code.load(folder, "broken")

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from strategos.pipeline import cli
+
+_PROBE = """
+import sys
+from strategos.pipeline import cli
+try:
+    cli.main(sys.argv[1:])
+except SystemExit:
+    pass
+heavy = {"tensorflow", "apache_beam", "tfx", "pydantic", "rich"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_help_lists_the_commands_and_imports_nothing_heavy():
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for command in ("run", "validate", "config", "runs", "lineage", "predict"):
+        assert f"\n    {command} " in done.stdout
+
+
+def test_user_error_is_one_message_with_its_exit_code(capsys, tmp_path):
+    missing = tmp_path / "none.yaml"
+    assert cli.main(["validate", str(missing)]) == 2
+    message = capsys.readouterr().err
+    assert str(missing) in message
+    assert "Traceback" not in message
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path):
+    with pytest.raises(Exception, match=r"none\.yaml"):
+        cli.main(["validate", str(tmp_path / "none.yaml"), "--debug"])
