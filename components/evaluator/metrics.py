@@ -44,6 +44,30 @@ class Metric:
         return {True: -value, False: value, None: 0.0}[self.higher_is_better]
 
 
+@dataclass(frozen=True)
+class SliceMetrics:
+    """What was measured on one slice.
+
+    Attributes:
+      feature: The feature that the slice is a value of; None for all examples.
+      value: That value; None for all examples.
+      examples: How many examples the slice has.
+      metrics: Metric name -> value of the candidate; NaN where it is undefined.
+      baseline: The same of the model that it is compared with, if there is one.
+    """
+
+    feature: str | None
+    value: str | int | float | None
+    examples: int
+    metrics: Mapping[str, float]
+    baseline: Mapping[str, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """The slice as people write it: `carrier=OO`, or `overall`."""
+        return "overall" if self.feature is None else f"{self.feature}={self.value}"
+
+
 def _same(name: str, *tasks: str) -> dict[str, str]:
     return dict.fromkeys(tasks, name)
 

@@ -1,0 +1,99 @@
+"""Evaluator: is the candidate good enough, overall and on each slice?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow_model_analysis.proto import config_pb2
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import standard_artifacts
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.types.system_executions import Evaluate
+
+from strategos.components.evaluator import eval_config, executor
+
+
+class EvaluatorSpec(types.ComponentSpec):
+    """Inputs and outputs are those of TFX's Evaluator."""
+
+    PARAMETERS = {
+        "eval_config": ExecutionParameter(type=config_pb2.EvalConfig),
+        "settings": ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        "examples": ChannelParameter(type=standard_artifacts.Examples),
+        "model": ChannelParameter(type=standard_artifacts.Model),
+        "baseline_model": ChannelParameter(
+            type=standard_artifacts.Model, optional=True
+        ),
+        "schema": ChannelParameter(type=standard_artifacts.Schema),
+    }
+    OUTPUTS = {
+        "evaluation": ChannelParameter(type=standard_artifacts.ModelEvaluation),
+        "blessing": ChannelParameter(type=standard_artifacts.ModelBlessing),
+    }
+    TYPE_ANNOTATION = Evaluate
+
+
+class Evaluator(base_component.BaseComponent):
+    """Measures a model by slice, beside the one in production, and judges it.
+
+    Usage:
+
+        evaluator = Evaluator(
+            examples=example_gen.outputs["examples"],      # raw ones
+            model=trainer.outputs["model"],
+            baseline_model=baseline.outputs["model"],      # optional
+            schema=schema_gen.outputs["schema"],
+            evaluator={"task": "binary", "metrics": ["auc"], "slices": ["carrier"],
+                       "bounds": {"auc": {"at_least": 0.7}}},
+            label="late",
+        )
+
+    Outputs:
+      evaluation: TFMA's files, `summary.json`, and the overall metrics as properties.
+      blessing: As TFX's Evaluator leaves it; there always is a verdict.
+
+    TFX's own Evaluator computes with TFMA, whose cost per example, slice and metric is
+    what a run would then spend most of its time on; see `columnar`.
+    """
+
+    SPEC_CLASS = EvaluatorSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        examples: types.BaseChannel,
+        model: types.BaseChannel,
+        schema: types.BaseChannel,
+        evaluator: Mapping[str, Any],
+        label: str,
+        baseline_model: types.BaseChannel | None = None,
+    ):
+        """Builds the component.
+
+        Args:
+          examples: Raw examples with an eval split.
+          model: The candidate.
+          schema: Types of the label and of the sliced features.
+          evaluator: The evaluator section: task, metrics, slices, bounds.
+          label: The label's feature.
+          baseline_model: What BaselineModel publishes; ignored where that is nothing.
+        """
+        settings = {"evaluator": evaluator, "label": label}
+        super().__init__(
+            EvaluatorSpec(
+                examples=examples,
+                model=model,
+                baseline_model=baseline_model,
+                schema=schema,
+                eval_config=eval_config.build(evaluator, label),
+                settings=json.dumps(settings, sort_keys=True),
+                evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
+                blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+            )
+        )

@@ -1,0 +1,106 @@
+"""An evaluator section in TFMA's words.
+
+The metrics are computed by `columnar` and the verdict is `summary`'s. The EvalConfig is
+what TFMA would need to measure the same; it is published with the results, so that
+TFMA's own tools read them. `min_examples` has no counterpart there: TFMA's
+`min_slice_size` hides a small slice's metrics instead of exempting it from bounds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
+
+# TFMA 0.52 no longer has the messages at its top level.
+from tensorflow_model_analysis.proto import config_pb2
+
+from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluator.scoring import OUTPUT, SIGNATURE, TRANSFORM
+
+
+def build(
+    evaluator: Mapping[str, Any], label: str, label_is_string: bool = False
+) -> config_pb2.EvalConfig:
+    """Turns an evaluator section into a TFMA EvalConfig.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+      label: The label's feature.
+      label_is_string: Whether the label is a string, which the model's own
+        preprocessing turns into a class number.
+    """
+    config = config_pb2.EvalConfig()
+    for name in (CANDIDATE_KEY, BASELINE_KEY):
+        config.model_specs.add(
+            name=name,
+            signature_name=SIGNATURE,
+            prediction_key=OUTPUT,
+            label_key=label,
+            is_baseline=name == BASELINE_KEY,
+            preprocessing_function_names=[TRANSFORM] if label_is_string else [],
+        )
+    config.slicing_specs.add()
+    for feature in sliced_features(evaluator):
+        config.slicing_specs.add(feature_keys=[feature])
+    spec = config.metrics_specs.add()
+    spec.metrics.add(class_name="ExampleCount")
+    bounds = evaluator.get("bounds") or {}
+    for name in metric_names(evaluator):
+        _add_metric(spec, name, evaluator["task"], bounds.get(name) or {})
+    config.options.include_default_metrics.value = False
+    return config
+
+
+def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
+    """The metrics to compute: those asked for, then those that only bounds name."""
+    return list(
+        dict.fromkeys([*evaluator["metrics"], *(evaluator.get("bounds") or {})])
+    )
+
+
+def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
+    """The features to slice by: those asked for, then those that only bounds name."""
+    features = list(evaluator.get("slices") or [])
+    for bound in (evaluator.get("bounds") or {}).values():
+        features += bound.get("slices") or {}
+    return list(dict.fromkeys(features))
+
+
+def _add_metric(
+    spec: config_pb2.MetricsSpec, name: str, task: str, bound: Mapping[str, Any]
+) -> None:
+    metric = METRICS[name]
+    config = spec.metrics.add(
+        class_name=metric.classes[task],
+        config=json.dumps({"name": name, **metric.config}),
+    )
+    # By slicing spec always: a `threshold` without one would hold on every slice.
+    for feature, limits in [(None, bound), *(bound.get("slices") or {}).items()]:
+        for threshold in _thresholds(limits):
+            entry = config.per_slice_thresholds.add(threshold=threshold)
+            entry.slicing_specs.add(feature_keys=[feature] if feature else [])
+
+
+def _thresholds(limits: Mapping[str, Any]) -> list[config_pb2.MetricThreshold]:
+    found = []
+    low, high = limits.get("at_least"), limits.get("at_most")
+    if low is not None or high is not None:
+        threshold = config_pb2.MetricThreshold()
+        if low is not None:
+            threshold.value_threshold.lower_bound.value = low
+        if high is not None:
+            threshold.value_threshold.upper_bound.value = high
+        found.append(threshold)
+    for key, sign, direction in (
+        ("may_drop", -1, config_pb2.HIGHER_IS_BETTER),
+        ("may_rise", 1, config_pb2.LOWER_IS_BETTER),
+    ):
+        if limits.get(key) is not None:
+            threshold = config_pb2.MetricThreshold()
+            threshold.change_threshold.absolute.value = sign * limits[key]
+            threshold.change_threshold.direction = direction
+            found.append(threshold)
+    return found

@@ -1,0 +1,207 @@
+"""Evaluates the candidate on the eval split, and the model in production beside it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import json_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tensorflow_model_analysis.proto import config_pb2
+from tfx import types
+from tfx.components.evaluator import constants
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.utils import io_utils, path_utils
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.evaluator import (
+    columnar,
+    eval_config,
+    scoring,
+    summary,
+    tfma_files,
+)
+
+SPLIT = "eval"
+DTYPES = {
+    schema_pb2.BYTES: tf.string,
+    schema_pb2.INT: tf.int64,
+    schema_pb2.FLOAT: tf.float32,
+}
+
+Artifacts = dict[str, list[types.Artifact]]
+
+
+class Executor(base_executor.BaseExecutor):
+    """Writes TFMA's files, `summary.json` and the blessing; stops nothing."""
+
+    def Do(
+        self,
+        input_dict: Artifacts,
+        output_dict: Artifacts,
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Evaluates; see `component.Evaluator` for inputs, outputs and properties."""
+        settings = json.loads(exec_properties["settings"])
+        evaluator, label = settings["evaluator"], settings["label"]
+        baseline = _baseline(input_dict)
+        config = _effective(exec_properties["eval_config"], baseline is not None)
+        question = _question(evaluator, label, _schema(input_dict))
+        if question.types[label] == tf.string:
+            for spec in config.model_specs:
+                spec.preprocessing_function_names[:] = [scoring.TRANSFORM]
+
+        models = _models(input_dict, baseline)
+        scored = scoring.score(
+            _files(input_dict), question, models, "candidate", _progress(input_dict)
+        )
+        slices = columnar.slice_metrics(
+            scored,
+            eval_config.metric_names(evaluator),
+            "candidate",
+            "baseline" if baseline else None,
+        )
+        checks = summary.judge(evaluator.get("bounds") or {}, slices)
+        verdict = summary.summarize(
+            task=evaluator["task"], label=label, slices=slices, checks=checks
+        )
+
+        (evaluation,) = output_dict["evaluation"]
+        tfma_files.write(
+            evaluation.uri,
+            config,
+            slices,
+            checks,
+            data=artifact_utils.get_single_uri(input_dict["examples"]),
+            models=_locations(config, models),
+        )
+        _write_summary(evaluation, verdict)
+        _bless(output_dict["blessing"][0], verdict["blessed"], input_dict, baseline)
+        logging.info("blessed: %s; %s", verdict["blessed"], verdict["reason"])
+
+
+def _baseline(inputs: Artifacts) -> types.Artifact | None:
+    for artifact in inputs.get("baseline_model") or []:
+        if artifact.get_int_custom_property("none") != 1:
+            return artifact
+    return None
+
+
+def _effective(text: str, has_baseline: bool) -> config_pb2.EvalConfig:
+    config = json_format.Parse(text, config_pb2.EvalConfig())
+    config = tfma.utils.update_eval_config_with_defaults(
+        config, has_baseline=has_baseline, rubber_stamp=True
+    )
+    tfma.utils.verify_eval_config(config)
+    return config
+
+
+def _schema(inputs: Artifacts) -> schema_pb2.Schema:
+    uri = artifact_utils.get_single_uri(inputs["schema"])
+    return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(uri))
+
+
+def _question(
+    evaluator: dict[str, Any], label: str, schema: schema_pb2.Schema
+) -> scoring.Question:
+    known = {feature.name: DTYPES.get(feature.type) for feature in schema.feature}
+    slices = eval_config.sliced_features(evaluator)
+    for key, name in [("label", label), *(("evaluator.slices", s) for s in slices)]:
+        if known.get(name) is None:
+            raise UserError(
+                f"{key}: `{name}` is not a feature of the schema. Features there: "
+                f"{', '.join(sorted(known))}."
+            )
+    wanted = {name: known[name] for name in [label, *slices]}
+    return scoring.Question(evaluator["task"], label, slices, wanted)
+
+
+def _models(
+    inputs: Artifacts, baseline: types.Artifact | None
+) -> dict[str, scoring.Model]:
+    candidate = artifact_utils.get_single_instance(inputs["model"])
+    models = {"candidate": scoring.Model("candidate", _saved_model(candidate))}
+    if baseline is not None:
+        path = _saved_model(baseline)
+        models["baseline"] = scoring.Model("model in production", path)
+    return models
+
+
+def _saved_model(model: types.Artifact) -> str:
+    return path_utils.serving_model_path(
+        model.uri, path_utils.is_old_model_artifact(model)
+    )
+
+
+def _files(inputs: Artifacts) -> list[str]:
+    return [
+        file
+        for uri in artifact_utils.get_split_uris(inputs["examples"], SPLIT)
+        for file in fileio.glob(io_utils.all_files_pattern(uri))
+    ]
+
+
+def _progress(inputs: Artifacts) -> Any:
+    (examples,) = inputs["examples"]
+    total = examples.get_int_custom_property("rows_eval") or None
+    return lambda rows: events.emit("rows", rows=rows, total=total)
+
+
+def _locations(
+    config: config_pb2.EvalConfig, models: dict[str, scoring.Model]
+) -> dict[str, str]:
+    return {
+        spec.name: models["baseline" if spec.is_baseline else "candidate"].path
+        for spec in config.model_specs
+    }
+
+
+def _write_summary(evaluation: types.Artifact, verdict: dict[str, Any]) -> None:
+    io_utils.write_string_file(
+        os.path.join(evaluation.uri, summary.FILE), json.dumps(verdict, indent=1)
+    )
+    for name, value in verdict["overall"].items():
+        if value is not None:
+            evaluation.set_float_custom_property(name, value)
+    evaluation.set_int_custom_property("examples", verdict["examples"])
+    evaluation.set_int_custom_property("blessed", int(verdict["blessed"]))
+    evaluation.set_string_custom_property("reason", verdict["reason"])
+
+
+def _bless(
+    blessing: types.Artifact,
+    blessed: bool,
+    inputs: Artifacts,
+    baseline: types.Artifact | None,
+) -> None:
+    """The file and the properties that TFX's own Evaluator leaves."""
+    models: Sequence[tuple[str, str, types.Artifact | None]] = (
+        (
+            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY,
+            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY,
+            inputs["model"][0],
+        ),
+        (
+            constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY,
+            constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY,
+            baseline,
+        ),
+    )
+    for uri_key, id_key, model in models:
+        if model is not None:
+            blessing.set_string_custom_property(uri_key, model.uri)
+            blessing.set_int_custom_property(id_key, model.id)
+    name = constants.BLESSED_FILE_NAME if blessed else constants.NOT_BLESSED_FILE_NAME
+    io_utils.write_string_file(os.path.join(blessing.uri, name), "")
+    blessing.set_int_custom_property(
+        constants.ARTIFACT_PROPERTY_BLESSED_KEY,
+        constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE,
+    )

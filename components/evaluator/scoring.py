@@ -1,0 +1,274 @@
+"""Runs models over examples in large batches; TensorFlow and numpy only.
+
+What is kept of a row is a label, one or two numbers per model, and the values of the
+features to slice by: a hundred million rows of it fit where their examples do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.evaluator.columnar import EPSILON, Columns, Membership, Scored
+
+BATCH = 10_000
+SIGNATURE = "serving_default"
+OUTPUT = "predictions"
+TRANSFORM = "transform_features"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to read from the examples, and how to take the models' answers.
+
+    Attributes:
+      task: One of `metrics.TASKS`.
+      label: The label's feature. A string label is read after the candidate's own
+        preprocessing (signature `transform_features`), which turns it into a number.
+      slices: Features to slice by.
+      types: Feature -> dtype, of the label and of `slices`.
+    """
+
+    task: str
+    label: str
+    slices: Sequence[str]
+    types: Mapping[str, tf.DType]
+
+
+class Model:
+    """A SavedModel that answers serialized raw examples.
+
+    Attributes:
+      role: What messages call it: "candidate" or "model in production".
+      path: The SavedModel's folder.
+    """
+
+    def __init__(self, role: str, path: str):
+        self.role = role
+        self.path = path
+        try:
+            self._loaded = tf.saved_model.load(path)  # owns the signatures' variables
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: the {role} cannot be loaded: {error}") from error
+
+    def predict(self, examples: tf.Tensor) -> np.ndarray:
+        """Answers string [batch] by float64 [batch, k]."""
+        outputs = self._call(SIGNATURE, examples)
+        if OUTPUT not in outputs and len(outputs) > 1:
+            raise UserError(
+                f"{self.path}: the {self.role} answers with {sorted(outputs)}; the "
+                f"evaluator needs one output, or one called `{OUTPUT}`."
+            )
+        answer = outputs.get(OUTPUT, next(iter(outputs.values())))
+        values = np.asarray(answer, np.float64)
+        return values.reshape(len(values), -1)
+
+    def transformed(self, examples: tf.Tensor, feature: str) -> np.ndarray:
+        """The feature after the model's own preprocessing: float64 [batch]."""
+        outputs = self._call(TRANSFORM, examples)
+        if feature not in outputs:
+            raise UserError(
+                f"label: `{feature}` is a string, and `preprocessing_fn` does not "
+                f"return it (it returns {', '.join(sorted(outputs))}). Return it as a "
+                "number, for example by tft.compute_and_apply_vocabulary."
+            )
+        value = outputs[feature]
+        if isinstance(value, tf.SparseTensor):
+            value = tf.sparse.to_dense(value)
+        return np.asarray(value, np.float64).reshape(-1)
+
+    def _call(self, name: str, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        signature = self._loaded.signatures.get(name)
+        if signature is None:
+            raise UserError(
+                f"{self.path}: the {self.role} has no signature `{name}`; it has "
+                f"{', '.join(sorted(self._loaded.signatures)) or 'none'}."
+            )
+        (argument,) = signature.structured_input_signature[1]
+        try:
+            return signature(**{argument: examples})
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{self.path}: the {self.role} fails on the eval examples: "
+                f"{error.message.splitlines()[0]}"
+            ) from error
+
+
+def score(
+    files: Sequence[str],
+    question: Question,
+    models: Mapping[str, Model],
+    candidate: str,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Scored:
+    """Reads the examples once and has every model answer them.
+
+    Args:
+      files: TFRecord files of tf.Example; `.gz` ones are GZIP.
+      question: What to read and which task the models solve.
+      models: Name -> model.
+      candidate: The name of the model whose preprocessing reads a string label.
+      progress: Called with the number of rows so far.
+
+    Raises:
+      UserError: There are no examples, labels are missing or do not fit the task, or
+        a model's answers do not.
+    """
+    labels: list[np.ndarray] = []
+    scores: dict[str, list[Columns]] = {name: [] for name in models}
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {
+        feature: [] for feature in question.slices
+    }
+    rows = 0
+    for batch in _batches(files):
+        label, members = _parse(batch, question, models[candidate], rows)
+        labels.append(label)
+        for feature, (row, value) in members.items():
+            found[feature].append((row + rows, value))
+        for name, model in models.items():
+            answer = _checked(model.predict(batch), label, question, model)
+            scores[name].append(_columns(answer, label, question.task))
+        rows += len(label)
+        progress(rows)
+    if not rows:
+        raise UserError(
+            "The eval split has no examples. Use more data, or give eval a larger "
+            "share in data.split."
+        )
+    label = np.concatenate(labels)
+    _check_classes(label, question)
+    return Scored(
+        label,
+        {name: _concatenated(parts) for name, parts in scores.items()},
+        {feature: _membership(parts) for feature, parts in found.items()},
+    )
+
+
+def _batches(files: Sequence[str]) -> Iterator[tf.Tensor]:
+    for zipped in (True, False):
+        some = [file for file in files if file.endswith(".gz") == zipped]
+        if some:
+            kind = "GZIP" if zipped else ""
+            records = tf.data.TFRecordDataset(sorted(some), compression_type=kind)
+            yield from records.batch(BATCH).prefetch(1)
+
+
+def _parse(
+    batch: tf.Tensor, question: Question, candidate: Model, offset: int
+) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    spec = {name: tf.io.VarLenFeature(dtype) for name, dtype in question.types.items()}
+    parsed = tf.io.parse_example(batch, spec)
+    present = parsed[question.label]
+    _check_one_label(present, len(batch), question.label, offset)
+    if present.dtype == tf.string:
+        label = candidate.transformed(batch, question.label)
+    else:
+        label = present.values.numpy().astype(np.float64)
+    _check_label(label, question)
+    members = {
+        name: (parsed[name].indices[:, 0].numpy(), parsed[name].values.numpy())
+        for name in question.slices
+    }
+    return label, members
+
+
+def _check_one_label(label: tf.SparseTensor, rows: int, name: str, offset: int) -> None:
+    count = np.bincount(label.indices[:, 0].numpy(), minlength=rows)
+    wrong = np.flatnonzero(count != 1)
+    if len(wrong):
+        first = wrong[0]
+        raise UserError(
+            f"label: `{name}` has {count[first]} values in example {offset + first:,} "
+            "of the eval split; each example needs exactly one. Drop the rows without "
+            "a label when the data are prepared."
+        )
+
+
+def _check_label(label: np.ndarray, question: Question) -> None:
+    if question.task == "binary":
+        wrong = label[(label != 0) & (label != 1)]
+        allowed = "0 or 1 for task binary"
+    elif question.task == "multi_class":
+        wrong = label[(label < 0) | (label != np.floor(label))]
+        allowed = "class numbers 0, 1, 2, … for task multi_class"
+    else:
+        wrong = label[~np.isfinite(label)]
+        allowed = "finite numbers for task regression"
+    if len(wrong):
+        raise UserError(
+            f"label: `{question.label}` is {wrong[0]:g} in the eval split; it must be "
+            f"{allowed}."
+        )
+
+
+def _check_classes(label: np.ndarray, question: Question) -> None:
+    if question.task == "binary" and label.min() == label.max():
+        word = "never" if label[0] == 0 else "always"
+        raise UserError(
+            f"label: `{question.label}` is {word} 1 in the {len(label):,} examples of "
+            "the eval split, so a model cannot be judged on it. Check how the label "
+            "is made, or use more data."
+        )
+
+
+def _checked(
+    answer: np.ndarray, label: np.ndarray, question: Question, model: Model
+) -> np.ndarray:
+    where = f"{model.path}: the {model.role}"
+    if len(answer) != len(label):
+        raise UserError(
+            f"{where} gives {len(answer)} answers to {len(label)} examples."
+        )
+    single = question.task != "multi_class"
+    if single != (answer.shape[1] == 1):
+        needed = "one number" if single else "one probability per class"
+        raise UserError(
+            f"{where} gives {answer.shape[1]} numbers per example; task "
+            f"{question.task} needs {needed}."
+        )
+    if not single and label.max() >= answer.shape[1]:
+        raise UserError(
+            f"{where} knows {answer.shape[1]} classes, but label `{question.label}` "
+            f"is {label.max():g} in the eval split (classes count from 0)."
+        )
+    low, high = np.nanmin(answer, initial=0.0), np.nanmax(answer, initial=1.0)
+    if question.task != "regression" and (low < -EPSILON or high > 1 + EPSILON):
+        layer = "sigmoid" if single else "softmax"
+        raise UserError(
+            f"{where} predicts numbers from {low:.4g} to {high:.4g}; task "
+            f"{question.task} needs probabilities. End the model with a {layer}."
+        )
+    return answer
+
+
+def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
+    if task != "multi_class":
+        return {"prediction": answer[:, 0]}
+    known = np.isfinite(answer).all(axis=1)
+    chosen = answer[np.arange(len(label)), label.astype(np.int64)]
+    share = chosen / np.maximum(answer.sum(axis=1), EPSILON)
+    right = np.where(known, answer.argmax(axis=1) == label, np.nan)
+    return {"right": right, "loss": -np.log(np.clip(share, EPSILON, 1.0))}
+
+
+def _concatenated(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _membership(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Membership:
+    row = np.concatenate([part[0] for part in parts])
+    value = np.concatenate([part[1] for part in parts])
+    values, code = np.unique(value, return_inverse=True)
+    # A value that a row repeats counts once.
+    pairs = np.unique(np.stack([row, code.reshape(-1)]), axis=1)
+    return Membership([_plain(value) for value in values], pairs[0], pairs[1])
+
+
+def _plain(value: bytes | np.generic) -> str | int | float:
+    return (
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else value.item()
+    )

@@ -1,0 +1,203 @@
+"""The verdict on a model, and `summary.json`, which is read without TFMA.
+
+A bound holds overall and, where the section names a feature under `slices`, for each
+of its values that has at least `min_examples` examples.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from strategos.components.evaluator.metrics import SliceMetrics
+
+FILE = "summary.json"
+BOUNDS = {
+    "at_least": "at least {}",
+    "at_most": "at most {}",
+    "may_drop": "a drop of at most {}",
+    "may_rise": "a rise of at most {}",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One bound held against one slice.
+
+    Attributes:
+      metric: The metric's name.
+      slice: `overall` or `feature=value`.
+      bound: One of `BOUNDS`.
+      required: The bound's number.
+      received: The metric; for `may_drop` and `may_rise` by how much it dropped or
+        rose against the model in production. None where undefined or not compared.
+      examples: How many examples the slice has.
+      ok: Whether the bound holds; a bound that was skipped holds.
+      note: Why it was skipped, why the value is undefined, or what was compared.
+    """
+
+    metric: str
+    slice: str
+    bound: str
+    required: float
+    received: float | None
+    examples: int
+    ok: bool
+    note: str | None = None
+
+
+def judge(
+    bounds: Mapping[str, Mapping[str, Any]], slices: Sequence[SliceMetrics]
+) -> list[Check]:
+    """Holds every bound of an evaluator section against the measured slices.
+
+    Args:
+      bounds: Metric -> {at_least, at_most, may_drop, may_rise, min_examples,
+        slices: {feature: {at_least, …}}}.
+      slices: What was measured, the overall slice among it.
+    """
+    checks = []
+    for metric, bound in bounds.items():
+        overall = next(piece for piece in slices if piece.feature is None)
+        checks += [_check(metric, *limit, overall) for limit in _limits(bound)]
+        for feature, inner in (bound.get("slices") or {}).items():
+            few = inner.get("min_examples") or bound.get("min_examples") or 1
+            pieces = [piece for piece in slices if piece.feature == feature]
+            for limit in _limits(inner):
+                if not pieces:
+                    checks.append(_missing(metric, *limit, feature))
+                checks += [_check(metric, *limit, piece, few) for piece in pieces]
+    return checks
+
+
+def summarize(
+    *, task: str, label: str, slices: Sequence[SliceMetrics], checks: Sequence[Check]
+) -> dict[str, Any]:
+    """Everything that `summary.json` says; undefined metrics are None."""
+    overall = next(piece for piece in slices if piece.feature is None)
+    records = [asdict(check) for check in checks]
+    return {
+        "task": task,
+        "label": label,
+        "examples": overall.examples,
+        "overall": _defined(overall.metrics),
+        "baseline": _defined(overall.baseline) if overall.baseline else None,
+        "slices": [
+            {
+                "feature": piece.feature,
+                "value": piece.value,
+                "examples": piece.examples,
+                "metrics": _defined(piece.metrics),
+            }
+            for piece in slices
+            if piece.feature is not None
+        ],
+        "bounds": records,
+        "blessed": all(check.ok for check in checks),
+        "reason": _reason(records),
+    }
+
+
+def failures(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The checks of a summary that did not pass, overall ones first."""
+    failed = [check for check in summary["bounds"] if not check["ok"]]
+    return sorted(failed, key=lambda check: check["slice"] != "overall")
+
+
+def describe(check: Mapping[str, Any]) -> str:
+    """One line: `auc, overall: at least 0.7 required, 0.65 received (…)`."""
+    required, received = _apart(check["required"], check["received"])
+    wanted = BOUNDS[check["bound"]].format(required)
+    details = [f"{check['examples']:,} examples"]
+    if check["note"]:
+        details.append(check["note"])
+    return (
+        f"{check['metric']}, {check['slice']}: {wanted} required, "
+        f"{received} received ({'; '.join(details)})"
+    )
+
+
+def load(folder: str) -> dict[str, Any]:
+    """Reads the summary of the evaluation artifact at `folder`."""
+    return json.loads((Path(folder) / FILE).read_text())
+
+
+def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name in BOUNDS:
+        if bound.get(name) is not None:
+            yield name, float(bound[name])
+
+
+def _check(
+    metric: str, bound: str, required: float, piece: SliceMetrics, few: int = 0
+) -> Check:
+    def verdict(received: float | None, ok: bool, note: str | None = None) -> Check:
+        return Check(
+            metric, piece.name, bound, required, received, piece.examples, ok, note
+        )
+
+    if piece.examples < few:
+        return verdict(None, True, f"skipped: fewer than {few} examples")
+    value = piece.metrics[metric]
+    if math.isnan(value):
+        return verdict(None, False, _why_undefined(metric))
+    if bound == "at_least":
+        return verdict(value, value >= required)
+    if bound == "at_most":
+        return verdict(value, value <= required)
+    if piece.baseline is None:
+        return verdict(None, True, "skipped: no model in production to compare with")
+    before = piece.baseline[metric]
+    if math.isnan(before):
+        return verdict(None, True, "skipped: undefined for the model in production")
+    change = before - value if bound == "may_drop" else value - before
+    old, new = _apart(before, value)
+    return verdict(change, change <= required, f"from {old} to {new}")
+
+
+def _missing(metric: str, bound: str, required: float, feature: str) -> Check:
+    note = f"no example has a value of `{feature}`"
+    return Check(metric, f"{feature}=*", bound, required, None, 0, False, note)
+
+
+def _why_undefined(metric: str) -> str:
+    reasons = {
+        "auc": "undefined: all labels are the same, or a prediction is NaN",
+        "pr_auc": "undefined: all labels are the same, or a prediction is NaN",
+        "precision": "undefined: no prediction is above 0.5, or one is NaN",
+        "recall": "undefined: no label is 1, or a prediction is NaN",
+        "calibration": "undefined: the labels add up to 0, or a prediction is NaN",
+    }
+    return reasons.get(metric, "undefined: a prediction is NaN")
+
+
+def _reason(records: Iterable[Mapping[str, Any]]) -> str:
+    records = list(records)
+    if not records:
+        return "no bounds configured"
+    failed = failures({"bounds": records})
+    if not failed:
+        return f"all {len(records)} bounds hold"
+    more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
+    return "; ".join(describe(check) for check in failed[:2]) + more
+
+
+def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {
+        name: value if math.isfinite(value) else None for name, value in metrics.items()
+    }
+
+
+def _apart(first: float, second: float | None) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to tell them apart, at least 4."""
+    if second is None:
+        return f"{first:.4g}", "nothing"
+    for digits in (4, 6, 9, 17):
+        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts if first != second else (f"{first:.4g}", f"{second:.4g}")

@@ -1,0 +1,139 @@
+"""Writes an evaluation in TFMA's own files.
+
+`tfma.load_eval_result`, `tfma.load_validation_result` and the TFMA viewer read them as
+they read those of TFMA itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import json_format
+from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
+
+from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.evaluator.summary import Check
+
+
+def write(
+    folder: str,
+    config: config_pb2.EvalConfig,
+    slices: Sequence[SliceMetrics],
+    checks: Sequence[Check],
+    data: str,
+    models: Mapping[str, str],
+) -> None:
+    """Writes `eval_config.json`, the metrics and the validation result.
+
+    Args:
+      folder: The evaluation artifact's folder.
+      config: As `update_eval_config_with_defaults` leaves it: the names of its models
+        are those that the metrics are filed under.
+      slices: The measured slices.
+      checks: The bounds held against them.
+      data: Where the examples lie, for display.
+      models: Model name -> its SavedModel, for display.
+    """
+    run = config_pb2.EvalRun(
+        eval_config=config,
+        version=tfma.VERSION_STRING,
+        data_location=data,
+        file_format="tfrecords_gzip",
+        model_locations=models,
+    )
+    path = os.path.join(folder, "eval_config.json")
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write(json_format.MessageToJson(run))
+    rows = [
+        tfma.writers.convert_slice_metrics_to_proto(
+            (_slice_key(piece), _metrics(piece, config)), None
+        )
+        for piece in slices
+    ]
+    _write_records(os.path.join(folder, "metrics-00000-of-00001.tfrecord"), rows)
+    verdict = _validation(config, slices, checks)
+    _write_records(os.path.join(folder, "validations.tfrecord"), [verdict])
+
+
+def _write_records(path: str, messages: Sequence[Any]) -> None:
+    with tf.io.TFRecordWriter(path) as writer:
+        for message in messages:
+            writer.write(message.SerializeToString())
+
+
+def _slice_key(piece: SliceMetrics) -> tuple[tuple[str, Any], ...]:
+    return () if piece.feature is None else ((piece.feature, piece.value),)
+
+
+def _metrics(
+    piece: SliceMetrics, config: config_pb2.EvalConfig
+) -> dict[tfma.metrics.MetricKey, float]:
+    candidate, baseline = _names(config)
+    result = {}
+    for model, metrics in ((candidate, piece.metrics), (baseline, piece.baseline)):
+        if metrics is None:
+            continue
+        count = tfma.metrics.MetricKey("example_count", model_name=model)
+        result[count] = float(piece.examples)
+        for name, value in metrics.items():
+            result[tfma.metrics.MetricKey(name, model_name=model)] = value
+    if piece.baseline is not None:
+        for name, value in piece.metrics.items():
+            key = tfma.metrics.MetricKey(name, model_name=candidate).make_diff_key()
+            result[key] = value - piece.baseline[name]
+    return result
+
+
+def _names(config: config_pb2.EvalConfig) -> tuple[str, str | None]:
+    candidate = next(spec.name for spec in config.model_specs if not spec.is_baseline)
+    baseline = [spec.name for spec in config.model_specs if spec.is_baseline]
+    return candidate, baseline[0] if baseline else None
+
+
+def _validation(
+    config: config_pb2.EvalConfig,
+    slices: Sequence[SliceMetrics],
+    checks: Sequence[Check],
+) -> validation_result_pb2.ValidationResult:
+    candidate, baseline = _names(config)
+    result = validation_result_pb2.ValidationResult(
+        validation_ok=all(check.ok for check in checks), rubber_stamp=baseline is None
+    )
+    for piece in slices:
+        failed = [
+            check for check in checks if not check.ok and check.slice == piece.name
+        ]
+        if failed:
+            entry = result.metric_validations_per_slice.add()
+            entry.slice_key.CopyFrom(tfma.slicer.serialize_slice_key(_slice_key(piece)))
+            for check in failed:
+                _add_failure(entry, check, piece, candidate)
+    for check in checks:
+        if check.slice.endswith("=*") and not check.ok:
+            result.missing_slices.add(feature_keys=[check.slice[:-2]])
+    return result
+
+
+def _add_failure(entry: Any, check: Check, piece: SliceMetrics, model: str) -> None:
+    key = tfma.metrics.MetricKey(check.metric, model_name=model)
+    failure = entry.failures.add(message=check.note or "")
+    value = failure.metric_threshold.value_threshold
+    change = failure.metric_threshold.change_threshold
+    received = piece.metrics[check.metric]
+    if check.bound == "at_least":
+        value.lower_bound.value = check.required
+    elif check.bound == "at_most":
+        value.upper_bound.value = check.required
+    else:
+        drop = check.bound == "may_drop"
+        sign, name = (-1, "HIGHER_IS_BETTER") if drop else (1, "LOWER_IS_BETTER")
+        change.absolute.value = sign * check.required
+        change.direction = config_pb2.MetricDirection.Value(name)
+        key = key.make_diff_key()
+        received = float("nan") if check.received is None else sign * check.received
+    failure.metric_key.CopyFrom(key.to_proto())
+    failure.metric_value.double_value.value = received
