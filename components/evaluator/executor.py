@@ -127,18 +127,14 @@ def _question(
 def _models(
     inputs: Artifacts, baseline: types.Artifact | None
 ) -> dict[str, scoring.Model]:
-    candidate = artifact_utils.get_single_instance(inputs["model"])
-    models = {"candidate": scoring.Model("candidate", _saved_model(candidate))}
+    folders = {"candidate": artifact_utils.get_single_uri(inputs["model"])}
     if baseline is not None:
-        path = _saved_model(baseline)
-        models["baseline"] = scoring.Model("model in production", path)
-    return models
-
-
-def _saved_model(model: types.Artifact) -> str:
-    return path_utils.serving_model_path(
-        model.uri, path_utils.is_old_model_artifact(model)
-    )
+        folders["baseline"] = baseline.uri
+    roles = {"candidate": "candidate", "baseline": "model in production"}
+    return {
+        name: scoring.Model(roles[name], path_utils.serving_model_dir(folder))
+        for name, folder in folders.items()
+    }
 
 
 def _files(inputs: Artifacts) -> list[str]:

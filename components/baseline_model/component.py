@@ -1,0 +1,48 @@
+"""BaselineModel: the model that the candidate has to be compared with."""
+
+from __future__ import annotations
+
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.types import standard_artifacts
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+
+from strategos.components.baseline_model import executor
+
+
+class BaselineModelSpec(types.ComponentSpec):
+    """A path in, a Model out."""
+
+    PARAMETERS = {"baseline": ExecutionParameter(type=str)}
+    INPUTS = {}
+    OUTPUTS = {"model": ChannelParameter(type=standard_artifacts.Model)}
+
+
+class BaselineModel(base_component.BaseComponent):
+    """Brings the model in production into the pipeline, as an ordinary step.
+
+    Usage:
+
+        baseline = BaselineModel(baseline="serving/flights/1767225600")
+        baseline = BaselineModel(baseline="")  # nothing to compare with yet
+
+    TFX's way is a Resolver node, which Kubeflow Pipelines does not run.
+
+    Outputs:
+      model: A copy of the SavedModel, so that evaluating still works after the version
+        was pruned, with its `path` as property; or an empty Model with property
+        `none` = 1.
+    """
+
+    SPEC_CLASS = BaselineModelSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(self, *, baseline: str | RuntimeParameter):
+        """Builds the component.
+
+        Args:
+          baseline: The SavedModel's folder, or "" for none.
+        """
+        model = types.Channel(type=standard_artifacts.Model)
+        super().__init__(BaselineModelSpec(baseline=baseline, model=model))

@@ -1,0 +1,49 @@
+"""Copies the model in production into an artifact."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from tfx import types
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.utils import io_utils, path_utils
+
+from strategos.components.errors import UserError
+
+PATH = "path"
+NONE = "none"
+
+
+class Executor(base_executor.BaseExecutor):
+    """Publishes the SavedModel at `baseline`, or that there is none."""
+
+    def Do(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """See `component.BaselineModel`.
+
+        Raises:
+          UserError: x at the path.
+        """
+        model = artifact_utils.get_single_instance(output_dict["model"])
+        path = exec_properties["baseline"]
+        model.set_string_custom_property(PATH, path)
+        model.set_int_custom_property(NONE, 0 if path else 1)
+        if not path:
+            logging.info("No model in production to compare with.")
+            return
+        if not fileio.exists(os.path.join(path, "saved_model.pb")):
+            raise UserError(
+                f"{path}: no SavedModel there. It should be the model in production, "
+                "which the candidate is compared with. Put it back, or run with "
+                "`--param baseline=` to judge the candidate without comparing."
+            )
+        io_utils.copy_dir(path, path_utils.serving_model_dir(model.uri))
+        logging.info("The candidate is compared with %s.", path)

@@ -1,0 +1,54 @@
+"""Stops the run where the Evaluator did not bless the model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import types
+from tfx.components.util import model_utils
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact_utils
+
+from strategos.components.errors import GateStoppedError
+from strategos.components.evaluator import summary
+
+SHOWN = 10
+
+
+class Executor(base_executor.BaseExecutor):
+    """Reads the verdict; the measurement behind it is published already."""
+
+    def Do(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """See `component.EvaluationGate`.
+
+        Raises:
+          GateStoppedError: The model is not blessed.
+        """
+        evaluation = artifact_utils.get_single_instance(input_dict["evaluation"])
+        blessing = artifact_utils.get_single_instance(input_dict["blessing"])
+        verdict = summary.load(evaluation.uri)
+        if not model_utils.is_model_blessed(blessing):
+            raise GateStoppedError(message(verdict))
+        logging.info("Blessed: %s.", verdict["reason"])
+
+
+def message(verdict: Mapping[str, Any]) -> str:
+    """Which bounds failed on which slices, and what that means for what serves now."""
+    failed = summary.failures(verdict)
+    bounds = "1 bound" if len(failed) == 1 else f"{len(failed)} bounds"
+    lines = [f"The model is not blessed: {bounds} of the evaluator failed."]
+    lines += [f"  {summary.describe(check)}" for check in failed[:SHOWN]]
+    if len(failed) > SHOWN:
+        lines.append(f"  and {len(failed) - SHOWN} more")
+    lines.append(
+        "Nothing is pushed; the last good model, if there is one, goes on serving. "
+        "Improve the model or its data, or change evaluator.bounds."
+    )
+    return "\n".join(lines)

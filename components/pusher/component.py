@@ -1,0 +1,86 @@
+"""Pusher: puts a blessed model where it is served."""
+
+from __future__ import annotations
+
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.proto import pusher_pb2
+from tfx.types import standard_artifacts, standard_component_specs
+from tfx.types.component_spec import ExecutionParameter
+
+from strategos.components.pusher import executor
+
+
+class PusherSpec(standard_component_specs.PusherSpec):
+    """TFX's Pusher, with how many versions to keep and what a version was made of."""
+
+    PARAMETERS = {
+        **standard_component_specs.PusherSpec.PARAMETERS,
+        "keep": ExecutionParameter(type=int),
+        "candidate": ExecutionParameter(type=str),
+        "baseline": ExecutionParameter(type=str),
+    }
+
+
+class Pusher(base_component.BaseComponent):
+    """Publishes a model as the next numbered version of a serving folder.
+
+    Usage:
+
+        pusher = Pusher(
+            model=trainer.outputs["model"],
+            model_blessing=evaluator.outputs["blessing"],
+            infra_blessing=infra_validator.outputs["blessing"],
+            destination="serving/flights", keep=3, candidate="", baseline="",
+        )
+
+    Unlike TFX's Pusher, a version appears whole or not at all, its number (unix
+    seconds) is always higher than those before it, and old versions go.
+
+    Outputs:
+      pushed_model: On a local file system a symlink to the version, so that a version
+        that is gone is pushed again. Properties: `pushed`, `pushed_destination`,
+        `pushed_version`, `candidate`, `baseline`.
+    """
+
+    SPEC_CLASS = PusherSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        model: types.BaseChannel,
+        destination: str,
+        keep: int,
+        candidate: str | RuntimeParameter,
+        baseline: str | RuntimeParameter,
+        model_blessing: types.BaseChannel | None = None,
+        infra_blessing: types.BaseChannel | None = None,
+    ):
+        """Builds the component.
+
+        Args:
+          model: The model to push.
+          destination: The serving folder; versions are its subfolders.
+          keep: How many versions to leave there, the new one included.
+          candidate: Key of what the model was made from; recorded.
+          baseline: The model that it was judged against; recorded.
+          model_blessing: The Evaluator's verdict, if the model was evaluated.
+          infra_blessing: The InfraValidator's verdict, if there is one.
+        """
+        push_destination = pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=destination)
+        )
+        super().__init__(
+            PusherSpec(
+                model=model,
+                model_blessing=model_blessing,
+                infra_blessing=infra_blessing,
+                push_destination=push_destination,
+                keep=keep,
+                candidate=candidate,
+                baseline=baseline,
+                pushed_model=types.Channel(type=standard_artifacts.PushedModel),
+            )
+        )
