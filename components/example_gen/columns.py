@@ -1,0 +1,129 @@
+"""Which columns the data have and of what kind: as a schema says, or as they are."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.errors import UserError
+from strategos.components.import_schema_gen.schema_file import read_schema
+
+_NOT_IN_DATA = frozenset(
+    {schema_pb2.PLANNED, schema_pb2.ALPHA, schema_pb2.DEPRECATED, schema_pb2.DISABLED}
+)
+
+
+class Kind(enum.IntEnum):
+    """What a tf.Example can hold, each able to hold the values of those before it."""
+
+    UNKNOWN = 0
+    INT = 1
+    FLOAT = 2
+    BYTES = 3
+
+
+class Described(Protocol):
+    """A file whose columns can be asked for; see `sources`."""
+
+    path: str
+    names: tuple[str, ...]
+
+    def kinds(self) -> dict[str, Kind]:
+        """The narrowest kind that holds all values of each column."""
+
+
+def infer(files: Sequence[Described]) -> dict[str, Kind]:
+    """The kind of each column, over all the data of all files.
+
+    A column with no value at all is text.
+
+    Raises:
+      UserError: The files do not have the same columns.
+    """
+    _check_same(files)
+    merged = dict.fromkeys(files[0].names, Kind.UNKNOWN)
+    for file in files:
+        for name, kind in file.kinds().items():
+            merged[name] = max(merged[name], kind)
+    return {name: kind or Kind.BYTES for name, kind in merged.items()}
+
+
+def from_schema(files: Sequence[Described], schema_file: str) -> dict[str, Kind]:
+    """The kind of each column, as `schema_file` declares it.
+
+    Raises:
+      UserError: A file lacks a column that the schema wants, or has one more.
+    """
+    schema = read_schema(schema_file)
+    wanted = [f for f in schema.feature if f.lifecycle_stage not in _NOT_IN_DATA]
+    kinds = {feature.name: _declared(feature, schema_file) for feature in wanted}
+    required = [feature.name for feature in wanted if not _is_optional(feature)]
+    for file in files:
+        missing = [name for name in required if name not in file.names]
+        if missing:
+            raise UserError(
+                f"{file.path}: no column {_quoted(missing)}, which {schema_file} "
+                f"declares. Its columns: {', '.join(file.names)}."
+                f"{_nearest(missing[0], file.names)} Add the column, or take the "
+                f"feature out of the schema."
+            )
+        extra = [name for name in file.names if name not in kinds]
+        if extra:
+            raise UserError(
+                f"{file.path}: column {_quoted(extra)} is not in {schema_file}."
+                f"{_nearest(extra[0], kinds)} Add a `feature` to the schema, or take "
+                f"the column out of the file."
+            )
+    return kinds
+
+
+def _check_same(files: Sequence[Described]) -> None:
+    have: dict[str, list[str]] = {}
+    for file in files:
+        for name in file.names:
+            have.setdefault(name, []).append(file.path)
+    for name, paths in have.items():
+        if len(paths) == len(files):
+            continue
+        lacking = next(file.path for file in files if name not in file.names)
+        raise UserError(
+            f"{lacking}: no column `{name}`, which {_few(paths)} "
+            f"{'has' if len(paths) == 1 else 'have'}. All files need the same columns: "
+            f"add it here, or take it out there."
+        )
+
+
+def _declared(feature: schema_pb2.Feature, schema_file: str) -> Kind:
+    name = schema_pb2.FeatureType.Name(feature.type)
+    if name not in Kind.__members__:
+        raise UserError(
+            f"{schema_file}: feature `{feature.name}` has type {name}; expected INT, "
+            f"FLOAT or BYTES."
+        )
+    return Kind[name]
+
+
+def _is_optional(feature: schema_pb2.Feature) -> bool:
+    """Whether the schema says, in so many words, that no example need have it."""
+    presence = feature.presence
+    return feature.HasField("presence") and not (
+        presence.min_count or presence.min_fraction
+    )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, Kind]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Nearest: `{close[0]}`." if close else ""
+
+
+def _few(paths: Sequence[str]) -> str:
+    shown = ", ".join(paths[:3])
+    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"

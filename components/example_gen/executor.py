@@ -1,0 +1,206 @@
+"""Reads the spans' files and writes their rows as tf.Examples, in two splits."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from tfx import types
+from tfx.components.util import examples_utils
+from tfx.dsl.components.base import base_executor
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.example_gen import columns, encoding, sources, spans
+from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.sources import Source
+from strategos.components.example_gen.splitting import Splitter
+from strategos.components.example_gen.tfrecords import ShardWriter
+
+SPLITS = ("train", "eval")
+_FILES_RECORDED = 50
+
+
+class Executor(base_executor.BaseExecutor):
+    """Streams every file through Arrow; memory does not grow with the data."""
+
+    def Do(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Writes the `examples` artifact; see `component.ExampleGen`.
+
+        Raises:
+          UserError: The data cannot become examples; the message says why.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        chosen = spans.resolve_spans(
+            exec_properties["pattern"], json.loads(exec_properties["spans"])
+        )
+        files = [[sources.open_source(path) for path in span.files] for span in chosen]
+        splitter = Splitter.from_json(exec_properties["split"])
+        kinds = _settle([f for row in files for f in row], splitter, exec_properties)
+        examples = artifact_utils.get_single_instance(output_dict["examples"])
+        examples.split_names = artifact_utils.encode_split_names(list(SPLITS))
+        writers = [
+            ShardWriter(artifact_utils.get_split_uri([examples], split))
+            for split in SPLITS
+        ]
+        label = _Label(exec_properties["label"], kinds)
+        reader = _Reader(files, kinds)
+        for span, first_row, raw, features in reader:
+            label.see(features)
+            train = splitter.trains(raw, chosen[span].number, first_row)
+            for writer, mask in zip(writers, (train, ~train), strict=True):
+                part = features.filter(pa.array(mask))
+                writer.write(encoding.encode(part))
+        for writer in writers:
+            writer.close()
+        label.check()
+        _check_written(reader.rows, writers, splitter)
+        _describe(examples, chosen, writers)
+
+
+class _Reader:
+    """All rows of all spans, converted, with progress and places for errors."""
+
+    def __init__(self, files: Sequence[Sequence[Source]], kinds: Mapping[str, Kind]):
+        self._files = files
+        self._kinds = kinds
+        self._reported = 0.0
+        self.rows = 0
+
+    def __iter__(
+        self,
+    ) -> Iterator[tuple[int, int, pa.RecordBatch, pa.RecordBatch]]:
+        """Yields (index of the span, row in the span, raw batch, feature batch)."""
+        for span, of_span in enumerate(self._files):
+            row = 0
+            for source in of_span:
+                first = row
+                for batch in source.batches():
+                    features = self._convert(source, row - first, batch)
+                    yield span, row, batch, features
+                    row += batch.num_rows
+                    self._report(batch.num_rows)
+                if row - first != source.rows:
+                    raise RuntimeError(
+                        f"{source.path}: read {row - first} of {source.rows} rows"
+                    )
+        self._report(0, last=True)
+
+    def _convert(
+        self, source: Source, row: int, batch: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        try:
+            return encoding.features(batch, self._kinds)
+        except encoding.BadValueError as error:
+            kind = self._kinds[error.column]
+            raise UserError(
+                f"{source.path}: {source.where(row + error.row)}: column "
+                f"`{error.column}`: expected {kind.name}. Received: "
+                f"{str(error.value)[:100]!r}{error.reason and ', '}{error.reason}. "
+                f"Correct the value (a missing one is an empty field), or the "
+                f"column's type in the schema."
+            ) from error
+
+    def _report(self, rows: int, last: bool = False) -> None:
+        self.rows += rows
+        now = time.monotonic()
+        if last or now - self._reported > 0.5:
+            self._reported = now
+            known = [source.rows for of_span in self._files for source in of_span]
+            total = None if None in known else sum(known)
+            events.emit("rows", rows=self.rows, total=total)
+
+
+class _Label:
+    """Watches that the label, where it is a plain column, has more than one value."""
+
+    def __init__(self, name: str, kinds: Mapping[str, Kind]):
+        self._name = name
+        self._watched = name in kinds
+        self._seen: set[Any] = set()
+        self._rows = 0
+
+    def see(self, features: pa.RecordBatch) -> None:
+        """Notes the values of one batch."""
+        if not self._watched:
+            return
+        column = features.column(features.schema.get_field_index(self._name))
+        if pc.max(pc.list_value_length(column)).as_py() > 1:
+            self._watched = False
+            return
+        self._rows += len(column)
+        if len(self._seen) < 2:
+            self._seen.update(column.flatten().unique()[:2].to_pylist())
+
+    def check(self) -> None:
+        """Raises `UserError` where a model could learn nothing."""
+        if not self._watched or len(self._seen) > 1:
+            return
+        value = repr(self._seen.pop()) if self._seen else "missing"
+        raise UserError(
+            f"label `{self._name}`: is {value} in all {self._rows} rows; a model "
+            f"cannot learn from it. Check how the column is made, or choose another "
+            f"`label` or more spans."
+        )
+
+
+def _settle(
+    files: Sequence[Source], splitter: Splitter, exec_properties: Mapping[str, Any]
+) -> dict[str, Kind]:
+    for file in files:
+        splitter.check(file.path, file.names)
+    schema_file = exec_properties["schema_file"]
+    if schema_file:
+        return columns.from_schema(files, schema_file)
+    events.emit("progress", message="inferring types")
+    return columns.infer(files)
+
+
+def _check_written(
+    read: int, writers: Sequence[ShardWriter], splitter: Splitter
+) -> None:
+    written = [writer.rows for writer in writers]
+    if sum(written) != read:
+        raise RuntimeError(f"read {read} rows, wrote {sum(written)}")
+    for split, rows in zip(SPLITS, written, strict=True):
+        if not rows:
+            by = f"the keys {', '.join(splitter.keys)}" if splitter.keys else "ratio"
+            raise UserError(
+                f"split `{split}` got none of the {read} rows, divided by {by} as "
+                f"{splitter.train} : {splitter.eval}. Change the shares or the keys "
+                f"in `data.split`, or use more data."
+            )
+
+
+def _describe(
+    examples: types.Artifact,
+    chosen: Sequence[spans.Span],
+    writers: Sequence[ShardWriter],
+) -> None:
+    """Records what the artifact holds as its properties."""
+    newest = max(span.number for span in chosen)
+    examples.span = newest
+    examples.set_int_custom_property("span", newest)
+    examples_utils.set_payload_format(
+        examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
+    )
+    examples_utils.set_file_format(examples, "tfrecords_gzip")
+    examples.set_int_custom_property("rows", sum(writer.rows for writer in writers))
+    for split, writer in zip(SPLITS, writers, strict=True):
+        examples.set_int_custom_property(f"rows_{split}", writer.rows)
+    files = [path for span in chosen for path in span.files]
+    recorded = files[:_FILES_RECORDED]
+    if len(files) > _FILES_RECORDED:
+        recorded.append(f"… and {len(files) - _FILES_RECORDED} more")
+    examples.set_string_custom_property("files", json.dumps(recorded))

@@ -1,0 +1,109 @@
+"""Which rows train and which evaluate: by the values of key columns, or by position.
+
+**By hash**: rows with equal keys lie in the same split, in every run, whatever else the
+data hold. The key is the text of the key columns as the file has it (missing: empty),
+joined by the byte 0x1F; the first eight bytes of its SHA-256, as a big-endian fraction
+of 2**64, are below `train / (train + eval)` for the rows that train.
+
+**By ratio**: the same fraction is a mix (SplitMix64) of the span's number and of the
+row's position in the span, counted through its files in the order of their names. What
+later spans bring moves no row of the earlier ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from strategos.components.errors import UserError
+from strategos.components.example_gen import encoding
+
+_SEPARATOR = b"\x1f"
+
+
+@dataclasses.dataclass(frozen=True)
+class Splitter:
+    """How rows are split.
+
+    Attributes:
+      keys: The columns to hash; none means by ratio.
+      train: The share of the training split.
+      eval: The share of the evaluation split.
+    """
+
+    keys: tuple[str, ...]
+    train: float
+    eval: float
+
+    @classmethod
+    def from_json(cls, text: str) -> Splitter:
+        """Reads `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`."""
+        settings = json.loads(text)
+        keys = settings["keys"] if settings["by"] == "hash" else []
+        return cls(tuple(keys), settings["train"], settings["eval"])
+
+    def check(self, path: str, names: tuple[str, ...]) -> None:
+        """Refuses keys that the file `path` does not have.
+
+        Raises:
+          UserError: A key is not among the columns `names`.
+        """
+        for key in self.keys:
+            if key not in names:
+                raise UserError(
+                    f"{path}: no column `{key}`, which `data.split.keys` names. Its "
+                    f"columns: {', '.join(names)}. Name some of these."
+                )
+
+    def trains(self, batch: pa.RecordBatch, span: int, row: int) -> np.ndarray:
+        """Whether each row of `batch` is in the training split.
+
+        Args:
+          batch: Rows as the file has them.
+          span: Number of the span that they are from.
+          row: Position of the first of them in that span.
+
+        Returns:
+          bool[rows].
+        """
+        hashes = (
+            _hash_keys([batch.column(key) for key in self.keys])
+            if self.keys
+            else _hash_positions(span, row, batch.num_rows)
+        )
+        return hashes / 2.0**64 < self.train / (self.train + self.eval)
+
+
+def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
+    for column in columns:
+        if types.is_nested(column.type):
+            raise UserError(
+                f"`data.split.keys`: a column of type {column.type} is no key; name "
+                f"columns with one value per row."
+            )
+    joined = pc.binary_join_element_wise(
+        *map(encoding.to_text, columns),
+        _SEPARATOR,
+        null_handling="replace",
+        null_replacement=b"",
+    ).dictionary_encode()
+    hashes = b"".join(
+        hashlib.sha256(key).digest()[:8] for key in joined.dictionary.to_pylist()
+    )
+    return np.frombuffer(hashes, ">u8")[joined.indices.to_numpy()].astype(np.uint64)
+
+
+def _hash_positions(span: int, row: int, rows: int) -> np.ndarray:
+    start = np.uint64(span << 40) + np.uint64(row)
+    mixed = np.arange(rows, dtype=np.uint64) + start + np.uint64(1)
+    with np.errstate(over="ignore"):
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

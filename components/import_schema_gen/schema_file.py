@@ -1,0 +1,45 @@
+"""The curated schema of a pipeline, as text: read with errors that name the line."""
+
+from __future__ import annotations
+
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.errors import UserError
+
+
+def read_schema(path: str) -> schema_pb2.Schema:
+    """The schema in the text file `path`.
+
+    Raises:
+      UserError: It cannot be read, is no schema, or names a feature twice.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            schema = text_format.Parse(file.read(), schema_pb2.Schema())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: the schema cannot be read: {error}. Expected a text file (often "
+            f"`.pbtxt`) with a tensorflow_metadata Schema; correct `schema.file`."
+        ) from error
+    except text_format.ParseError as error:
+        raise UserError(_not_a_schema(path, error)) from error
+    names = [feature.name for feature in schema.feature]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UserError(
+            f"{path}: names twice: {', '.join(repeated)}. Keep one `feature` of each."
+        )
+    return schema
+
+
+def _not_a_schema(path: str, error: text_format.ParseError) -> str:
+    line, column = error.GetLine(), error.GetColumn()
+    reason = str(error)
+    if line is None:
+        return f"{path}: not a schema: {reason}"
+    reason = reason.removeprefix(f"{line}:{column} : ")
+    return (
+        f"{path}:{line}:{column}: not a schema: {reason} Expected the text form of a "
+        f"tensorflow_metadata Schema; correct this line."
+    )
