@@ -15,26 +15,7 @@ from typing import Any
 
 import yaml
 
-from strategos.pipeline.problems import Problem, mask
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where something stands: a file with line and column, or a command-line flag."""
-
-    source: str
-    line: int | None = None
-    column: int | None = None
-
-    def __str__(self) -> str:
-        return ":".join(str(p) for p in (self.source, self.line, self.column) if p)
-
-    @property
-    def origin(self) -> str:
-        """The short form: `pipeline.yaml:12`, `--set`."""
-        if self.line is None:
-            return self.source.split(" ")[0]
-        return f"{os.path.basename(self.source)}:{self.line}"
+from strategos.pipeline.problems import Place, Problem, mask
 
 
 @dataclass(frozen=True)
@@ -85,7 +66,7 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[Problem]]:
         return entry, problems
     problems.append(
         Problem(
-            name,
+            Place(name),
             "",
             "the file is empty" if entry.value is None else "is not a mapping",
             "`key: value` lines",
@@ -98,9 +79,9 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[Problem]]:
 def read_set(text: str, flag: str = "--set") -> tuple[Entry | None, list[Problem]]:
     """The value of `--set a.b=VALUE` as a mapping {a: {b: VALUE}}."""
     key, equals, value = text.partition("=")
-    place = Place(f"{flag} {text}")
+    place = Place(mask(f"{flag} {text}"))
     if not equals or not all(key.split(".")):
-        problem = Problem(str(place), "", "is not KEY=VALUE", "", f"Write {_USAGE}.")
+        problem = Problem(place, "", "is not KEY=VALUE", "", f"Write {_USAGE}.")
         return None, [problem]
     entry, problems = _parse(value, place, in_file=False)
     if entry is None:
@@ -206,7 +187,7 @@ class _Reader:
             base = {"0o": 8, "0x": 16}.get(text[:2], 10)
             return int(text, base)
         if tag == "float":
-            return float(text.replace(".inf", "inf").replace(".nan", "nan").lower())
+            return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         if tag in ("str", "null", "bool"):
             return {"str": text, "null": None, "bool": text.lower() == "true"}[tag]
         self._refuse(place, f"the tag {node.tag} is not read", "Remove the tag.")
@@ -219,7 +200,7 @@ class _Reader:
         return Place(self._place.source, mark.line + 1, mark.column + 1)
 
     def _refuse(self, place: Place, message: str, remedy: str) -> None:
-        self.problems.append(Problem(str(place), "", message, "", remedy))
+        self.problems.append(Problem(place, "", message, "", remedy))
 
 
 def _syntax_problem(error: yaml.YAMLError, place: Place, in_file: bool) -> Problem:
@@ -230,7 +211,7 @@ def _syntax_problem(error: yaml.YAMLError, place: Place, in_file: bool) -> Probl
     context = getattr(error, "context", None)
     detail = f"{cause}, {context}" if context else cause
     return Problem(
-        str(place),
+        place,
         "",
         f"is not valid YAML: {mask(detail)}",
         "",
@@ -241,7 +222,7 @@ def _syntax_problem(error: yaml.YAMLError, place: Place, in_file: bool) -> Probl
 def _unreadable(path: Path, error: Exception) -> Problem:
     if isinstance(error, UnicodeDecodeError):
         return Problem(
-            str(path),
+            Place(str(path)),
             "",
             f"is not UTF-8 text (byte {error.start})",
             "",
@@ -252,4 +233,4 @@ def _unreadable(path: Path, error: Exception) -> Problem:
     nearby = ", ".join(map(str, others))
     cause = {True: "is a folder"}.get(path.is_dir(), error.strerror or str(error))
     remedy = f"YAML files in {folder}: {nearby}." if nearby else "Check the path."
-    return Problem(str(path), "", f"cannot be read: {cause}", "", remedy)
+    return Problem(Place(str(path)), "", f"cannot be read: {cause}", "", remedy)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from strategos.pipeline import surface
-from strategos.pipeline.config import PASSWORD_VARIABLE, Config, absolute
+from strategos.pipeline.config import Config
 from strategos.pipeline.layers import (
     Entry,
-    Place,
     is_plain_text,
     merge,
     read_file,
     read_set,
 )
-from strategos.pipeline.problems import ConfigError, Problem, from_pydantic
+from strategos.pipeline.problems import ConfigError, Place, Problem, from_pydantic, mask
+from strategos.pipeline.values import PASSWORD_VARIABLE, absolute
 
 __all__ = [
     "PARAMETERS",
@@ -119,15 +119,15 @@ def apply_parameters(loaded: Loaded, parameters: Mapping[str, str]) -> Loaded:
     for name, value in parameters.items():
         head, dot, rest = name.partition(".")
         key = PARAMETERS.get(head)
-        text = f"--param {name}={value}"
+        flag = Place(mask(f"--param {name}={value}"))
         if key is None or (dot and not rest):
-            problems.append(_unknown_parameter(text, head))
+            problems.append(_unknown_parameter(flag, head))
             continue
         layer, found = read_set(f"{key}{dot}{rest}={value}", flag="--param")
-        problems += [replace(problem, where=text) for problem in found]
+        problems += [replace(problem, where=flag) for problem in found]
         if layer is None:
             continue
-        layer = _moved(layer, Place(text))
+        layer = _moved(layer, flag)
         if not dot:
             entry = _without(entry, key.split("."))
         entry = merge(entry, layer)
@@ -158,7 +158,7 @@ def _validate(
     entry: Entry, path: Path, password: str | None, problems: list[Problem]
 ) -> Loaded:
     path = path.absolute()
-    places = {".".join(p): str(e.place) for p, e in entry.leaves() if p}
+    places = {".".join(p): e.place for p, e in entry.leaves() if p}
     context = {"path": path, "password": password, "places": places}
     try:
         config = Config.model_validate(_plain(entry, ()), context=context)
@@ -166,8 +166,19 @@ def _validate(
         problems = problems + from_pydantic(error, Config, _locator(entry))
         config = None
     if problems or config is None:
-        raise ConfigError(problems, entry.place.source)
+        raise ConfigError(_sorted(problems, entry), entry.place.source)
     return Loaded(config, _origins(config, entry, password), entry, password)
+
+
+def _sorted(problems: list[Problem], main: Entry) -> list[Problem]:
+    """In reading order: the main file first, then overlays, flags last."""
+
+    def order(problem: Problem) -> tuple:
+        place = problem.where
+        first = place.source == main.place.source
+        return not first, not place.line, place.source, place.line, place.column
+
+    return sorted(problems, key=order)
 
 
 def _plain(entry: Entry, path: tuple[str, ...]) -> Any:
@@ -200,10 +211,10 @@ def _anchor(entry: Entry, folder: Path, path: tuple[str, ...] = ()) -> Entry:
     return entry
 
 
-def _locator(entry: Entry):
-    def locate(loc: tuple[str | int, ...], of_key: bool) -> str:
+def _locator(entry: Entry) -> Callable[[tuple[str | int, ...], bool], Place]:
+    def locate(loc: tuple[str | int, ...], of_key: bool) -> Place:
         found, _ = entry.find(loc)
-        return str(found.key_place if of_key else found.place)
+        return found.key_place if of_key else found.place
 
     return locate
 
@@ -249,11 +260,11 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _unknown_parameter(text: str, name: str) -> Problem:
+def _unknown_parameter(flag: Place, name: str) -> Problem:
     near = surface.nearest(name, PARAMETERS)
     remedy = f"Did you mean `{near}`?" if near else "Other keys: use `--set`."
     return Problem(
-        text, "", f"`{name}` is not a parameter", ", ".join(PARAMETERS), remedy
+        flag, "", f"`{name}` is not a parameter", ", ".join(PARAMETERS), remedy
     )
 
 

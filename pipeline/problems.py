@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,25 +20,44 @@ _REFUSED = "refused"
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where something stands: a file with line and column, or a command-line flag."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join(str(p) for p in (self.source, self.line, self.column) if p)
+
+    @property
+    def origin(self) -> str:
+        """The short form: `pipeline.yaml:12`, `--set`."""
+        if not self.line:
+            return self.source.split(" ")[0]
+        return f"{os.path.basename(self.source)}:{self.line}"
+
+
+@dataclass(frozen=True)
 class Problem:
     """One thing to correct.
 
     Attributes:
-      where: `file:line:column` or `--set key=value`.
+      where: The place in a file, or the flag.
       key: The path of the key, such as `trainer.epochs`; may be empty.
       message: What is wrong, with what was received.
       allowed: What is allowed there.
       remedy: What to do.
     """
 
-    where: str
+    where: Place
     key: str
     message: str
     allowed: str = ""
     remedy: str = ""
 
     def __str__(self) -> str:
-        head = ": ".join(filter(None, (self.where, self.key, self.message)))
+        head = ": ".join(filter(None, (str(self.where), self.key, self.message)))
         allowed = f"Allowed: {self.allowed}." if self.allowed else ""
         tail = " ".join(filter(None, (self.remedy, allowed)))
         return mask(head + (f"\n    {tail}" if tail else ""))
@@ -88,13 +108,13 @@ def received(value: Any) -> str:
     kind = next((kinds[t] for t in kinds if isinstance(value, t)), "a mapping")
     text = json.dumps(value, ensure_ascii=False, default=str)
     text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return f"{text} ({kind})"
+    return f"{mask(text)} ({kind})"
 
 
 def from_pydantic(
     error: ValidationError,
     model: type[BaseModel],
-    locate: Callable[[tuple[str | int, ...], bool], str],
+    locate: Callable[[tuple[str | int, ...], bool], Place],
 ) -> list[Problem]:
     """The problems that `error` holds.
 
@@ -102,26 +122,39 @@ def from_pydantic(
       error: What the validation of `model` raised.
       model: The top-level model.
       locate: From a location and whether its key (not its value) is meant to
-        `file:line:column`.
+        its place.
     """
+    errors = error.errors(include_url=False)
+    unknown = [details["loc"] for details in errors if _is_unknown(details)]
     problems = []
-    for details in error.errors(include_url=False):
-        loc = tuple(part for part in details["loc"] if part != "[key]")
-        unknown = details["type"] == "extra_forbidden"
-        where = locate(loc, unknown)
-        key = ".".join(map(str, loc))
-        if unknown:
+    for details in errors:
+        loc = tuple(details["loc"])
+        where = locate(loc, _is_unknown(details))
+        if _is_unknown(details):
             problems.append(_unknown_key(where, loc, model))
         elif details["type"] == "missing":
-            problems.append(_missing(where, loc, model))
+            if not any(_meant(loc, other, model) for other in unknown):
+                problems.append(_missing(where, loc, model))
         elif details["type"] == _REFUSED:
+            key = ".".join(map(str, loc))
             problems.append(Problem(where, key, **details["ctx"]))
         else:
             problems.append(_wrong_value(where, loc, details, model))
     return problems
 
 
-def _unknown_key(where: str, loc: tuple, model: type[BaseModel]) -> Problem:
+def _is_unknown(details: Any) -> bool:
+    return details["type"] == "extra_forbidden"
+
+
+def _meant(missing: tuple, unknown: tuple, model: type[BaseModel]) -> bool:
+    """Whether the unknown key is the missing one with a slip in it."""
+    known = surface.fields(surface.model_at(model, unknown[:-1]))
+    near = surface.nearest(str(unknown[-1]), known)
+    return (*unknown[:-1], near) == missing
+
+
+def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> Problem:
     name = str(loc[-1])
     known = list(surface.fields(surface.model_at(model, loc[:-1])))
     elsewhere = [
@@ -133,14 +166,14 @@ def _unknown_key(where: str, loc: tuple, model: type[BaseModel]) -> Problem:
     if near:
         remedy = f"Did you mean `{near}`?"
     elif elsewhere:
-        remedy = f"`{name}` belongs under `{elsewhere[0]}`."
+        remedy = f"There is `{elsewhere[0]}`; did you mean that?"
     else:
         remedy = "Remove it."
     here = ".".join(map(str, loc))
     return Problem(where, here, "unknown key", ", ".join(known), remedy)
 
 
-def _missing(where: str, loc: tuple, model: type[BaseModel]) -> Problem:
+def _missing(where: Place, loc: tuple, model: type[BaseModel]) -> Problem:
     annotation = surface.at(model, loc)
     return Problem(
         where,
@@ -152,7 +185,7 @@ def _missing(where: str, loc: tuple, model: type[BaseModel]) -> Problem:
     )
 
 
-def _wrong_value(where: str, loc: tuple, details: Any, model: Any) -> Problem:
+def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> Problem:
     value = details["input"]
     annotation = surface.at(model, loc)
     allowed = surface.describe(annotation) if annotation else details["msg"]

@@ -27,6 +27,10 @@ _HELP = "Known placeholders: {SPAN}, {SPAN:2}, {DATE}, {YYYY} {MM} {DD}, {VERSIO
 _SHOWN = 8
 
 
+class NoFilesError(BadInputError):
+    """A well-formed pattern that matches no file (yet)."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Span:
     """The files of one span, in its newest version.
@@ -50,7 +54,8 @@ def find_spans(pattern: str) -> list[Span]:
     A plain glob is one span with number 0.
 
     Raises:
-      BadInputError: The pattern is malformed or matches no file.
+      NoFilesError: The pattern matches no file.
+      BadInputError: The pattern is malformed.
     """
     newest: dict[int, Span] = {}
     for span in _find_editions(pattern):  # ascending in version
@@ -148,7 +153,7 @@ def _find_editions(pattern: str) -> list[Span]:
         edition = (number, int(groups.get("VERSION") or -1))
         editions.setdefault(edition, []).append(path)
     if not editions:
-        raise BadInputError(_nothing_found(pattern))
+        raise NoFilesError(_nothing_found(pattern))
     return [
         Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
         for (number, version), paths in sorted(editions.items())

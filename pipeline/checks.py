@@ -1,0 +1,250 @@
+"""What only the file system shows about a config: before each run, and in `validate`.
+
+Nothing of the user's is imported: modules are parsed. TensorFlow, TFX and pandas stay
+out.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from strategos.components import user_code
+from strategos.components.errors import UserError
+from strategos.pipeline.config import Config
+from strategos.pipeline.problems import Problem
+from strategos.pipeline.surface import nearest
+from strategos.pipeline.values import is_remote
+
+_FORMATS = (".csv", ".csv.gz", ".parquet")
+_SHOWN = 12
+
+
+def check(config: Config) -> list[Problem]:
+    """Problems with the files, modules and folders that `config` names."""
+    files, problems = _data_files(config)
+    schema, found = _schema_features(config)
+    return [
+        *problems,
+        *found,
+        *_column_problems(config, files, schema),
+        *_module_problems(config),
+        *_folder_problems(config),
+    ]
+
+
+def _module_problems(config: Config) -> Iterator[Problem]:
+    wanted = [
+        ("transform.module", config.transform.module, "preprocessing_fn", "inputs"),
+        ("trainer.module", config.trainer.module, "build_model", "context"),
+    ]
+    if config.data.prepare:
+        module, _, function = config.data.prepare.partition(":")
+        wanted.append(("data.prepare", module, function or "prepare", "folder"))
+    for key, module, function, argument in wanted:
+        yield from _function_problems(config, key, module, f"{function}({argument})")
+
+
+def _function_problems(
+    config: Config, key: str, module: str, signature: str
+) -> Iterator[Problem]:
+    path = user_code.find(str(config.folder), module) or _installed(module)
+    if path is None:
+        yield _no_module(config, key, module)
+        return
+    if path.suffix != ".py":
+        return
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
+        yield Problem(config.where(key), key, message, "", "Correct that line.")
+        return
+    name = signature.partition("(")[0]
+    names = set(_defined(tree.body))
+    if name in names or "*" in names:
+        return
+    functions = [node.name for node in tree.body if isinstance(node, _FUNCTIONS)]
+    near = nearest(name, functions)
+    remedy = f"Rename `{near}`, or define" if near else "Define"
+    yield Problem(
+        config.where(key),
+        key,
+        f"{shown(path)} has no function `{name}`; functions there: "
+        f"{_listed(functions)}",
+        "",
+        f"{remedy} `def {signature}` there.",
+    )
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that a module's statements bind; `*` where that cannot be known."""
+    for node in body:
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _defined(getattr(node, field, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _defined(handler.body)
+
+
+def _installed(module: str) -> Path | None:
+    """The source of an installed module; of a package's module, the package's."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.has_location or not spec.origin:
+        return None
+    origin = Path(spec.origin)
+    return origin.parent if "." in module else origin
+
+
+def _no_module(config: Config, key: str, module: str) -> Problem:
+    others = user_code.local_modules(str(config.folder))
+    near = nearest(module, others)
+    if module.endswith(".py"):
+        remedy = f"Write `{module[:-3]}`, without `.py`."
+    elif near:
+        remedy = f"Did you mean `{near}`?"
+    else:
+        remedy = f"Create {shown(config.folder / (module.replace('.', '/') + '.py'))}."
+    return Problem(
+        config.where(key),
+        key,
+        f"there is no module `{module}` in {shown(config.folder)}; modules there: "
+        f"{_listed(others)}",
+        "",
+        remedy,
+    )
+
+
+def _data_files(config: Config) -> tuple[list[str], list[Problem]]:
+    """The files to read, and what is wrong with their names."""
+    from strategos.components.example_gen import spans
+
+    key = "data.examples"
+    try:
+        found = spans.find_spans(config.data.examples)
+        key = "data.spans"
+        chosen = spans.select_spans(found, config.data.spans)
+    except spans.NoFilesError as error:
+        if config.data.prepare:
+            return [], []
+        return [], [_from_error(config, key, error)]
+    except UserError as error:
+        return [], [_from_error(config, key, error)]
+    files = [path for span in chosen for path in span.files]
+    for path in files:
+        if not path.endswith(_FORMATS):
+            message = f"{shown(path)} is in none of the formats that are read"
+            remedy = "Narrow the pattern, or convert the file."
+            allowed = ", ".join(_FORMATS)
+            key = "data.examples"
+            return [], [Problem(config.where(key), key, message, allowed, remedy)]
+    return files, []
+
+
+def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:
+    """The features of the curated schema, and what is wrong with its file."""
+    if not config.schema_.file:
+        return [], []
+    from strategos.components.import_schema_gen.schema_file import read_schema
+
+    try:
+        return [f.name for f in read_schema(config.schema_.file).feature], []
+    except UserError as error:
+        return [], [_from_error(config, "schema.file", error)]
+
+
+def _column_problems(
+    config: Config, files: list[str], schema: list[str]
+) -> Iterator[Problem]:
+    """Columns that the settings name and the data do not have."""
+    named = [("label", config.label)]
+    named += [("data.split.keys", name) for name in config.data.split.keys]
+    if config.evaluator:
+        named += [("evaluator.slices", name) for name in config.evaluator.slices]
+    sources = [(config.schema_.file, schema)]
+    sources += [(files[0], _header(files[0]))] if files else []
+    for path, columns in sources:
+        for key, name in named:
+            if columns and name not in columns:
+                near = nearest(name, columns)
+                yield Problem(
+                    config.where(key),
+                    key,
+                    f"{shown(path)} has no column `{name}`",
+                    _listed(columns),
+                    f"Did you mean `{near}`?" if near else "",
+                )
+
+
+def _header(path: str) -> list[str]:
+    """The columns of a CSV file; none for others, and for what ingestion refuses."""
+    if path.endswith(".parquet"):
+        return []
+    opener = gzip.open if path.endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            return next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _folder_problems(config: Config) -> Iterator[Problem]:
+    folders = {"run.root": config.run.root}
+    if config.pusher:
+        folders["pusher.to"] = config.pusher.to
+        if f"{config.run.root}/".startswith(f"{config.pusher.to.rstrip('/')}/"):
+            message = f"models must not be pushed over the root, {config.run.root}"
+            key = "pusher.to"
+            remedy = "Name a folder of its own."
+            yield Problem(config.where(key), key, message, "", remedy)
+    for key, folder in folders.items():
+        cause = None if is_remote(folder) else _not_writable(Path(folder))
+        if cause:
+            remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
+            yield Problem(config.where(key), key, cause, "", remedy)
+
+
+def _not_writable(folder: Path) -> str | None:
+    """Why nothing can be written under `folder`, which need not exist yet."""
+    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not existing.is_dir():
+        return f"{shown(existing)} is not a folder"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{shown(existing)} cannot be written"
+    return None
+
+
+def _from_error(config: Config, key: str, error: UserError) -> Problem:
+    message = str(error).removeprefix(f"`{key}`: ").rstrip(".")
+    return Problem(config.where(key), key, message, "", "")
+
+
+def shown(path: str | Path) -> str:
+    """`path` from the current folder where it lies below it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) + more) or "none"
