@@ -243,7 +243,6 @@ def _evaluation_nodes(
     model: dict[str, BaseNode],
 ) -> dict[str, BaseNode]:
     from strategos.components.baseline_model.component import BaselineModel
-    from strategos.components.evaluator import eval_config
     from strategos.components.evaluator.component import Evaluator
     from strategos.components.gate.component import EvaluationGate
 
@@ -254,9 +253,8 @@ def _evaluation_nodes(
         model=model["trainer"].outputs["model"],
         baseline_model=baseline.outputs["model"],
         schema=schema,
-        eval_config=eval_config.build(
-            config.evaluator.model_dump(mode="json", exclude_none=True), config.label
-        ),
+        evaluator=config.evaluator.model_dump(mode="json", exclude_none=True),
+        label=config.label,
     )
     gate = EvaluationGate(
         evaluation=evaluator.outputs["evaluation"],

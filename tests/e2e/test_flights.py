@@ -1,0 +1,152 @@
+"""One workspace through the life of a pipeline; the tests build on each other."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+DATA_NODES = ("ExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator")
+MODEL_NODES = ("Trainer", "Evaluator", "InfraValidator", "Pusher")
+
+
+def test_first_run_is_blessed_pushed_and_told(flights):
+    done = flights.run()
+    run = flights.last_run()
+    assert run["outcome"] == "blessed"
+    assert set(flights.states().values()) == {"complete"}
+    assert 0.5 < run["metrics"]["auc"] < 1
+    assert run["trainer"]["strategy"] == "one_device"
+    (version,) = flights.serving()
+    assert version in done.stdout
+    assert "strategos predict" in done.stdout
+    for node in (*DATA_NODES, *MODEL_NODES):
+        assert node in done.stdout
+    rows = {node["name"]: node["rows"] for node in run["nodes"]}
+    assert rows["ExampleGen"] == flights.rows
+
+
+def test_unchanged_run_takes_everything_from_the_cache(flights):
+    flights.run()
+    assert set(flights.states().values()) == {"cached"}
+    assert len(flights.serving()) == 1
+
+
+def test_pushed_model_answers_plain_rows(flights):
+    first = next(flights.folder.glob("data/span-*/flights.csv"))
+    rows = flights.folder / "rows.csv"
+    rows.write_text("\n".join(first.read_text().splitlines()[:4]))
+    done = flights.strategos("predict", str(flights.yaml), str(rows), "--json")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == 3
+    for answer in answers:
+        assert json.dumps(answer).count("predictions") > 0
+
+
+def test_lineage_leads_from_the_pushed_version_to_the_data(flights):
+    (version,) = flights.serving()
+    shown = flights.strategos("lineage", version, str(flights.yaml)).stdout
+    for part in ("flights.csv", "Schema", "hyperparameters", "one_device", version):
+        assert part in shown
+
+
+def test_parameter_is_changed_without_compiling_anew(flights):
+    compiled = flights.folder / "runs" / ".strategos" / "ir"
+    before = sorted(compiled.iterdir())
+    flights.run("--param", "epochs=1")
+    states = flights.states()
+    assert sorted(compiled.iterdir()) == before
+    assert {states[node] for node in DATA_NODES} == {"cached"}
+    assert states["Transform"] == "cached"
+    assert states["Trainer"] == "complete"
+    assert len(json.loads(flights.last_run()["trainer"]["history"])["loss"]) == 1
+
+
+def test_changed_model_code_re_runs_what_depends_on_it(flights):
+    with (flights.folder / "model.py").open("a") as model:
+        model.write("\n# another comment\n")
+    flights.run()
+    states = flights.states()
+    assert {states[node] for node in DATA_NODES} == {"cached"}
+    assert states["Transform"] == "cached"
+    assert {states[node] for node in MODEL_NODES} == {"complete"}
+    assert flights.last_run()["summary"]["baseline"] is not None
+
+
+def test_model_below_its_bound_is_not_blessed_and_the_old_one_serves(flights):
+    before = flights.serving()
+    done = flights.run("--set", "evaluator.bounds.auc.at_least=0.999", expect=3)
+    assert "0.999" in done.stdout
+    assert "not blessed" in done.stdout
+    assert flights.last_run()["outcome"] == "not blessed"
+    assert flights.serving() == before
+
+
+def test_bad_row_fails_by_file_row_and_column_and_the_old_model_serves(flights):
+    before = flights.serving()
+    broken = flights.folder / "data" / "span-03" / "flights.csv"
+    lines = broken.read_text().splitlines()
+    column = lines[0].split(",").index("distance")
+    cells = lines[5].split(",")
+    cells[column] = "far"
+    good = broken.read_text()
+    broken.write_text("\n".join([*lines[:5], ",".join(cells), *lines[6:]]))
+    done = flights.run(expect=1)
+    said = done.stdout + done.stderr
+    for part in ("ExampleGen", "span-03", "distance", "far", "log.txt"):
+        assert part in said
+    assert flights.serving() == before
+    broken.write_text(good)
+
+
+def test_anomaly_stops_the_run_before_training(flights):
+    changed = flights.folder / "data" / "span-04" / "flights.csv"
+    good = changed.read_text()
+    changed.write_text(good.replace(",EWR,", ",XXX,"))
+    done = flights.run(expect=3)
+    said = done.stdout + done.stderr
+    assert "AnomalyGate" in said
+    assert "origin" in said
+    assert "Transform" not in flights.states()
+    assert flights.last_run()["outcome"] == "stopped"
+    changed.write_text(good)
+
+
+def test_history_lists_every_run_with_its_outcome(flights):
+    listed = json.loads(flights.strategos("runs", str(flights.yaml), "--json").stdout)
+    outcomes = [run["outcome"] for run in listed]
+    assert outcomes[0] == "stopped"
+    assert outcomes.count("blessed") >= 4
+    assert {"failed", "not blessed"} <= set(outcomes)
+    shown = flights.strategos("runs", str(flights.yaml)).stdout
+    assert "not blessed" in shown
+
+
+def test_partial_run_stops_after_the_named_node(flights):
+    flights.run("--to", "Transform")
+    assert list(flights.states())[-1] == "Transform"
+    done = flights.run("--from", "Nowhere", expect=2)
+    assert "Nowhere" in done.stderr
+    assert "Transform" in done.stderr
+
+
+def test_version_that_was_deleted_is_pushed_again(flights):
+    import shutil
+
+    flights.run()
+    newest = flights.serving()[-1]
+    shutil.rmtree(next((flights.folder / "serving").iterdir()) / newest)
+    flights.run()
+    assert flights.serving()[-1] > newest
+
+
+def test_corrupt_metadata_is_named(flights):
+    database = flights.folder / "runs" / "metadata.sqlite"
+    saved = database.read_bytes()
+    with pytest.raises(sqlite3.DatabaseError):
+        database.write_bytes(b"not a database" * 100)
+        sqlite3.connect(database).execute("select 1 from Type")
+    done = flights.run(expect=2)
+    assert "metadata.sqlite" in done.stderr
+    database.write_bytes(saved)
