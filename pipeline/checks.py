@@ -235,7 +235,7 @@ def _not_writable(folder: Path) -> str | None:
 
 
 def _from_error(config: Config, key: str, error: UserError) -> Problem:
-    message = str(error).removeprefix(f"`{key}`: ").rstrip(".")
+    message = str(error).removeprefix(f"`{key}`: ")
     return Problem(config.where(key), key, message, "", "")
 
 

@@ -96,6 +96,12 @@ def is_free(model: type[BaseModel], path: Iterable[str | int]) -> bool:
     return typing.get_origin(bare) is dict and typing.get_args(bare)[1] is Any
 
 
+def is_mapping_of_models(annotation: Any) -> bool:
+    """Whether the value is a mapping of free names to sections."""
+    bare, _ = _strip(annotation)
+    return typing.get_origin(bare) is dict and _is_model(typing.get_args(bare)[1])
+
+
 def is_path(annotation: Any) -> bool:
     """Whether the value is a path."""
     return any(isinstance(item, PathMark) for item in _strip(annotation)[1])
@@ -153,7 +159,8 @@ def _strip(annotation: Any) -> tuple[Any, list[Any]]:
     while True:
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is typing.Annotated:
-            metadata += arguments[1:]
+            for item in arguments[1:]:
+                metadata += item.metadata if isinstance(item, FieldInfo) else [item]
             annotation = arguments[0]
         elif origin in (typing.Union, types.UnionType) and type(None) in arguments:
             annotation = next(a for a in arguments if a is not type(None))
