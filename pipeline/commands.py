@@ -125,13 +125,14 @@ def runs(arguments: argparse.Namespace) -> int:
 def lineage(arguments: argparse.Namespace) -> int:
     """`strategos lineage`: from data files to the pushed version."""
     from strategos.pipeline import lineage as lineages
+    from strategos.pipeline import lineage_view
 
     store, _ = _store(arguments, arguments.pipeline)
     found = lineages.lineage(store, arguments.model)
     if arguments.json:
         print(json.dumps(lineages.to_json(found), indent=2))
     else:
-        lineages.show(found)
+        lineage_view.show(found)
     return 0
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+
 from strategos.components.errors import UserError
 from strategos.pipeline import lock
-from strategos.pipeline.store import Store, properties, reads_store
+from strategos.pipeline.store import Store, properties, pushed_models, reads_store
 
 _STATES = {
     mlmd.Execution.RUNNING: "running",
@@ -195,13 +196,6 @@ def last_push(store: Store, pipeline: str) -> Push | None:
 def to_json(value: Run) -> dict[str, Any]:
     """A run as JSON-able values, with its duration."""
     return dataclasses.asdict(value) | {"duration": value.duration}
-
-
-def pushed_models(store: Store) -> list[mlmd.Artifact]:
-    """The artifacts of all models that were really pushed, oldest first."""
-    artifacts = store.mlmd.get_artifacts_by_type("PushedModel")
-    pushed = [a for a in artifacts if properties(a).get("pushed")]
-    return sorted(pushed, key=lambda artifact: artifact.id)
 
 
 def _run_contexts(store: Store) -> list[mlmd.Context]:

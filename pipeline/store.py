@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+
 from strategos.components.errors import UserError
 from strategos.pipeline import metadata
 
@@ -153,6 +154,13 @@ def properties(node: mlmd.Artifact | mlmd.Execution | mlmd.Context) -> dict[str,
             if kind in ("int_value", "double_value", "string_value", "bool_value"):
                 values[key] = getattr(value, kind)
     return {key: value for key, value in values.items() if key not in _INTERNAL}
+
+
+def pushed_models(store: Store) -> list[mlmd.Artifact]:
+    """The artifacts of all models that were really pushed, oldest first."""
+    artifacts = store.mlmd.get_artifacts_by_type("PushedModel")
+    pushed = [a for a in artifacts if properties(a).get("pushed")]
+    return sorted(pushed, key=lambda artifact: artifact.id)
 
 
 def _chunks(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

@@ -1,0 +1,245 @@
+"""What `strategos run`, `runs` and `runs show` print: the live view and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from strategos.components.evaluator import summary as verdicts
+from strategos.components.evaluator.metrics import METRICS
+from strategos.pipeline import terminal
+from strategos.pipeline.live import LiveView
+
+if TYPE_CHECKING:
+    from strategos.pipeline.runs import NodeRun, Run
+
+__all__ = ["LiveView", "history_table", "report"]
+
+_WORST = 5  # Slices shown per metric that has bounds.
+_FAILURES = 10  # Bounds shown that do not hold.
+_VERBATIM = {"pushed", "query it", "log"}  # To be copied: never broken into lines.
+
+
+def report(
+    run: Run, *, next_step: str | None = None, console: Console | None = None
+) -> None:
+    """Prints one run: nodes, metrics, worst slices, verdict, what to do next.
+
+    Args:
+      run: The run, in full.
+      next_step: The command that queries the model; shown where one was pushed.
+      console: Where to print; standard output by default.
+    """
+    console = console or terminal.console()
+    console.print(_headline(run, console))
+    terminal.show(console, _nodes(run.nodes, console), indent=2)
+    if run.summary:
+        console.print()
+        terminal.show(console, _overall(run.summary), indent=2)
+        worst = _worst_slices(run.summary)
+        if worst.row_count:
+            console.print()
+            terminal.show(console, worst, indent=2)
+    console.print()
+    for label, text in _ending(run, next_step):
+        _paragraph(console, label, text)
+
+
+def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
+    """Prints runs, one a line, newest first as given."""
+    console = console or terminal.console()
+    if not runs:
+        console.print("no runs yet")
+        return
+    pipelines = {run.pipeline for run in runs}
+    metrics = _history_metrics(runs, max(1, console.width // 20 - 3))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+    for name in ("", "run", *["pipeline"] * (len(pipelines) > 1), "outcome", "took"):
+        table.add_column(name, no_wrap=True)
+    table.columns[-1].justify = "right"
+    for name in metrics:
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+    for run in runs:
+        named = [run.pipeline] if len(pipelines) > 1 else []
+        values = [run.metrics.get(name, "") for name in metrics]
+        table.add_row(
+            terminal.symbol(run.outcome, console),
+            run.run_id,
+            *named,
+            Text(run.outcome, style=terminal.style(run.outcome)),
+            terminal.duration(run.duration),
+            *("" if value == "" else terminal.number(value) for value in values),
+            Text(_remark(run), style="dim"),
+        )
+    terminal.show(console, table)
+
+
+def _headline(run: Run, console: Console) -> Text:
+    line = Text.assemble(
+        terminal.symbol(run.outcome, console),
+        " ",
+        (run.pipeline, "bold"),
+        "  ",
+        (run.outcome, terminal.style(run.outcome)),
+    )
+    if run.duration is not None:
+        line.append(f" in {terminal.duration(run.duration)}")
+    line.append(f"  run {run.run_id}", style="dim")
+    if run.runner:
+        line.append(f", {run.runner} runner", style="dim")
+    return line
+
+
+def _nodes(nodes: Sequence[NodeRun], console: Console) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right", min_width=8)
+    table.add_column(no_wrap=True, justify="right")
+    for node in nodes:
+        cached = node.state == "cached"
+        plain = node.state in ("cached", "complete")
+        spent = "cached" if cached else terminal.duration(node.seconds)
+        rows = "" if node.rows is None else f"{node.rows:,} rows"
+        table.add_row(
+            terminal.symbol(node.state, console),
+            node.name,
+            spent,
+            rows if plain else Text(node.state, style=terminal.style(node.state)),
+            style="dim" if cached else "",
+        )
+    return table
+
+
+def _overall(summary: Mapping[str, Any]) -> Table:
+    """Metrics over all evaluated examples, beside those of the model in production."""
+    baseline = summary.get("baseline")
+    table = _grid(f"{summary['examples']:,} examples", "model")
+    if baseline:
+        table.add_column("in production", justify="right", header_style="dim")
+        table.add_column("change", justify="right", header_style="dim")
+    for name, value in summary["overall"].items():
+        row = [name, terminal.number(value)]
+        if baseline:
+            before = baseline.get(name)
+            row += [terminal.number(before), _change(name, before, value)]
+        table.add_row(*row)
+    return table
+
+
+def _grid(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, heading in enumerate(headings):
+        justify = "right" if index else "left"
+        table.add_column(heading, justify=justify, no_wrap=True, header_style="dim")
+    table.columns[0].min_width = 16
+    return table
+
+
+def _change(name: str, before: float | None, after: float | None) -> Text:
+    if before is None or after is None or before == after:
+        return Text("-" if before != after else "same")
+    worse = METRICS[name].badness(after) - METRICS[name].badness(before)
+    style = "" if worse == 0 else "red" if worse > 0 else "green"
+    return Text(terminal.number(after - before, sign="+"), style=style)
+
+
+def _worst_slices(summary: Mapping[str, Any]) -> Table:
+    """For each metric with bounds, the slices where the model does worst."""
+    table = _grid("worst slices", "", "model", "examples")
+    table.columns[1].justify = "left"
+    broken = {(b["metric"], b["slice"]) for b in verdicts.failures(summary)}
+    for metric in dict.fromkeys(bound["metric"] for bound in summary["bounds"]):
+        for index, (name, piece) in enumerate(_ranked(summary, metric)[:_WORST]):
+            value = Text(terminal.number(piece["metrics"][metric]))
+            value.stylize("red" if (metric, name) in broken else "")
+            examples = f"{piece['examples']:,}"
+            table.add_row(metric if index == 0 else "", name, value, examples)
+    return table
+
+
+def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
+    """The slices by `metric`, worst first, without those too small to be judged."""
+    small = {
+        bound["slice"]
+        for bound in summary["bounds"]
+        if (bound["note"] or "").startswith("skipped: fewer")
+    }
+    found = []
+    for piece in summary["slices"]:
+        name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
+        if value is not None and name not in small:
+            found.append((-METRICS[metric].badness(value), name, piece))
+    return [
+        (name, piece) for _, name, piece in sorted(found, key=lambda each: each[:2])
+    ]
+
+
+def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]:
+    """What came of the run, and where to look or what to do: (label, text)."""
+    if run.outcome == "running":
+        yield "running", f"since {terminal.moment(run.started)} on {run.host or '?'}"
+    if run.trainer:
+        yield "trained", f"{run.trainer['strategy']}: {run.trainer.get('reason', '')}"
+    yield from _verdict(run)
+    if run.cause and run.outcome not in ("blessed", "finished", "not blessed"):
+        yield run.failed_node or run.outcome, run.cause
+    if run.pushed:
+        yield "pushed", terminal.path(run.pushed[0])
+        if next_step:
+            yield "query it", Text(next_step, style="bold")
+    ended_badly = run.outcome in ("failed", "stopped", "interrupted")
+    if run.log and (ended_badly or not next_step):
+        yield "log", terminal.path(run.log)
+
+
+def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
+    if run.summary is None:
+        return
+    failed, count = verdicts.failures(run.summary), len(run.summary["bounds"])
+    if not failed:
+        reason = f": {run.summary['reason']}"
+        yield "verdict", Text.assemble(("blessed", "green"), reason)
+        return
+    broken = f": {len(failed)} of {count} bounds fail{'s' * (len(failed) == 1)}"
+    yield "verdict", Text.assemble(("not blessed", "bold red"), broken)
+    for check in failed[:_FAILURES]:
+        yield "", verdicts.describe(check)
+    if len(failed) > _FAILURES:
+        yield "", f"and {len(failed) - _FAILURES} more"
+
+
+def _paragraph(console: Console, label: str, text: Text | str) -> None:
+    """A labelled paragraph; in a terminal prose is wrapped under its own start."""
+    line = Text.assemble("  ", (f"{label:11}", "dim"), text)
+    if not console.is_terminal or label in _VERBATIM:
+        console.print(line, soft_wrap=True)
+        return
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=10, style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(label, text)
+    terminal.show(console, table, indent=2)
+
+
+def _history_metrics(runs: Sequence[Run], limit: int) -> list[str]:
+    """The metrics most runs have, in the order of their first mention."""
+    counts: dict[str, int] = {}
+    for run in runs:
+        for name in run.metrics:
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: -counts[name])[:limit]
+
+
+def _remark(run: Run) -> str:
+    """The most telling thing about a run in one line."""
+    if run.failed_node:
+        stopped = run.outcome in ("stopped", "not blessed")
+        where = "" if stopped else f"{run.failed_node}: "
+        return where + terminal.first_line(run.cause)
+    return f"model {run.pushed[1]}" if run.pushed else ""

@@ -1,0 +1,201 @@
+"""A lineage as a tree: the model at the root, the data at the leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from strategos.components.evaluator.metrics import METRICS
+from strategos.pipeline import terminal
+from strategos.pipeline.lineage import Lineage, Step
+
+_FILES = 4  # Data files that are listed one by one.
+_SHOWN = 80  # Characters of a parameter of a component that is not ours.
+_VERDICTS = {"ModelBlessing", "ModelEvaluation", "InfraBlessing"}
+_Facts = Mapping[str, Any]
+
+
+def show(found: Lineage, console: Console | None = None) -> None:
+    """Prints a lineage; to standard output by default."""
+    console = console or terminal.console()
+    terminal.show(console, render(found))
+
+
+def render(found: Lineage) -> Tree:
+    """The lineage as a tree; each step once, where it matters first."""
+    root = Text(terminal.path(found.model), style="bold")
+    made = "pushed" if found.version else "made"
+    about = f"{made} {terminal.moment(found.made_at)} by {found.pipeline}"
+    root.append(f"\n{about}, run {found.run_id}", style="not bold dim")
+    tree = Tree(root, guide_style="dim")
+    steps = {step.execution: step for step in found.steps}
+    if found.steps:
+        _grow(tree, steps.pop(found.steps[-1].execution), steps)
+    return tree
+
+
+def _grow(tree: Tree, step: Step, steps: dict[int, Step]) -> None:
+    """Adds a step and, below, those of its inputs that are still in `steps`.
+
+    The order decides what a step that several need stands under: first the latest of
+    those that made something, so that the data stand under Transform; then those that
+    only judged what the others made.
+    """
+    branch = tree.add(_describe(step))
+    position = {execution: index for index, execution in enumerate(steps)}
+    inputs = [steps[each] for each in step.inputs if each in steps]
+    inputs.sort(key=lambda each: (_only_judges(each), -position[each.execution]))
+    for each in inputs:
+        if steps.pop(each.execution, None):
+            _grow(branch, each, steps)
+
+
+def _only_judges(step: Step) -> bool:
+    return {output.type for output in step.outputs} <= _VERDICTS
+
+
+def _describe(step: Step) -> Text:
+    text = Text(step.node, style="bold")
+    about = f"  {terminal.duration(step.seconds)}"
+    if step.reused:
+        about += f", reused from run {step.run_id}"
+    text.append(about, style="not bold dim")
+    for name, value in _FACTS.get(step.node, _other)(step.facts()):
+        if value not in (None, ""):
+            text.append(f"\n{name}  ", style="not bold dim")
+            text.append(str(value), style="not bold")
+    return text
+
+
+def _example_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "data", terminal.path(facts.get("pattern", ""))
+    yield "spans", _spans(facts.get("spans", []))
+    yield "files", _files(facts.get("files", []))
+    split = facts.get("split", {})
+    if "rows" in facts and isinstance(split, dict):
+        parts = [f"{facts[f'rows_{name}']:,} {name}" for name in ("train", "eval")]
+        keys = ", ".join(split.get("keys") or ())
+        how = f" by {split.get('by')}" + f" of {keys}" * bool(keys)
+        yield "rows", f"{facts['rows']:,}: {', '.join(parts)}{how}"
+
+
+def _import_schema_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "file", terminal.path(facts.get("schema_file", ""))
+    yield "fingerprint", facts.get("fingerprint")
+
+
+def _transform(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "code", _code(facts)
+
+
+def _trainer(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "code", _code(facts)
+    yield "hyperparameters", _pairs(facts.get("hyperparameters", {}))
+    numbers = (
+        (facts.get("epochs"), "{:,} epochs"),
+        (facts.get("batch_size"), "batches of {:,}"),
+        (facts.get("steps"), "{:,} steps"),
+        (facts.get("seed"), "seed {}"),
+    )
+    known = [text.format(value) for value, text in numbers if value is not None]
+    yield "training", ", ".join(known)
+    yield "strategy", _strategy(facts)
+
+
+def _strategy(facts: _Facts) -> str:
+    if "strategy" not in facts:
+        return ""
+    replicas = facts.get("replicas", 1)
+    many = f", {replicas} replicas" if replicas != 1 else ""
+    return f"{facts['strategy']}{many} ({facts.get('reason', '')})"
+
+
+def _baseline_model(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "in production then", terminal.path(facts.get("path") or "") or "nothing"
+
+
+def _evaluator(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    measured = [
+        f"{name} {terminal.number(facts[name])}" for name in METRICS if name in facts
+    ]
+    yield "metrics", ", ".join(measured)
+    yield "examples", f"{facts['examples']:,}" if "examples" in facts else ""
+    yield from _verdict(facts)
+
+
+def _verdict(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    if "blessed" in facts:
+        blessed = facts["blessed"] in (1, "INFRA_BLESSED")
+        reason = f": {facts['reason']}" if "reason" in facts else ""
+        yield "verdict", ("blessed" if blessed else "not blessed") + reason
+
+
+def _nothing(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    del facts
+    return iter(())
+
+
+def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    """Whatever a component that is not ours was given and recorded."""
+    for name, value in facts.items():
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        yield name, text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+_FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
+    "ExampleGen": _example_gen,
+    "StatisticsGen": _nothing,
+    "SchemaGen": _nothing,
+    "ImportSchemaGen": _import_schema_gen,
+    "Transform": _transform,
+    "Trainer": _trainer,
+    "BaselineModel": _baseline_model,
+    "Evaluator": _evaluator,
+    "InfraValidator": _verdict,
+    "Pusher": _nothing,
+}
+
+
+def _code(facts: _Facts) -> str:
+    """The user's module among the facts: where it lies and its fingerprint."""
+    for value in facts.values():
+        if isinstance(value, dict) and {"folder", "module"} <= value.keys():
+            file = os.path.join(value["folder"], value["module"].replace(".", "/"))
+            mark = value.get("fingerprint", "")
+            return f"{terminal.path(file)}.py, fingerprint {mark}"
+    return ""
+
+
+def _pairs(values: Any) -> str:
+    if not isinstance(values, dict):
+        return str(values)
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def _spans(spans: Sequence[Sequence[int | None]]) -> str:
+    """`1..12`, `1, 3..5`, `1 (version 2)`."""
+    runs: list[list[Any]] = []  # [first, last, version]
+    for number, version in spans:
+        follows = runs and runs[-1][1] == number - 1 and runs[-1][2] == version
+        if follows and version is None:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number, version])
+    texts = []
+    for first, last, version in runs:
+        text = str(first) if first == last else f"{first}..{last}"
+        texts.append(text + (f" (version {version})" if version is not None else ""))
+    return ", ".join(texts)
+
+
+def _files(files: Sequence[str]) -> str:
+    names = [terminal.path(name) for name in files]
+    if len(names) <= _FILES:
+        return ", ".join(names)
+    return f"{len(names)}: {names[0]}, {names[1]}, …, {names[-1]}"
