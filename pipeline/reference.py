@@ -78,27 +78,33 @@ def _allow_metrics(properties: dict[str, Any]) -> None:
 
 
 def _key_tables() -> Iterator[str]:
-    top = list(surface.fields(Config))
-    for section in [None, *top]:
-        keys = list(_keys_of(section))
-        if not keys:
-            continue
-        if section is None:
-            yield "### Top level\n"
-        else:
-            docs = surface.model_at(Config, (section,)).__doc__.splitlines()[0]
-            yield f"### `{section}`\n\n{docs}\n"
-        yield "| key | allowed | default | meaning |\n|---|---|---|---|"
-        yield from (_row(key) for key in keys)
-        yield ""
+    yield from _table("### Top level\n", None)
+    for name in surface.fields(Config):
+        section = surface.model_at(Config, (name,))
+        if section:
+            docs = section.__doc__.splitlines()[0]
+            yield from _table(f"### `{name}`\n\n{docs}\n", name)
 
 
-def _keys_of(section: str | None) -> Iterator[surface.Key]:
-    for key in surface.keys(Config):
-        is_section = surface.model_at(Config, key.path) is not None
-        mapping = surface.is_mapping_of_models(key.annotation)
-        if (section is None and len(key.path) == 1) or (key.path[0] == section and key.path[1:] and not (is_section or mapping)):
-            yield key
+def _table(heading: str, section: str | None) -> Iterator[str]:
+    yield heading
+    yield "| key | allowed | default | meaning |\n|---|---|---|---|"
+    yield from (_row(key) for key in _keys_of(section))
+    yield ""
+
+
+def _keys_of(section: str | None) -> list[surface.Key]:
+    """The plain keys of a section; without one, the keys of the top level."""
+    keys = list(surface.keys(Config))
+    if section is None:
+        return [key for key in keys if len(key.path) == 1]
+    below = [key for key in keys if key.path[0] == section and len(key.path) > 1]
+    return [key for key in below if not _has_keys(key)]
+
+
+def _has_keys(key: surface.Key) -> bool:
+    is_section = surface.model_at(Config, key.path) is not None
+    return is_section or surface.is_mapping_of_models(key.annotation)
 
 
 def _row(key: surface.Key) -> str:
