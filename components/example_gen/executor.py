@@ -17,7 +17,7 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.example_gen import columns, encoding, sources, spans
+from strategos.components.example_gen import columns, examples, features, sources, spans
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
@@ -48,25 +48,25 @@ class Executor(base_executor.BaseExecutor):
         files = [[sources.open_source(path) for path in span.files] for span in chosen]
         splitter = Splitter.from_json(exec_properties["split"])
         kinds = _settle([f for row in files for f in row], splitter, exec_properties)
-        examples = artifact_utils.get_single_instance(output_dict["examples"])
-        examples.split_names = artifact_utils.encode_split_names(list(SPLITS))
+        artifact = artifact_utils.get_single_instance(output_dict["examples"])
+        artifact.split_names = artifact_utils.encode_split_names(list(SPLITS))
         writers = [
-            ShardWriter(artifact_utils.get_split_uri([examples], split))
+            ShardWriter(artifact_utils.get_split_uri([artifact], split))
             for split in SPLITS
         ]
         label = _Label(exec_properties["label"], kinds)
         reader = _Reader(files, kinds)
-        for span, first_row, raw, features in reader:
-            label.see(features)
+        for span, first_row, raw, converted in reader:
+            label.see(converted)
             train = splitter.trains(raw, chosen[span].number, first_row)
+            records = examples.serialize(converted)
             for writer, mask in zip(writers, (train, ~train), strict=True):
-                part = features.filter(pa.array(mask))
-                writer.write(encoding.encode(part))
+                writer.write(records.filter(pa.array(mask)))
         for writer in writers:
             writer.close()
         label.check()
         _check_written(reader.rows, writers, splitter)
-        _describe(examples, chosen, writers)
+        _describe(artifact, chosen, writers)
 
 
 class _Reader:
@@ -87,8 +87,7 @@ class _Reader:
             for source in of_span:
                 first = row
                 for batch in source.batches():
-                    features = self._convert(source, row - first, batch)
-                    yield span, row, batch, features
+                    yield span, row, batch, self._convert(source, row - first, batch)
                     row += batch.num_rows
                     self._report(batch.num_rows)
                 if row - first != source.rows:
@@ -101,8 +100,8 @@ class _Reader:
         self, source: Source, row: int, batch: pa.RecordBatch
     ) -> pa.RecordBatch:
         try:
-            return encoding.features(batch, self._kinds)
-        except encoding.BadValueError as error:
+            return features.convert(batch, self._kinds)
+        except features.BadValueError as error:
             kind = self._kinds[error.column]
             raise UserError(
                 f"{source.path}: {source.where(row + error.row)}: column "
@@ -131,11 +130,11 @@ class _Label:
         self._seen: set[Any] = set()
         self._rows = 0
 
-    def see(self, features: pa.RecordBatch) -> None:
+    def see(self, batch: pa.RecordBatch) -> None:
         """Notes the values of one batch."""
         if not self._watched:
             return
-        column = features.column(features.schema.get_field_index(self._name))
+        column = batch.column(batch.schema.get_field_index(self._name))
         if pc.max(pc.list_value_length(column)).as_py() > 1:
             self._watched = False
             return
@@ -184,23 +183,23 @@ def _check_written(
 
 
 def _describe(
-    examples: types.Artifact,
+    artifact: types.Artifact,
     chosen: Sequence[spans.Span],
     writers: Sequence[ShardWriter],
 ) -> None:
     """Records what the artifact holds as its properties."""
     newest = max(span.number for span in chosen)
-    examples.span = newest
-    examples.set_int_custom_property("span", newest)
+    artifact.span = newest
+    artifact.set_int_custom_property("span", newest)
     examples_utils.set_payload_format(
-        examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
+        artifact, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )
-    examples_utils.set_file_format(examples, "tfrecords_gzip")
-    examples.set_int_custom_property("rows", sum(writer.rows for writer in writers))
+    examples_utils.set_file_format(artifact, "tfrecords_gzip")
+    artifact.set_int_custom_property("rows", sum(writer.rows for writer in writers))
     for split, writer in zip(SPLITS, writers, strict=True):
-        examples.set_int_custom_property(f"rows_{split}", writer.rows)
+        artifact.set_int_custom_property(f"rows_{split}", writer.rows)
     files = [path for span in chosen for path in span.files]
     recorded = files[:_FILES_RECORDED]
     if len(files) > _FILES_RECORDED:
         recorded.append(f"… and {len(files) - _FILES_RECORDED} more")
-    examples.set_string_custom_property("files", json.dumps(recorded))
+    artifact.set_string_custom_property("files", json.dumps(recorded))

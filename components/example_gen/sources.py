@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from strategos.components.errors import UserError
-from strategos.components.example_gen import encoding
+from strategos.components.example_gen import features
 from strategos.components.example_gen.columns import Kind
 
 _CSV_BLOCK = 4 << 20
@@ -80,7 +80,7 @@ class CsvSource:
         kinds = dict.fromkeys(self.names, Kind.UNKNOWN)
         for batch in self.batches():
             for name, column in zip(self.names, batch.columns, strict=True):
-                kinds[name] = encoding.widen(kinds[name], column)
+                kinds[name] = features.widen(kinds[name], column)
         return kinds
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -210,7 +210,7 @@ class ParquetSource:
 
     def _kind_of(self, field: pa.Field) -> Kind:
         try:
-            return encoding.kind_of(field.type)
+            return features.kind_of(field.type)
         except TypeError as error:
             raise UserError(
                 f"{self.path}: column `{field.name}` has the type {field.type}, which "

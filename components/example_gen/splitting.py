@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from strategos.components.errors import UserError
-from strategos.components.example_gen import encoding
+from strategos.components.example_gen import features
 
 _SEPARATOR = b"\x1f"
 
@@ -88,7 +88,7 @@ def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
                 f"columns with one value per row."
             )
     joined = pc.binary_join_element_wise(
-        *map(encoding.to_text, columns),
+        *map(features.to_text, columns),
         _SEPARATOR,
         null_handling="replace",
         null_replacement=b"",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable
 
 import google_crc32c
+import numpy as np
+import pyarrow as pa
 from tfx.dsl.io import fileio
+
+from strategos.components.example_gen import examples
 
 _SHARD_BYTES = 32 << 20
 _GZIP = 16 + zlib.MAX_WBITS
@@ -32,15 +35,16 @@ class ShardWriter:
         self.rows = 0
         fileio.makedirs(folder)
 
-    def write(self, records: Iterable[bytes]) -> None:
+    def write(self, records: pa.BinaryArray) -> None:
         """Appends records, in order."""
-        frames = b"".join([part for record in records for part in self._frame(record)])
-        if not frames:
+        if not len(records):
             return
         if self._file is None:
             self._begin()
+        frames = _frame(records)
         self._file.write(self._gzip.compress(frames))
         self._bytes += len(frames)
+        self.rows += len(records)
         if self._bytes >= _SHARD_BYTES:
             self._end()
 
@@ -50,11 +54,6 @@ class ShardWriter:
         for shard in range(self._shards):
             final = f"data_tfrecord-{shard:05}-of-{self._shards:05}.gz"
             fileio.rename(self._part(shard), os.path.join(self._folder, final))
-
-    def _frame(self, record: bytes) -> tuple[bytes, bytes, bytes]:
-        self.rows += 1
-        length = struct.pack("<Q", len(record))
-        return length + _checksum(length), record, _checksum(record)
 
     def _begin(self) -> None:
         self._file = fileio.open(self._part(self._shards), "wb")
@@ -73,7 +72,25 @@ class ShardWriter:
         return os.path.join(self._folder, f".part-{shard:05}")
 
 
-def _checksum(data: bytes) -> bytes:
-    """CRC-32C, masked as TFRecord wants it."""
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+def _frame(records: pa.BinaryArray) -> memoryview:
+    """All records, each with its length before it and a checksum behind either."""
+    checksums = [google_crc32c.value(record) for record in records.to_pylist()]
+    masked = _mask(np.array(checksums, np.uint32)).astype("<u4")
+    bounds = np.arange(0, 4 * len(masked) + 1, 4, np.int32)
+    footers = pa.Array.from_buffers(
+        pa.binary(), len(masked), [None, pa.py_buffer(bounds), pa.py_buffer(masked)]
+    )
+    frames = examples.join(examples.prefix(records, _length_and_checksum), footers)
+    _, _, data = frames.buffers()
+    return memoryview(data)
+
+
+def _length_and_checksum(length: int) -> bytes:
+    encoded = struct.pack("<Q", length)
+    checksum = _mask(np.array([google_crc32c.value(encoded)], np.uint32))
+    return encoded + checksum.astype("<u4").tobytes()
+
+
+def _mask(checksums: np.ndarray) -> np.ndarray:
+    """CRC-32C as TFRecord wants it: rotated and shifted, modulo 2**32."""
+    return ((checksums >> 15) | (checksums << 17)) + np.uint32(0xA282EAD8)

@@ -1,4 +1,4 @@
-"""Arrow columns to tf.Examples, a batch at a time.
+"""The columns of a file as features: lists of int64, float32 or bytes.
 
 Ints become int64, floats and decimals float32, booleans 0 and 1; text stays UTF-8,
 times and dates become text. A missing value is an empty list, as in TFX's own
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
-from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from strategos.components.example_gen.columns import Kind
 
@@ -75,7 +74,7 @@ def widen(kind: Kind, text: pa.StringArray) -> Kind:
     return kind
 
 
-def features(batch: pa.RecordBatch, kinds: Mapping[str, Kind]) -> pa.RecordBatch:
+def convert(batch: pa.RecordBatch, kinds: Mapping[str, Kind]) -> pa.RecordBatch:
     """The columns as lists of int64, float32 or binary: what a tf.Example holds.
 
     A column of `kinds` that the batch lacks is missing in all rows.
@@ -89,11 +88,6 @@ def features(batch: pa.RecordBatch, kinds: Mapping[str, Kind]) -> pa.RecordBatch
         column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
         columns.append(_to_lists(name, column, kind))
     return pa.RecordBatch.from_arrays(columns, list(kinds))
-
-
-def encode(features: pa.RecordBatch) -> list[bytes]:
-    """The serialized tf.Examples of a batch made by `features`."""
-    return RecordBatchToExamplesEncoder().encode(features)
 
 
 def to_text(column: pa.Array) -> pa.Array:
@@ -119,7 +113,7 @@ def _to_lists(name: str, column: pa.Array, kind: Kind) -> pa.ListArray:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     try:
-        values = _convert(values, kind)
+        values = _cast(values, kind)
     except pa.ArrowInvalid as error:
         index = _first_bad(values, kind)
         row = _row_of(lengths, index)
@@ -127,7 +121,7 @@ def _to_lists(name: str, column: pa.Array, kind: Kind) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def _convert(values: pa.Array, kind: Kind) -> pa.Array:
+def _cast(values: pa.Array, kind: Kind) -> pa.Array:
     """Flat values without nulls, in the Arrow type of `kind`.
 
     Raises:
@@ -155,7 +149,7 @@ def _holds(kind: Kind, text: pa.StringArray) -> bool:
     if kind == Kind.UNKNOWN:
         return text.null_count == len(text)
     try:
-        _convert(text.drop_null(), kind)
+        _cast(text.drop_null(), kind)
     except pa.ArrowInvalid:
         return False
     if kind == Kind.FLOAT:
@@ -170,7 +164,7 @@ def _first_bad(values: pa.Array, kind: Kind) -> int:
     while stop - start > 1:
         middle = (start + stop) // 2
         try:
-            _convert(values.slice(start, middle - start), kind)
+            _cast(values.slice(start, middle - start), kind)
             start = middle
         except pa.ArrowInvalid:
             stop = middle

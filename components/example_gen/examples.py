@@ -1,0 +1,126 @@
+"""Feature columns to serialized tf.Examples, a column at a time.
+
+What protobuf's encoder would write row by row is put together here from whole
+columns: a feature's bytes are a header that depends only on the length of its values'
+bytes, and these bytes, which one buffer holds for all rows. So a batch costs a few
+vector operations per column, and equal rows are equal bytes: features come in the order
+of the columns, where a protobuf map's order differs from process to process.
+
+The wire format of a tf.Example, from the inside: a list of values (packed int64 or
+float32, or bytes), the feature that holds it, the map entry of name and feature, the
+features, the example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+_INNER = b"\x0a"  # field 1, of some length: a value, an entry, its key, the features
+_FEATURE = b"\x12"  # field 2 of a map entry
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
+
+
+def serialize(features: pa.RecordBatch) -> pa.BinaryArray:
+    """The tf.Examples of a batch.
+
+    Args:
+      features: Columns without nulls that are lists of int64, float32 or binary.
+
+    Returns:
+      One serialized tf.Example per row.
+    """
+    pieces = []
+    for name, column in zip(features.schema.names, features.columns, strict=True):
+        pieces += _entries(name.encode(), column)
+    return prefix(join(*pieces), _delimited)
+
+
+def join(*pieces: pa.BinaryArray) -> pa.BinaryArray:
+    """Each row's pieces in one."""
+    return pc.binary_join_element_wise(*pieces, b"")
+
+
+def prefix(payloads: pa.BinaryArray, header: Callable[[int], bytes]) -> pa.BinaryArray:
+    """Puts before each payload the `header` of its length."""
+    return join(_headers(pc.binary_length(payloads), header), payloads)
+
+
+def _entries(
+    name: bytes, column: pa.ListArray
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Headers and values of one feature in all rows."""
+    offsets = column.offsets.to_numpy()
+    values = column.values
+    if types.is_int64(values.type):
+        data, bounds = _varints(values.to_numpy())
+        tag, packed = _INT64_LIST, True
+    elif types.is_float32(values.type):
+        data = values.to_numpy().astype("<f4", copy=False)
+        bounds = np.arange(0, 4 * len(data) + 1, 4, np.int32)
+        tag, packed = _FLOAT_LIST, True
+    else:
+        _, ends, content = prefix(values, _delimited).buffers()
+        data, bounds = content or b"", np.frombuffer(ends, np.int32)
+        tag, packed = _BYTES_LIST, False
+    payloads = pa.Array.from_buffers(
+        pa.binary(),
+        len(column),
+        [None, pa.py_buffer(bounds[offsets]), pa.py_buffer(data)],
+    )
+
+    def header(length: int) -> bytes:
+        return _entry_header(name, tag, length, packed and length > 0)
+
+    return _headers(pc.binary_length(payloads), header), payloads
+
+
+def _entry_header(name: bytes, tag: bytes, length: int, packed: bool) -> bytes:
+    """All that stands before `length` bytes of values in an entry of the map."""
+    within = _delimited(length) if packed else b""
+    within = tag + _varint(len(within) + length) + within
+    key = _delimited(len(name)) + name
+    within = key + _FEATURE + _varint(len(within) + length) + within
+    return _delimited(len(within) + length) + within
+
+
+def _headers(lengths: pa.Int32Array, header: Callable[[int], bytes]) -> pa.BinaryArray:
+    distinct = lengths.dictionary_encode()
+    made = [header(length) for length in distinct.dictionary.to_pylist()]
+    return pa.array(made, pa.binary()).take(distinct.indices)
+
+
+def _delimited(length: int) -> bytes:
+    return _INNER + _varint(length)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Base-128 bytes of all int64 values, and where each begins (one more: the end)."""
+    rest = values.astype(np.int64, copy=False).view(np.uint64)
+    columns = []
+    lengths = np.ones(len(rest), np.int32)
+    while True:
+        columns.append((rest & np.uint64(0x7F)).astype(np.uint8))
+        rest = rest >> np.uint64(7)
+        more = rest != 0
+        if not more.any():
+            break
+        columns[-1] |= more.astype(np.uint8) << 7
+        lengths += more
+    used = np.arange(len(columns)) < lengths[:, None]
+    bounds = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(lengths, out=bounds[1:])
+    return np.stack(columns, axis=1)[used], bounds
