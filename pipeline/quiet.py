@@ -1,0 +1,69 @@
+"""Keeps from the terminal what its reader can do nothing about; the one such place.
+
+Google's notices on Python versions and on packages that TFX pins, and TensorFlow's
+remarks on oneDNN, CPU features and CUDA plug-ins. Warnings of the user's own code stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+
+# Modules whose FutureWarnings speak of versions that the lock has pinned.
+_MODULES = (
+    "google.api_core._python_version_support",
+    "google.auth.transport.grpc",
+    "google.cloud.aiplatform.models",
+)
+_VARIABLES = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",  # On TF 2.16 plug-in registration is an "error".
+    "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras wherever models are built.
+    "GRPC_VERBOSITY": "ERROR",
+}
+
+
+def environment() -> dict[str, str]:
+    """The variables for a child process; what the user has set comes after, and wins.
+
+    Send the child's stderr to a log as well: on TF 2.21 two lines are written while its
+    libraries load, before they read any variable.
+    """
+    ours = [f"ignore::FutureWarning:{module}" for module in _MODULES]
+    theirs = filter(None, [os.environ.get("PYTHONWARNINGS")])
+    variables = {"PYTHONWARNINGS": ",".join([*ours, *theirs])}
+    for name, value in _VARIABLES.items():
+        variables[name] = os.environ.get(name, value)
+    return variables
+
+
+def hush() -> None:
+    """Does the same in this process, and imports TensorFlow without its remarks.
+
+    To be called before anything else imports TensorFlow; takes as long as that does.
+    """
+    os.environ.update(environment())
+    for module in _MODULES:
+        pattern = module.replace(".", r"\.") + r"\Z"
+        warnings.filterwarnings("ignore", category=FutureWarning, module=pattern)
+    from absl import logging as absl_logging
+
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    with _native_stderr_dropped():
+        import tensorflow  # noqa: F401
+
+
+@contextlib.contextmanager
+def _native_stderr_dropped() -> Iterator[None]:
+    """Drops what is written to file descriptor 2, by C++ above all."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
