@@ -1,0 +1,98 @@
+"""Loads a SavedModel as a server would and asks it; TensorFlow alone, no TFX.
+
+`python -m strategos.components.infra_validator.probe`, started by the executor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strategos.components.errors import GateStoppedError
+from strategos.components.worker_process import serve
+
+_SIGNATURE = "serving_default"
+
+
+def probe(request: dict[str, Any]) -> dict[str, Any]:
+    """Asks `request["model"]` the first examples of `request["files"]`.
+
+    Returns:
+      `answers`, how many examples it answered, and `outputs`, the names of its outputs.
+
+    Raises:
+      GateStoppedError: It does not load, has no such signature, or does not answer each
+        example by finite numbers.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    model = request["model"]
+    signature = _signature(model)
+    examples = _examples(request["files"], request["requests"])
+    try:
+        outputs = signature(tf.constant(examples))
+    except Exception as error:
+        raise _failure(model, f"fails on real examples: {error}") from error
+    for name, value in outputs.items():
+        answers = value.numpy()
+        if answers.shape[:1] != (len(examples),):
+            raise _failure(
+                model,
+                f"gives `{name}` of shape {list(answers.shape)} for {len(examples)} "
+                "examples, expected one answer per example",
+            )
+        if answers.dtype.kind == "f" and not np.isfinite(answers).all():
+            bad = int((~np.isfinite(answers)).reshape(len(examples), -1).any(1).sum())
+            raise _failure(
+                model,
+                f"gives NaN or infinite `{name}` for {bad} of {len(examples)} examples",
+            )
+    return {"answers": len(examples), "outputs": sorted(outputs)}
+
+
+def _signature(model: str) -> Any:
+    import tensorflow as tf
+
+    try:
+        loaded = tf.saved_model.load(model)
+    except Exception as error:
+        raise _failure(model, f"does not load: {error}") from error
+    if _SIGNATURE not in loaded.signatures:
+        found = ", ".join(sorted(loaded.signatures)) or "none"
+        raise _failure(model, f"has no signature `{_SIGNATURE}`; it has: {found}")
+    signature = loaded.signatures[_SIGNATURE]
+    inputs = signature.structured_input_signature[1]
+    wanted = {"examples": tf.TensorSpec([None], tf.string)}
+    if {name: (s.shape.rank, s.dtype) for name, s in inputs.items()} != {
+        name: (s.shape.rank, s.dtype) for name, s in wanted.items()
+    }:
+        raise _failure(
+            model,
+            f"`{_SIGNATURE}` takes {sorted(inputs)}, expected `examples` string[batch]",
+        )
+    signature.model = loaded  # its variables live as long as the model does
+    return signature
+
+
+def _examples(files: list[str], count: int) -> list[bytes]:
+    import tensorflow as tf
+
+    compression = "GZIP" if files and files[0].endswith(".gz") else ""
+    records = tf.data.TFRecordDataset(files, compression).take(count)
+    examples = list(records.as_numpy_iterator())
+    if not examples:
+        raise GateStoppedError(
+            "There is no example to ask the model: the split `eval` is empty. Give it a "
+            "larger share in `data.split`."
+        )
+    return examples
+
+
+def _failure(model: str, what: str) -> GateStoppedError:
+    return GateStoppedError(
+        f"The model {model} {what}. The last good model keeps serving."
+    )
+
+
+if __name__ == "__main__":
+    serve(probe)

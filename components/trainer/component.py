@@ -1,0 +1,112 @@
+"""Trainer: trains a Keras model in worker processes and exports it."""
+
+from __future__ import annotations
+
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.types import standard_artifacts
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.types.system_executions import Train
+
+from strategos.components.trainer import executor
+
+
+class TrainerSpec(types.ComponentSpec):
+    """Transformed examples and settings in, a model and its training run out."""
+
+    PARAMETERS = {
+        "user_module": ExecutionParameter(type=str),
+        "label": ExecutionParameter(type=str),
+        "batch_size": ExecutionParameter(type=int),
+        "epochs": ExecutionParameter(type=int),
+        "seed": ExecutionParameter(type=int),
+        "hyperparameters": ExecutionParameter(type=str),
+        "distribution": ExecutionParameter(type=str),
+        "settings": ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        "examples": ChannelParameter(type=standard_artifacts.Examples),
+        "transform_graph": ChannelParameter(type=standard_artifacts.TransformGraph),
+        "schema": ChannelParameter(type=standard_artifacts.Schema),
+    }
+    OUTPUTS = {
+        "model": ChannelParameter(type=standard_artifacts.Model),
+        "model_run": ChannelParameter(type=standard_artifacts.ModelRun),
+    }
+    TYPE_ANNOTATION = Train
+
+
+class Trainer(base_component.BaseComponent):
+    """Trains what the user's `build_model(context)` returns.
+
+    Usage:
+
+        trainer = Trainer(
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema_gen.outputs["schema"],
+            user_module='{"folder": "…", "module": "model", "fingerprint": "…"}',
+            label="late", batch_size=512, epochs=5, seed=1,
+            hyperparameters='{"units": [64, 32]}',
+            distribution='{"strategy": "auto"}',
+            settings='{"callbacks": {}}',
+        )
+
+    Outputs:
+      model: `Format-Serving/` (a SavedModel, see `export.py`), `Format-Weights/` and
+        `trainer.json`, whose facts are custom properties as well: `strategy`, `reason`,
+        `replicas`, `workers`, `global_batch`, `steps`, `examples`,
+        `examples_per_second`, `restarts`, `seed`, `history`.
+      model_run: TensorBoard's events.
+    """
+
+    SPEC_CLASS = TrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        examples: types.BaseChannel,
+        transform_graph: types.BaseChannel,
+        schema: types.BaseChannel,
+        user_module: str,
+        label: str,
+        batch_size: int | RuntimeParameter,
+        epochs: int | RuntimeParameter,
+        seed: int | RuntimeParameter,
+        hyperparameters: str | RuntimeParameter = "{}",
+        distribution: str | RuntimeParameter = "{}",
+        settings: str = "{}",
+    ):
+        """Builds the component.
+
+        Args:
+          examples: Transformed examples with the splits `train` and `eval`.
+          transform_graph: What transformed them.
+          schema: Of the raw examples.
+          user_module: JSON: `folder`, `module` and `fingerprint` of the user's code.
+          label: Name of the label among the transformed features.
+          batch_size: Rows of a global batch.
+          epochs: Passes over the training split.
+          seed: Of everything random.
+          hyperparameters: JSON of the user's own settings.
+          distribution: JSON of `trainer.distribution`.
+          settings: JSON of what else changes results: `callbacks`, `train_steps`.
+        """
+        spec = TrainerSpec(
+            examples=examples,
+            transform_graph=transform_graph,
+            schema=schema,
+            user_module=user_module,
+            label=label,
+            batch_size=batch_size,
+            epochs=epochs,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            distribution=distribution,
+            settings=settings,
+            model=types.Channel(type=standard_artifacts.Model),
+            model_run=types.Channel(type=standard_artifacts.ModelRun),
+        )
+        super().__init__(spec=spec)

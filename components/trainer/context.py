@@ -1,0 +1,126 @@
+"""What the user's `build_model(context)` and `callbacks(context)` are given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+
+if TYPE_CHECKING:
+    import tensorflow_transform as tft
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+FeatureSpec = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingContext:
+    """The facts of a training run that a model may depend on.
+
+    A model gets its features as a dict of name to tensor: `[batch, 1]` for a scalar
+    feature, `[batch, *shape]` for others, a `tf.SparseTensor` for one of varying
+    length. The label is `[batch, 1]`, or `[batch, classes]` where it is one-hot.
+
+    Example:
+      ```python
+      def build_model(context):
+          inputs = context.inputs()
+          carriers = context.vocabulary_size("carrier") + 1
+          ...
+          model = tf.keras.Model(inputs, outputs)
+          model.compile("adam", tf.keras.losses.BinaryCrossentropy())
+          return model
+      ```
+
+    Attributes:
+      hyperparameters: `trainer.hyperparameters` of the pipeline's YAML.
+      label: Name of the label.
+      feature_spec: `tf.io` spec of each transformed feature, the label excepted.
+      label_spec: `tf.io` spec of the label.
+      schema: The schema of the raw data.
+      transform_output: TFT's own view of the transform graph.
+      rows: Training examples.
+      epochs: Passes over them, if nothing stops earlier.
+      steps_per_epoch: Global batches of one pass, the last one perhaps smaller.
+      replicas: Copies of the model that train together.
+      global_batch_size: Rows of a step, over all replicas.
+      seed: Already set in TensorFlow, NumPy and Python.
+    """
+
+    hyperparameters: Mapping[str, Any]
+    label: str
+    feature_spec: FeatureSpec
+    label_spec: Any
+    schema: schema_pb2.Schema
+    transform_output: tft.TFTransformOutput
+    rows: int
+    epochs: int
+    steps_per_epoch: int
+    replicas: int
+    global_batch_size: int
+    seed: int
+
+    @property
+    def per_replica_batch_size(self) -> int:
+        """Rows of a step that one replica gets."""
+        return self.global_batch_size // self.replicas
+
+    def inputs(self) -> dict[str, tf.keras.KerasTensor]:
+        """One `tf.keras.Input` per feature, of the shape and dtype of the data."""
+        return {name: _input(name, spec) for name, spec in self.feature_spec.items()}
+
+    def vocabulary_size(self, name: str) -> int:
+        """Number of entries of the vocabulary that Transform wrote under `name`.
+
+        `name` is the `vocab_filename` that `preprocessing_fn` gave.
+
+        Raises:
+          UserError: There is no such vocabulary.
+        """
+        try:
+            return self.transform_output.vocabulary_size_by_name(name)
+        except ValueError:
+            raise UserError(_no_vocabulary(name, self.vocabularies())) from None
+
+    def vocabulary(self, name: str) -> list[str]:
+        """The entries of the vocabulary `name`, in the order of their indices.
+
+        Raises:
+          UserError: There is no such vocabulary.
+        """
+        try:
+            entries = self.transform_output.vocabulary_by_name(name)
+        except ValueError:
+            raise UserError(_no_vocabulary(name, self.vocabularies())) from None
+        return [entry.decode() for entry in entries]
+
+    def vocabularies(self) -> list[str]:
+        """Names of all vocabularies that Transform wrote."""
+        folder = f"{self.transform_output.transform_savedmodel_dir}/assets"
+        return sorted(tf.io.gfile.listdir(folder)) if tf.io.gfile.exists(folder) else []
+
+
+def feature_shape(spec: Any) -> tuple[int | None, ...]:
+    """Shape of one row of a feature as the model gets it."""
+    if isinstance(spec, tf.io.FixedLenFeature):
+        return tuple(spec.shape) or (1,)
+    return (None,)
+
+
+def _input(name: str, spec: Any) -> tf.keras.KerasTensor:
+    sparse = not isinstance(spec, tf.io.FixedLenFeature)
+    return tf.keras.Input(
+        feature_shape(spec), name=name, dtype=spec.dtype, sparse=sparse
+    )
+
+
+def _no_vocabulary(name: str, known: list[str]) -> str:
+    return (
+        f"There is no vocabulary `{name}`: Transform wrote {', '.join(known) or 'none'}. "
+        "Pass `vocab_filename` to `tft.vocabulary` or `tft.compute_and_apply_vocabulary` "
+        "in `preprocessing_fn`."
+    )

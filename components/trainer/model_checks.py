@@ -1,0 +1,279 @@
+"""Does the user's model fit its data and its loss? Refused with a remedy where not.
+
+TensorFlow trains many wrong combinations without a word: logits under a loss that wants
+probabilities, one output unit broadcast over a one-hot label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.user_errors import explain
+
+_SAMPLE_ROWS = 64
+_PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
+_REGRESSION = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
+_ALIASES = {
+    "mse": "mean_squared_error",
+    "mae": "mean_absolute_error",
+    "huber_loss": "huber",
+    "logcosh": "log_cosh",
+    "binary_focal_crossentropy": "binary_crossentropy",
+    "categorical_focal_crossentropy": "categorical_crossentropy",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """A loss of Keras by its name, and whether it takes logits."""
+
+    name: str
+    from_logits: bool
+
+
+class ModelChecker:
+    """Checks what `build_model` returned against the data.
+
+    Args:
+      where: What to call the function in errors: `FILE: build_model`.
+      folder: The folder of the user's code, to find their line in a traceback.
+      label: Name of the label.
+    """
+
+    def __init__(self, where: str, folder: str, label: str):
+        self._where = where
+        self._folder = folder
+        self._label = label
+
+    def check_kind(self, model: Any) -> None:
+        """Refuses what is no compiled `tf.keras.Model`."""
+        if model is None:
+            raise self._refusal("returned None. End it with `return model`.")
+        if not isinstance(model, tf.keras.Model):
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            raise self._refusal(
+                f"returned a {kind}, expected a `tf.keras.Model`. Take `tf.keras` "
+                "(`import tensorflow as tf`), not the package `keras`, to build it."
+            )
+        if getattr(model, "optimizer", None) is None:
+            raise self._refusal(
+                "returned a model that is not compiled. Call "
+                "`model.compile(optimizer, loss, metrics=[…])` before returning it."
+            )
+
+    def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
+        """Refuses inputs that the data does not have, or not in this shape or type."""
+        inputs = getattr(model, "inputs", None) or []
+        names = getattr(model, "input_names", None) or []
+        if isinstance(model, tf.keras.Sequential) and not inputs:
+            raise self._refusal(
+                "returned a Sequential model without an input. Begin it with "
+                "`tf.keras.Input(shape, name=FEATURE)`; features: "
+                f"{', '.join(sorted(features))}."
+            )
+        unknown = sorted(set(names) - set(features))
+        if unknown:
+            raise self._refusal(
+                f"has inputs that the data does not have: {', '.join(unknown)}. "
+                f"Transformed features: {', '.join(sorted(features))}. Give `tf.keras.Input` "
+                "the `name` of a feature."
+            )
+        for name, tensor in zip(names, inputs, strict=True):
+            self._check_input(name, tensor, features[name])
+
+    def check_output(
+        self, model: tf.keras.Model, features: Any, labels: tf.Tensor
+    ) -> None:
+        """Calls the model on a few rows; refuses an output that its loss cannot take.
+
+        Args:
+          model: The compiled model; its variables are made by this call if need be.
+          features: A sample batch of features.
+          labels: All labels that are at hand, `[rows, k]`.
+        """
+        try:
+            output = model(_head(features, _SAMPLE_ROWS), training=False)
+        except Exception as error:
+            raise UserError(
+                f"{self._where}: the model fails on the first rows. "
+                f"{explain(error, self._folder)}"
+            ) from error
+        self._check_label_kind(labels)
+        loss = known_loss(model.loss)
+        if loss and isinstance(output, tf.Tensor):
+            self._check_shapes(loss, output.shape, labels)
+            self._check_probabilities(loss, model, output.numpy())
+
+    def _check_input(self, name: str, tensor: Any, value: Any) -> None:
+        if not tensor.shape.is_compatible_with(value.shape):
+            raise self._refusal(
+                f"input `{name}` has shape {_shape(tensor)}, "
+                f"but the feature has shape {_shape(value)}."
+            )
+        if (tensor.dtype == tf.string) != (value.dtype == tf.string):
+            raise self._refusal(
+                f"input `{name}` is {tensor.dtype.name}, but the feature is "
+                f"{value.dtype.name}. Give `tf.keras.Input` that dtype, or make "
+                "numbers of it in `preprocessing_fn`."
+            )
+
+    def _check_label_kind(self, labels: tf.Tensor) -> None:
+        if labels.dtype == tf.string:
+            raise UserError(
+                f"The label `{self._label}` is a string after Transform. Make a number "
+                "of it in `preprocessing_fn`."
+            )
+
+    def _check_shapes(
+        self, loss: Loss, output: tf.TensorShape, labels: tf.Tensor
+    ) -> None:
+        units, width = output[-1], labels.shape[-1]
+        if loss.name == "sparse_categorical_crossentropy":
+            self._check_sparse(units, labels)
+        elif units != width:
+            raise self._refusal(
+                f"has {units} output unit(s), but the label `{self._label}` has "
+                f"{width} value(s) per row; {loss.name} compares them one by one. "
+                + _shape_remedy(loss, units, width)
+            )
+        elif loss.name == "categorical_crossentropy" and units == 1:
+            raise self._refusal(
+                "has one output unit under categorical_crossentropy: its loss is "
+                "always 0. Use BinaryCrossentropy with a sigmoid, or one unit per class."
+            )
+        if loss.name == "binary_crossentropy":
+            self._check_binary(labels)
+
+    def _check_sparse(self, units: int, labels: tf.Tensor) -> None:
+        if labels.shape[-1] != 1:
+            raise self._refusal(
+                f"has a SparseCategoricalCrossentropy, but the label `{self._label}` "
+                f"has {labels.shape[-1]} values per row (one-hot). "
+                "Use CategoricalCrossentropy."
+            )
+        low, high = _range(labels)
+        if low < 0 or high >= units:
+            raise self._refusal(
+                f"has {units} output unit(s), but the label `{self._label}` goes from "
+                f"{low:g} to {high:g}: it needs {int(high) + 1} units, one per class "
+                "counted from 0."
+            )
+        self._check_varies(low, high)
+
+    def _check_binary(self, labels: tf.Tensor) -> None:
+        low, high = _range(labels)
+        if low < 0 or high > 1:
+            raise self._refusal(
+                f"has a binary_crossentropy, but the label `{self._label}` goes from "
+                f"{low:g} to {high:g}, expected 0 to 1. For several classes use "
+                "SparseCategoricalCrossentropy."
+            )
+        self._check_varies(low, high)
+
+    def _check_varies(self, low: float, high: float) -> None:
+        if low == high:
+            raise UserError(
+                f"The label `{self._label}` is {low:g} in every training example: there "
+                "is nothing to learn. Check how the data or `preprocessing_fn` makes it."
+            )
+
+    def _check_probabilities(
+        self, loss: Loss, model: tf.keras.Model, output: np.ndarray
+    ) -> None:
+        if not loss.name.endswith("crossentropy"):
+            return
+        activation = _last_activation(model)
+        sums_to_one = output.shape[-1] > 1 and np.allclose(output.sum(-1), 1, atol=1e-4)
+        outside = bool(np.any((output < 0) | (output > 1)))
+        if loss.from_logits and (activation in _PROBABILITY_ACTIVATIONS or sums_to_one):
+            raise self._refusal(
+                f"gives probabilities ({activation or 'each row sums to 1'}), but its "
+                f"loss {loss.name} has from_logits=True. Leave out one of the two."
+            )
+        if not loss.from_logits and (activation == "linear" or outside):
+            raise self._refusal(
+                f"gives logits (its last activation is {activation or 'not a known one'}"
+                f"; values on the first rows from {output.min():.3g} to "
+                f"{output.max():.3g}), but its loss {loss.name} takes probabilities. "
+                "Pass from_logits=True to the loss, or end the model with "
+                f"{_probability_remedy(loss)}."
+            )
+
+    def _refusal(self, what: str) -> UserError:
+        return UserError(f"{self._where}: {what}")
+
+
+def known_loss(loss: Any) -> Loss | None:
+    """The loss of a compiled model if it is one whose demands are known here."""
+    if isinstance(loss, (list, tuple)) and len(loss) == 1:
+        loss = loss[0]
+    if isinstance(loss, dict) and len(loss) == 1:
+        loss = next(iter(loss.values()))
+    if isinstance(loss, tf.keras.losses.Loss):
+        if not type(loss).__module__.startswith("tf_keras."):
+            return None
+        from_logits = bool(loss.get_config().get("from_logits", False))
+        name = _snake(type(loss).__name__)
+    elif isinstance(loss, str):
+        name, from_logits = _snake(loss), False
+    elif getattr(loss, "__module__", "").startswith("tf_keras."):
+        name, from_logits = loss.__name__, False
+    else:
+        return None
+    name = _ALIASES.get(name, name)
+    known = name.endswith("crossentropy") or name in _REGRESSION
+    return Loss(name, from_logits) if known else None
+
+
+def _last_activation(model: tf.keras.Model) -> str | None:
+    """Name of the activation that makes the model's output, where it can be seen."""
+    if not getattr(model, "outputs", None) or not getattr(model, "layers", None):
+        return None
+    layers = [x for x in model.layers if any(x.output is y for y in model.outputs)]
+    if len(layers) != 1:
+        return None
+    if isinstance(layers[0], tf.keras.layers.Softmax):
+        return "softmax"
+    activation = getattr(layers[0], "activation", None)
+    return getattr(activation, "__name__", None)
+
+
+def _head(features: dict[str, Any], rows: int) -> dict[str, Any]:
+    def head(value: Any) -> Any:
+        if isinstance(value, tf.SparseTensor):
+            size = [min(rows, int(value.shape[0])), int(value.shape[1])]
+            return tf.sparse.slice(value, [0, 0], size)
+        return value[:rows]
+
+    return {name: head(value) for name, value in features.items()}
+
+
+def _range(labels: tf.Tensor) -> tuple[float, float]:
+    return float(tf.reduce_min(labels)), float(tf.reduce_max(labels))
+
+
+def _snake(name: str) -> str:
+    letters = (f"_{c.lower()}" if c.isupper() else c for c in name)
+    return "".join(letters).lstrip("_")
+
+
+def _shape(tensor: Any) -> str:
+    sizes = ["batch", *tensor.shape.as_list()[1:]]
+    return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
+
+
+def _shape_remedy(loss: Loss, units: int, width: int) -> str:
+    if loss.name == "categorical_crossentropy" and width == 1:
+        return "Use SparseCategoricalCrossentropy for labels that are class numbers."
+    if loss.name == "binary_crossentropy" and width == 1:
+        return "End the model with one unit, or use SparseCategoricalCrossentropy."
+    return f"End the model with {width} unit(s)."
+
+
+def _probability_remedy(loss: Loss) -> str:
+    return "a sigmoid" if loss.name == "binary_crossentropy" else "a softmax"

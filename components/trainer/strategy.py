@@ -1,0 +1,54 @@
+"""Which `tf.distribute` strategy trains, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+
+STRATEGIES = ("auto", "one_device")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A strategy by name, on which device, and the reason for it.
+
+    Attributes:
+      name: Its name in `trainer.distribution.strategy`.
+      reason: One line for people.
+      device: The device of the one replica.
+    """
+
+    name: str
+    reason: str
+    device: str
+
+    def build(self) -> tf.distribute.Strategy:
+        """The strategy itself; initialises the devices."""
+        return tf.distribute.OneDeviceStrategy(self.device)
+
+
+def choose(distribution: Mapping[str, Any], gpus: int) -> Choice:
+    """Maps the settings and what the machine has to a strategy.
+
+    Args:
+      distribution: `trainer.distribution`.
+      gpus: How many GPUs TensorFlow sees.
+
+    Raises:
+      UserError: The strategy is none of `STRATEGIES`.
+    """
+    wanted = distribution.get("strategy", "auto")
+    if wanted not in STRATEGIES:
+        raise UserError(
+            f"trainer.distribution.strategy: received {wanted!r}, "
+            f"allowed: {', '.join(STRATEGIES)}."
+        )
+    device = "/gpu:0" if gpus else "/cpu:0"
+    seen = f"{gpus} GPU(s) visible" if gpus else "no GPU visible"
+    reason = seen if wanted == "auto" else f"asked for; {seen}"
+    return Choice("one_device", reason, device)

@@ -1,0 +1,73 @@
+"""Transform's graph: which raw features make a transformed one, and to apply it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+
+class TransformGraph:
+    """The graph that Transform wrote, loaded once.
+
+    Attributes:
+      layer: TFT's layer; to be tracked by whatever is saved with it.
+      raw_spec: `tf.io` spec of each raw feature.
+      outputs: Names of the transformed features, the label included.
+    """
+
+    def __init__(self, output: tft.TFTransformOutput):
+        self.layer = output.transform_features_layer()
+        self.raw_spec: dict[str, Any] = output.raw_feature_spec()
+        self.outputs = sorted(output.transformed_feature_spec())
+        loaded = tf.saved_model.load(output.transform_savedmodel_dir)
+        self._sources = _sources(loaded.transform_fn)
+
+    def raw_features_of(self, names: Iterable[str]) -> set[str]:
+        """The raw features that the transformed features `names` are computed from."""
+        return {raw for name in names for raw in self._sources[name]}
+
+    def transform(self, raw: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """The transformed features `names`, of rank 2 or more."""
+        transformed = self.layer(dict(raw))
+        return {name: _at_least_rank_2(transformed[name]) for name in names}
+
+
+def _at_least_rank_2(value: Any) -> Any:
+    if isinstance(value, tf.Tensor) and value.shape.rank == 1:
+        return value[:, tf.newaxis]
+    return value
+
+
+def _sources(transform_fn: Any) -> dict[str, set[str]]:
+    """The raw features that each transformed feature depends on."""
+    function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
+    graph = function.graph
+    given = function.structured_input_signature[0][0]
+    raw_of = dict(zip((t.op.name for t in graph.inputs), _flat_names(given)))
+    sources: dict[str, set[str]] = {}
+    for name, tensor in zip(_flat_names(graph.structured_outputs), graph.outputs):
+        ancestors = {op.name for op in _ancestors(tensor.op)}
+        found = {raw_of[op] for op in ancestors & raw_of.keys()}
+        sources[name] = sources.get(name, set()) | found
+    return sources
+
+
+def _flat_names(structure: Mapping[str, Any]) -> list[str]:
+    """The key of each tensor, in the order in which a graph flattens a dict."""
+    return [
+        name
+        for name in sorted(structure)
+        for _ in tf.nest.flatten(structure[name], expand_composites=True)
+    ]
+
+
+def _ancestors(op: tf.Operation) -> set[tf.Operation]:
+    found, todo = {op}, [op]
+    while todo:
+        new = {tensor.op for tensor in todo.pop().inputs} - found
+        found |= new
+        todo.extend(new)
+    return found

@@ -1,0 +1,65 @@
+"""Transform: TFX's own component around the user's `preprocessing_fn`."""
+
+from __future__ import annotations
+
+import json
+
+from tfx import types
+from tfx.components.transform import component
+from tfx.dsl.components.base import executor_spec
+from tfx.proto import transform_pb2
+
+from strategos.components.transform import executor
+
+
+class Transform(component.Transform):
+    """Turns raw examples into features by the user's `preprocessing_fn`.
+
+    Usage:
+
+        transform = Transform(
+            examples=example_gen.outputs["examples"],
+            schema=schema_gen.outputs["schema"],
+            user_module='{"folder": "…", "module": "preprocessing", "fingerprint": "…"}',
+            label="late",
+        )
+
+    The training split is analyzed, both are transformed. Unlike TFX's Transform this one
+    imports the user's module where it lies instead of building a wheel, and computes
+    no statistics and no analyzer cache.
+
+    Outputs:
+      transform_graph: TFT's graph, for training and serving alike.
+      transformed_examples: Both splits, as GZIP TFRecords of `tf.Example`.
+    """
+
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        examples: types.BaseChannel,
+        schema: types.BaseChannel,
+        user_module: str,
+        label: str,
+    ):
+        """Builds the component.
+
+        Args:
+          examples: Raw examples with the splits `train` and `eval`.
+          schema: Of the raw examples.
+          user_module: JSON: `folder`, `module` and `fingerprint` of the user's code.
+          label: Name of the label, which must be among the outputs.
+        """
+        super().__init__(
+            examples=examples,
+            schema=schema,
+            preprocessing_fn=f"{json.loads(user_module)['module']}.preprocessing_fn",
+            splits_config=transform_pb2.SplitsConfig(
+                analyze=["train"], transform=["train", "eval"]
+            ),
+            disable_analyzer_cache=True,
+            disable_statistics=True,
+            force_tf_compat_v1=False,
+            custom_config={"user_module": user_module, "label": label},
+        )
