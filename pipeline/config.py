@@ -317,7 +317,12 @@ class Config(Section):
     pusher: Pusher | None = Field(
         None, description="Where a blessed model goes; without it none is pushed."
     )
-    run: Run = Field(default_factory=Run, description="Where and how it runs.")
+    run: Run = Field(
+        # Validated, so that its default paths count from the folder of the YAML.
+        default_factory=dict,
+        description="Where and how it runs.",
+        validate_default=True,
+    )
     schedule: Schedule | None = Field(None, description="When a run is due.")
     kubeflow: Kubeflow | None = Field(None, description="For Kubeflow Pipelines.")
     vertex: Vertex | None = Field(None, description="For Vertex AI Pipelines.")

@@ -133,7 +133,7 @@ def _parse(
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        return None, [_syntax_problem(error, place, in_file)]
+        return None, [_syntax_problem(error, text, place, in_file)]
     if node is None:
         return Entry(None, place, place), []
     reader = _Reader(place, in_file)
@@ -203,20 +203,21 @@ class _Reader:
         self.problems.append(Problem(place, "", message, "", remedy))
 
 
-def _syntax_problem(error: yaml.YAMLError, place: Place, in_file: bool) -> Problem:
+def _syntax_problem(
+    error: yaml.YAMLError, text: str, place: Place, in_file: bool
+) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    if in_file and mark is not None:
-        place = Place(place.source, mark.line + 1, mark.column + 1)
-    cause = getattr(error, "problem", None) or str(error).splitlines()[0]
-    context = getattr(error, "context", None)
-    detail = f"{cause}, {context}" if context else cause
-    return Problem(
-        place,
-        "",
-        f"is not valid YAML: {mask(detail)}",
-        "",
-        "Check indentation, quotes, brackets and the space after each colon.",
-    )
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode()[: error.position].decode(errors="ignore")
+        line, column = before.count("\n"), len(before.rpartition("\n")[2])
+        cause = f"the character #x{error.character:02x} is not allowed"
+    else:
+        line, column = (mark.line, mark.column) if mark else (0, 0)
+        cause = ", ".join(filter(None, (error.problem, error.context)))
+    if in_file:
+        place = Place(place.source, line + 1, column + 1)
+    remedy = "Check indentation, quotes, brackets and the space after each colon."
+    return Problem(place, "", f"is not valid YAML: {cause}", "", remedy)
 
 
 def _unreadable(path: Path, error: Exception) -> Problem:

@@ -21,7 +21,7 @@ from pydantic import (
     ValidationInfo,
 )
 
-from strategos.pipeline.problems import received, refuse
+from strategos.pipeline.problems import mask, received, refuse
 from strategos.pipeline.surface import Allowed, PathMark
 
 PASSWORD_VARIABLE = "STRATEGOS_METADATA_PASSWORD"
@@ -126,18 +126,18 @@ def _database(url: str) -> str:
     if url == "sqlite":
         return url
     allowed = f"sqlite, {SERVERS}"
-    try:
-        parts = urlsplit(url)
-        complete = parts.hostname and parts.path.strip("/") and parts.port != 0
-    except ValueError:
-        raise refuse(f"received {received(url)}", allowed=allowed) from None
-    if parts.password is not None or "passw" in parts.query:
+    if mask(url) != url:
         raise refuse(
             "a password must not be written in a file or on the command line",
             allowed=allowed,
             remedy=f"Take it out of the URL and set {PASSWORD_VARIABLE} in the "
             "environment.",
         )
+    try:
+        parts = urlsplit(url)
+        complete = parts.hostname and parts.path.strip("/") and parts.port != 0
+    except ValueError:
+        raise refuse(f"received {received(url)}", allowed=allowed) from None
     known = parts.scheme in ("mysql", "postgresql")
     if not (known and complete) or parts.query or parts.fragment:
         raise refuse(f"received {received(url)}", allowed=allowed)

@@ -1,0 +1,192 @@
+"""Checks that need the file system, and what they cost."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strategos.pipeline.checks import check
+from strategos.pipeline.loading import load
+
+
+def found(path: Path, *sets: str) -> list:
+    return check(load(path, sets=sets).config)
+
+
+def only(path: Path, *sets: str):
+    problems = found(path, *sets)
+    assert len(problems) == 1, [str(problem) for problem in problems]
+    return problems[0]
+
+
+def test_a_whole_workload_has_no_problems(workload):
+    assert found(workload, "schema.file=schema.pbtxt") == []
+
+
+def test_a_missing_module_names_those_there(workload):
+    problem = only(workload, "trainer.module=modle")
+    assert str(problem.where) == "--set trainer.module=modle"
+    assert "modules there: model, preprocessing" in str(problem)
+    assert "Did you mean `model`?" in str(problem)
+
+
+def test_a_module_named_like_its_file_is_understood(workload):
+    assert "Write `model`, without `.py`." in str(
+        only(workload, "trainer.module=model.py")
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("model.py", "def build_modell(c): ...\n", "Rename `build_modell`, or define"),
+        ("model.py", "x = 1\n", "functions there: none"),
+        (
+            "model.py",
+            "class A:\n  def build_model(s): ...\n",
+            "no function `build_model`",
+        ),
+        ("model.py", "def f(:\n", "model.py:1: is not valid Python"),
+        (
+            "preprocessing.py",
+            "def g(x): ...\n",
+            "Define `def preprocessing_fn(inputs)`",
+        ),
+    ],
+)
+def test_a_module_without_its_function_is_refused(
+    write, workload, file, text, expected
+):
+    write(file, text)
+    assert expected in str(only(workload))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from elsewhere import build_model\n",
+        "from elsewhere import *\n",
+        "build_model = lambda context: None\n",
+        "try:\n  import x\nexcept ImportError:\n  def build_model(c): ...\n",
+        "if True:\n  from a import b as build_model\n",
+    ],
+)
+def test_a_function_may_be_bound_in_any_way(write, workload, text):
+    write("model.py", text)
+    assert found(workload) == []
+
+
+def test_modules_are_not_imported(write, workload):
+    write("model.py", "raise SystemExit\ndef build_model(context): ...\n")
+    assert found(workload) == []
+
+
+def test_a_pattern_without_files_names_what_is_near(workload):
+    problem = only(workload, "data.examples=data/spam-{SPAN}/*.csv")
+    assert problem.key == "data.examples"
+    assert "matches no file" in str(problem) and "span-1/" in str(problem)
+
+
+def test_missing_data_are_fine_where_they_can_be_made(write, workload):
+    sets = ["data.examples=made/{SPAN}.csv", "data.prepare=make:flights"]
+    write("make.py", "def flights(folder): ...\n")
+    assert found(workload, *sets) == []
+    write("make.py", "def other(folder): ...\n")
+    assert "has no function `flights`" in str(only(workload, *sets))
+    assert "no function `prepare`" in str(only(workload, sets[0], "data.prepare=make"))
+
+
+def test_a_malformed_pattern_is_refused_even_where_data_can_be_made(write, workload):
+    write("make.py", "def prepare(folder): ...\n")
+    problem = only(workload, "data.examples=made/{SPAM}.csv", "data.prepare=make")
+    assert "{SPAM} is not a placeholder" in str(problem)
+
+
+def test_spans_that_are_not_there_are_refused(workload):
+    problem = only(workload, "data.spans=7..9")
+    assert problem.key == "data.spans"
+    assert "there are: 1, 2" in str(problem)
+
+
+def test_files_of_another_format_are_refused(write, workload):
+    write("data/span-1/b.txt", "")
+    problem = only(workload, "data.examples=data/span-{SPAN}/*")
+    assert "b.txt is in none of the formats" in str(problem)
+    assert ".csv, .csv.gz, .parquet" in str(problem)
+
+
+def test_columns_that_the_data_do_not_have_are_refused(workload):
+    problems = found(
+        workload,
+        "label=lat",
+        "data.split.keys=[tail, day]",
+        "evaluator.slices=[carrier, origin]",
+    )
+    assert [problem.key for problem in problems] == [
+        "label",
+        "data.split.keys",
+        "evaluator.slices",
+    ]
+    assert "has no column `lat`\n    Did you mean `late`?" in str(problems[0])
+    assert "Allowed: late, tail, carrier." in str(problems[1])
+
+
+def test_columns_of_compressed_files_are_read(workload):
+    path = workload.parent / "packed" / "a.csv.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"tail,carrier\nN1,UA\n"))
+    problem = only(workload, "data.examples=packed/*.csv.gz")
+    assert "a.csv.gz has no column `late`" in str(problem)
+
+
+def test_a_schema_file_is_read(write, workload):
+    problem = only(workload, "schema.file=nothing.pbtxt")
+    assert problem.key == "schema.file" and "nothing.pbtxt" in str(problem)
+    write("broken.pbtxt", 'feature {\n  nam: "a"\n}\n')
+    assert "broken.pbtxt:2:" in str(only(workload, "schema.file=broken.pbtxt"))
+
+
+def test_columns_that_the_schema_does_not_have_are_refused(write, workload):
+    write("small.pbtxt", 'feature { name: "late" }\nfeature { name: "tail" }\n')
+    problem = only(workload, "schema.file=small.pbtxt")
+    assert "small.pbtxt has no column `carrier`" in str(problem)
+
+
+@pytest.mark.parametrize("key", ["run.root", "pusher.to"])
+def test_a_folder_below_a_file_is_refused(workload, key):
+    problem = only(workload, f"{key}=model.py/below")
+    assert problem.key == key and "model.py is not a folder" in str(problem)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_root_that_cannot_be_written_is_refused(workload):
+    locked = workload.parent / "locked"
+    locked.mkdir(mode=0o500)
+    assert "cannot be written" in str(only(workload, "run.root=locked/runs"))
+
+
+def test_models_are_not_pushed_over_the_root(workload):
+    problem = only(workload, "pusher.to=out", "run.root=out/runs")
+    assert problem.key == "pusher.to" and "over the root" in str(problem)
+
+
+def test_nothing_heavy_is_imported(workload):
+    code = (
+        "import sys\n"
+        "from strategos.pipeline.loading import load\n"
+        "from strategos.pipeline.checks import check\n"
+        f"assert not check(load({str(workload)!r}, sets=['schema.file=schema.pbtxt'])"
+        ".config)\n"
+        "heavy = {'tensorflow', 'tfx', 'apache_beam', 'pandas', 'numpy', 'pyarrow',\n"
+        "         'tensorflow_transform', 'ml_metadata', 'rich', 'google.cloud.aiplatform'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr
