@@ -57,7 +57,7 @@ def judge(
 
     Args:
       bounds: Metric -> {at_least, at_most, may_drop, may_rise, min_examples,
-        slices: {feature: {at_least, …}}}.
+        slices: {feature: {at_least, …}}}; `min_examples` is for the slices.
       slices: What was measured, the overall slice among it.
     """
     checks = []
@@ -65,7 +65,7 @@ def judge(
         overall = next(piece for piece in slices if piece.feature is None)
         checks += [_check(metric, *limit, overall) for limit in _limits(bound)]
         for feature, inner in (bound.get("slices") or {}).items():
-            few = inner.get("min_examples") or bound.get("min_examples") or 1
+            few = bound.get("min_examples") or 0
             pieces = [piece for piece in slices if piece.feature == feature]
             for limit in _limits(inner):
                 if not pieces:

@@ -73,18 +73,18 @@ def _metrics(
     piece: SliceMetrics, config: config_pb2.EvalConfig
 ) -> dict[tfma.metrics.MetricKey, float]:
     candidate, baseline = _names(config)
+    count = {"example_count": float(piece.examples)}
+    measured = {candidate: {**count, **piece.metrics}}
+    if piece.baseline is not None:
+        measured[baseline] = {**count, **piece.baseline}
     result = {}
-    for model, metrics in ((candidate, piece.metrics), (baseline, piece.baseline)):
-        if metrics is None:
-            continue
-        count = tfma.metrics.MetricKey("example_count", model_name=model)
-        result[count] = float(piece.examples)
+    for model, metrics in measured.items():
         for name, value in metrics.items():
             result[tfma.metrics.MetricKey(name, model_name=model)] = value
     if piece.baseline is not None:
-        for name, value in piece.metrics.items():
+        for name, value in measured[candidate].items():
             key = tfma.metrics.MetricKey(name, model_name=candidate).make_diff_key()
-            result[key] = value - piece.baseline[name]
+            result[key] = value - measured[baseline][name]
     return result
 
 

@@ -1,0 +1,370 @@
+"""The Evaluator against TFMA itself, on real SavedModels and TFRecords."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+
+from strategos.components.errors import UserError
+from strategos.components.evaluator import eval_config, metrics, scoring, summary
+from strategos.components.evaluator.executor import Executor
+
+ROWS = 1200
+GRADES = ["low", "mid", "top"]
+LABELS = {"binary": "late", "multi_class": "grade", "regression": "delay"}
+
+SCHEMA = """
+feature { name: "x" type: FLOAT } feature { name: "late" type: INT }
+feature { name: "grade" type: INT } feature { name: "grade_name" type: BYTES }
+feature { name: "delay" type: FLOAT } feature { name: "carrier" type: BYTES }
+feature { name: "month" type: INT }
+"""
+
+
+class Linear(tf.Module):
+    """Raw examples through one matrix and an activation; knows the grades' names."""
+
+    def __init__(self, weights, activation):
+        super().__init__()
+        self.weights = tf.Variable(np.asarray(weights, np.float32))
+        self.activation = activation
+        numbers = tf.constant([0, 1, 2], tf.int64)
+        table = tf.lookup.KeyValueTensorInitializer(GRADES, numbers)
+        self.grades = tf.lookup.StaticHashTable(table, -1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serve(self, examples):
+        spec = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+        x = tf.io.parse_example(examples, spec)["x"]
+        return {"predictions": self.activation(x @ self.weights)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def transform(self, examples):
+        spec = {"grade_name": tf.io.FixedLenFeature([], tf.string)}
+        parsed = tf.io.parse_example(examples, spec)
+        return {"grade_name": self.grades.lookup(parsed["grade_name"])}
+
+    def save(self, folder):
+        signatures = {
+            "serving_default": self.serve,
+            "transform_features": self.transform,
+        }
+        tf.saved_model.save(self, f"{folder}/Format-Serving", signatures=signatures)
+        return str(folder)
+
+
+def example(**features):
+    result = tf.train.Example()
+    for name, values in features.items():
+        values = values if isinstance(values, list) else [values]
+        feature = result.features.feature[name]
+        for value in values:
+            if isinstance(value, str):
+                feature.bytes_list.value.append(value.encode())
+            elif isinstance(value, int):
+                feature.int64_list.value.append(value)
+            else:
+                feature.float_list.value.append(value)
+    return result.SerializeToString()
+
+
+def write_examples(folder, rows):
+    path = folder / "Split-eval" / "data_tfrecord-00000-of-00001.gz"
+    path.parent.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for row in rows:
+            writer.write(row)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory):
+    """Folders of examples, schema, and two models per task."""
+    root = tmp_path_factory.mktemp("workload")
+    rng = np.random.default_rng(1)
+    rows = []
+    for i in range(ROWS):
+        x = rng.normal(size=2)
+        grade = int(np.argmax([x[0], x[1], rng.normal()]))
+        rows.append(
+            example(
+                x=[float(value) for value in x],
+                late=int(x.sum() + rng.normal() > 0.5),
+                grade=grade,
+                grade_name=GRADES[grade],
+                delay=float(2 + x[0] + rng.normal()),
+                # none, one, or two of them
+                carrier=[["OO"], ["UA", "AA"], ["UA"], []][i % 4],
+                month=int(rng.integers(1, 4)),
+            )
+        )
+    (root / "schema").mkdir()
+    (root / "schema" / "schema.pbtxt").write_text(SCHEMA)
+    shapes = {
+        "binary": (([[1.0], [1.0]], [[1.0], [0.2]]), tf.sigmoid),
+        "multi_class": (
+            ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 0.1, 0.0]]),
+            tf.nn.softmax,
+        ),
+        "regression": (([[1.0], [0.0]], [[0.5], [0.0]]), lambda x: x + 2.0),
+    }
+    paths = {"examples": write_examples(root / "examples", rows), "root": root}
+    paths["schema"] = str(root / "schema")
+    for task, (weights, activation) in shapes.items():
+        for role, matrix in zip(("candidate", "baseline"), weights, strict=True):
+            paths[task, role] = Linear(matrix, activation).save(root / f"{task}-{role}")
+    return paths
+
+
+def artifact(kind, uri, **properties):
+    result = kind()
+    result.uri = str(uri)
+    for name, value in properties.items():
+        result.set_int_custom_property(name, value)
+    return result
+
+
+def evaluate(workload, folder, task="binary", baseline=None, examples=None, **section):
+    """Runs the executor; returns the summary, the evaluation and the blessing."""
+    label = section.pop("label", LABELS[task])
+    model = section.pop("model", workload[task, "candidate"])
+    section = {"task": task, "metrics": metrics.names(task), **section}
+    data = artifact(standard_artifacts.Examples, examples or workload["examples"])
+    data.split_names = '["train", "eval"]'
+    inputs = {
+        "examples": [data],
+        "model": [artifact(standard_artifacts.Model, model)],
+        "schema": [artifact(standard_artifacts.Schema, workload["schema"])],
+    }
+    if baseline is not None:
+        inputs["baseline_model"] = [baseline]
+    evaluation = artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
+    blessing = artifact(standard_artifacts.ModelBlessing, folder / "blessing")
+    for made in (evaluation, blessing):
+        tf.io.gfile.makedirs(made.uri)
+    config = eval_config.build(section, label)
+    properties = {
+        "eval_config": proto_utils.proto_to_json(config),
+        "settings": json.dumps({"evaluator": section, "label": label}),
+    }
+    outputs = {"evaluation": [evaluation], "blessing": [blessing]}
+    Executor().Do(inputs, outputs, properties)
+    return summary.load(evaluation.uri), evaluation, blessing
+
+
+def by_slice(result):
+    """{slice: {metric: number}} of an EvalResult, undefined numbers as NaN."""
+    return {
+        key: {name: float(v["doubleValue"]) for name, v in found[""][""].items()}
+        for key, found in result.slicing_metrics
+    }
+
+
+def stock(workload, folder, task, section, label, baseline=False):
+    """The same by TFMA: reads the files, runs its pipeline, loads what it wrote."""
+    config = eval_config.build(section, label, label_is_string=label == "grade_name")
+    config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=baseline)
+    roles = ["candidate", "baseline"] if baseline else ["candidate"]
+    models = [
+        tfma.default_eval_shared_model(
+            f"{workload[task, role]}/Format-Serving",
+            model_name=role if baseline else "",
+            eval_config=config,
+        )
+        for role in roles
+    ]
+    return tfma.run_model_analysis(
+        eval_shared_model=models if baseline else models[0],
+        eval_config=config,
+        data_location=f"{workload['examples']}/Split-eval/*",
+        output_path=str(folder),
+        schema=text_format.Parse(SCHEMA, schema_pb2.Schema()),
+    )
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for key, expected in theirs.items():
+        assert ours[key].keys() == expected.keys()
+        for name, value in expected.items():
+            # Areas: exact here, by 10,000 thresholds there.
+            near = 2e-4 if "auc" in name else 2e-6
+            assert ours[key][name] == pytest.approx(value, abs=near, nan_ok=True), (
+                key,
+                name,
+            )
+
+
+def assert_same_failure(ours, theirs):
+    assert ours.validation_ok is theirs.validation_ok is False
+    ((one,), (other,)) = (
+        [piece.failures[0] for piece in result.metric_validations_per_slice]
+        for result in (ours, theirs)
+    )
+    assert one.metric_key == other.metric_key
+    assert one.metric_threshold == other.metric_threshold
+    assert one.metric_value.double_value.value == pytest.approx(
+        other.metric_value.double_value.value
+    )
+
+
+@pytest.mark.parametrize("task", ["multi_class", "regression"])
+def test_every_metric_of_every_slice_equals_tfma(workload, tmp_path, task):
+    section = {"task": task, "metrics": metrics.names(task), "slices": ["month"]}
+    _, evaluation, _ = evaluate(workload, tmp_path, task, slices=["month"])
+    stock(workload, tmp_path / "stock", task, section, LABELS[task])
+    ours = tfma.load_eval_result(evaluation.uri)
+    assert_same(by_slice(ours), by_slice(tfma.load_eval_result(f"{tmp_path}/stock")))
+
+
+def test_both_models_their_differences_and_the_verdict_equal_tfma(workload, tmp_path):
+    section = {
+        "task": "binary",
+        "metrics": metrics.names("binary"),
+        "slices": ["carrier", "month"],
+        "bounds": {"auc": {"may_drop": 0.01}, "accuracy": {"may_rise": 0.0}},
+    }
+    model = workload["binary", "baseline"]
+    baseline = artifact(standard_artifacts.Model, model, none=0)
+    verdict, evaluation, blessing = evaluate(
+        workload, tmp_path, baseline=baseline, **section
+    )
+    theirs = f"{tmp_path}/stock"
+    stock(workload, theirs, "binary", section, "late", baseline=True)
+    for name in ("candidate", "baseline"):
+        ours = tfma.load_eval_result(evaluation.uri, model_name=name)
+        expected = tfma.load_eval_result(theirs, model_name=name)
+        assert_same(by_slice(ours), by_slice(expected))
+    # The candidate is better: it does not drop, and rises where it may not.
+    assert verdict["baseline"]["auc"] < verdict["overall"]["auc"]
+    assert [check["ok"] for check in verdict["bounds"]] == [True, False]
+    assert blessing.get_string_custom_property("baseline_model") == model
+    assert_same_failure(
+        tfma.load_validation_result(evaluation.uri),
+        tfma.load_validation_result(theirs),
+    )
+
+
+def test_string_label_is_read_through_the_models_own_preprocessing(workload, tmp_path):
+    named, evaluation, _ = evaluate(
+        workload, tmp_path / "a", "multi_class", label="grade_name", slices=["month"]
+    )
+    numbered, _, _ = evaluate(workload, tmp_path / "b", "multi_class", slices=["month"])
+    assert named["overall"] == numbered["overall"]
+    config = tfma.load_eval_result(evaluation.uri).config
+    assert config.model_specs[0].preprocessing_function_names == ["transform_features"]
+
+
+def test_blessed_model_has_all_that_tfx_leaves_and_the_metrics(workload, tmp_path):
+    verdict, evaluation, blessing = evaluate(
+        workload, tmp_path, bounds={"auc": {"at_least": 0.6}}
+    )
+    assert verdict["blessed"] and verdict["examples"] == ROWS
+    assert (tmp_path / "blessing" / "BLESSED").exists()
+    assert blessing.get_int_custom_property("blessed") == 1
+    model = workload["binary", "candidate"]
+    assert blessing.get_string_custom_property("current_model") == model
+    assert evaluation.get_int_custom_property("blessed") == 1
+    auc = evaluation.get_float_custom_property("auc")
+    assert auc == pytest.approx(verdict["overall"]["auc"])
+    assert tfma.load_validation_result(evaluation.uri).validation_ok
+
+
+def test_failed_slice_is_named_in_summary_and_validation_result(workload, tmp_path):
+    bounds = {
+        "accuracy": {"slices": {"carrier": {"at_least": 0.99}}, "min_examples": 350}
+    }
+    verdict, evaluation, blessing = evaluate(workload, tmp_path, bounds=bounds)
+    outcome = {check["slice"]: check for check in verdict["bounds"]}
+    assert not verdict["blessed"]
+    assert not outcome["carrier=UA"]["ok"] and outcome["carrier=UA"]["examples"] == 600
+    assert "fewer than 350 examples" in outcome["carrier=OO"]["note"]
+    assert "accuracy, carrier=UA: at least 0.99 required" in verdict["reason"]
+    assert (tmp_path / "blessing" / "NOT_BLESSED").exists()
+    assert blessing.get_int_custom_property("blessed") == 0
+    (failed,) = tfma.load_validation_result(evaluation.uri).metric_validations_per_slice
+    assert failed.slice_key.single_slice_keys[0].bytes_value == b"UA"
+
+
+def test_baseline_that_is_none_is_dropped(workload, tmp_path):
+    nothing = artifact(standard_artifacts.Model, tmp_path / "empty", none=1)
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path, baseline=nothing, bounds={"auc": {"may_drop": 0.0}}
+    )
+    assert verdict["blessed"] and verdict["baseline"] is None
+    (check,) = verdict["bounds"]
+    assert "no model in production" in check["note"]
+    assert len(tfma.load_eval_result(evaluation.uri).config.model_specs) == 1
+
+
+def test_no_bounds_bless_explicitly(workload, tmp_path):
+    verdict, _, blessing = evaluate(workload, tmp_path)
+    assert verdict["reason"] == "no bounds configured"
+    assert blessing.get_int_custom_property("blessed") == 1
+
+
+def test_predictions_that_are_nan_fail_bounds_and_have_no_number(workload, tmp_path):
+    model = Linear([[math.nan], [0.0]], tf.sigmoid).save(tmp_path / "model")
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path, model=model, bounds={"auc": {"at_least": 0.5}}
+    )
+    assert not verdict["blessed"]
+    assert "auc, overall" in verdict["reason"] and "NaN" in verdict["reason"]
+    assert verdict["overall"]["auc"] is None
+    assert not evaluation.has_custom_property("auc")
+
+
+@pytest.mark.parametrize(
+    ("late", "message"),
+    [
+        ([0, 0], "label: `late` is never 1 in the 2 examples of the eval split"),
+        ([1, 1], "label: `late` is always 1"),
+        ([0, 2], "label: `late` is 2 in the eval split; it must be 0 or 1"),
+        ([0, []], "label: `late` has 0 values in example 1 of the eval split"),
+        ([], "The eval split has no examples"),
+    ],
+)
+def test_label_that_cannot_be_judged_is_refused(workload, tmp_path, late, message):
+    rows = [example(x=[0.0, 1.0], late=value) for value in late]
+    examples = write_examples(tmp_path / "examples", rows)
+    with pytest.raises(UserError, match=message):
+        evaluate(workload, tmp_path, examples=examples)
+
+
+def test_model_without_a_sigmoid_is_refused(workload, tmp_path):
+    model = Linear([[9.0], [9.0]], tf.identity).save(tmp_path / "model")
+    with pytest.raises(UserError, match=r"predicts numbers from .* sigmoid"):
+        evaluate(workload, tmp_path, model=model)
+
+
+def test_model_of_another_task_is_refused(workload, tmp_path):
+    model = workload["multi_class", "candidate"]
+    with pytest.raises(UserError, match="gives 3 numbers per example"):
+        evaluate(workload, tmp_path, model=model)
+
+
+def test_slice_that_is_no_feature_is_refused_with_the_features_there(
+    workload, tmp_path
+):
+    with pytest.raises(UserError, match=r"`carier` is not a feature.*carrier"):
+        evaluate(workload, tmp_path, slices=["carier"])
+
+
+def test_model_in_production_that_needs_other_features_is_named(workload, tmp_path):
+    rows = [example(x=[0.0], late=value) for value in (0, 1)]
+    examples = write_examples(tmp_path / "examples", rows)
+    question = scoring.Question("binary", "late", [], {"late": tf.int64})
+    path = f"{workload['binary', 'candidate']}/Format-Serving"
+    models = {"candidate": scoring.Model("model in production", path)}
+    files = tf.io.gfile.glob(f"{examples}/Split-eval/*")
+    with pytest.raises(UserError, match="model in production fails on the eval"):
+        scoring.score(files, question, models, "candidate")

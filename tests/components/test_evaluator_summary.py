@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import math
+
+from strategos.components.evaluator import summary
+from strategos.components.evaluator.metrics import SliceMetrics
+
+
+def overall(auc, before=None, examples=1000):
+    baseline = None if before is None else {"auc": before}
+    return SliceMetrics(None, None, examples, {"auc": auc}, baseline)
+
+
+def carrier(value, auc, examples):
+    return SliceMetrics("carrier", value, examples, {"auc": auc})
+
+
+def judge(bound, *slices):
+    return summary.judge({"auc": bound}, slices)
+
+
+def summarize(checks, *slices):
+    return summary.summarize(task="binary", label="late", slices=slices, checks=checks)
+
+
+def test_bounds_include_their_own_value():
+    checks = judge({"at_least": 0.7, "at_most": 0.7}, overall(0.7))
+    assert [check.ok for check in checks] == [True, True]
+
+
+def test_overall_bound_does_not_hold_for_slices():
+    checks = judge({"at_least": 0.7}, overall(0.8), carrier("OO", 0.1, 500))
+    assert [(check.slice, check.ok) for check in checks] == [("overall", True)]
+
+
+def test_slice_bound_holds_for_each_value_of_the_feature():
+    checks = judge(
+        {"slices": {"carrier": {"at_least": 0.6}}},
+        overall(0.8),
+        carrier("OO", 0.5, 500),
+        carrier("UA", 0.9, 500),
+    )
+    assert [(check.slice, check.ok) for check in checks] == [
+        ("carrier=OO", False),
+        ("carrier=UA", True),
+    ]
+
+
+def test_slice_with_too_few_examples_is_skipped_with_a_note():
+    (check,) = judge(
+        {"slices": {"carrier": {"at_least": 0.6}}, "min_examples": 100},
+        overall(0.8),
+        carrier("OO", 0.1, 99),
+    )
+    assert check.ok and check.received is None
+    assert check.note == "skipped: fewer than 100 examples"
+
+
+def test_min_examples_is_not_for_the_overall_bound():
+    (check,) = judge({"at_least": 0.9, "min_examples": 5000}, overall(0.8))
+    assert not check.ok
+
+
+def test_drop_and_rise_are_measured_against_the_model_in_production():
+    checks = judge({"may_drop": 0.01, "may_rise": 0.01}, overall(0.70, before=0.75))
+    drop, rise = checks
+    assert not drop.ok and math.isclose(drop.received, 0.05)
+    assert drop.note == "from 0.75 to 0.7"
+    assert rise.ok and math.isclose(rise.received, -0.05)
+
+
+def test_change_bound_without_a_model_in_production_is_skipped_with_a_note():
+    (check,) = judge({"may_drop": 0.01}, overall(0.1))
+    assert check.ok and "no model in production" in check.note
+
+
+def test_undefined_metric_fails_its_bound_by_name():
+    (check,) = judge({"at_least": 0.5}, overall(math.nan))
+    line = summary.describe(summary.asdict(check))
+    assert not check.ok
+    assert line.startswith("auc, overall: at least 0.5 required, nothing received")
+    assert "all labels are the same" in line
+
+
+def test_feature_without_any_value_fails_its_bound():
+    (check,) = judge({"slices": {"carrier": {"at_least": 0.6}}}, overall(0.8))
+    assert not check.ok
+    assert check.slice == "carrier=*"
+    assert "no example has a value of `carrier`" in check.note
+
+
+def test_no_bounds_is_an_explicit_verdict():
+    result = summarize([], overall(0.8))
+    assert result["blessed"] is True
+    assert result["reason"] == "no bounds configured"
+
+
+def test_reason_names_metric_slice_required_and_received():
+    slices = (overall(0.8), carrier("OO", 0.51234, 120))
+    result = summarize(
+        judge({"slices": {"carrier": {"at_least": 0.6}}}, *slices), *slices
+    )
+    assert result["blessed"] is False
+    assert result["reason"] == (
+        "auc, carrier=OO: at least 0.6 required, 0.5123 received (120 examples)"
+    )
+
+
+def test_required_and_received_are_told_apart_when_close():
+    (check,) = judge({"at_least": 0.7}, overall(0.6999999))
+    assert "at least 0.7 required, 0.6999999 received" in summary.describe(
+        summary.asdict(check)
+    )
+
+
+def test_summary_is_strict_json_without_nan(tmp_path):
+    slices = (overall(0.8, before=0.9), carrier("OO", math.nan, 3))
+    result = summarize(judge({"at_least": 0.7}, *slices), *slices)
+    (tmp_path / summary.FILE).write_text(json.dumps(result, allow_nan=False))
+    assert summary.load(str(tmp_path)) == result
+    assert result["slices"][0]["metrics"] == {"auc": None}
+    assert result["baseline"] == {"auc": 0.9}

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tfx.proto import pusher_pb2
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+
+from strategos.components.errors import UserError
+from strategos.components.pusher.executor import Executor
+from strategos.components.pusher.serving import push, versions
+
+
+@pytest.fixture
+def model(tmp_path):
+    return saved_model(tmp_path / "model" / "Format-Serving", b"new")
+
+
+@pytest.fixture
+def serving(tmp_path):
+    return tmp_path / "serving"
+
+
+def saved_model(folder, content):
+    (folder / "variables").mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(content)
+    (folder / "variables" / "variables.index").write_bytes(content)
+    return folder
+
+
+def at(seconds):
+    return lambda: float(seconds)
+
+
+def execute(model, serving, uri, blessed=True, keep=3):
+    """Runs the executor as the launcher does, with the artifact's folder made."""
+    candidate = standard_artifacts.Model()
+    candidate.uri = str(model.parent)
+    blessing = standard_artifacts.ModelBlessing()
+    blessing.set_int_custom_property("blessed", int(blessed))
+    pushed = standard_artifacts.PushedModel()
+    pushed.uri = str(uri)
+    Path(uri).mkdir(parents=True)
+    destination = pusher_pb2.PushDestination(
+        filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(serving))
+    )
+    properties = {
+        "push_destination": proto_utils.proto_to_json(destination),
+        "keep": keep,
+        "candidate": "abc",
+        "baseline": "/serving/1",
+    }
+    inputs = {"model": [candidate], "model_blessing": [blessing]}
+    Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
+    return pushed
+
+
+def test_version_is_the_time_and_holds_the_model(model, serving):
+    folder = push(str(model), serving, keep=3, clock=at(1700000000.9))
+    assert folder == serving / "1700000000"
+    assert (folder / "saved_model.pb").read_bytes() == b"new"
+    assert (folder / "variables" / "variables.index").read_bytes() == b"new"
+
+
+def test_version_rises_even_if_the_clock_does_not(model, serving):
+    for _ in range(2):
+        push(str(model), serving, keep=5, clock=at(100))
+    push(str(model), serving, keep=5, clock=at(50))
+    assert versions(serving) == [100, 101, 102]
+
+
+def test_newest_versions_are_kept_and_other_files_left_alone(model, serving):
+    saved_model(serving / "readme", b"not a version")
+    for second in range(10, 15):
+        push(str(model), serving, keep=2, clock=at(second))
+    assert versions(serving) == [13, 14]
+    assert sorted(os.listdir(serving)) == ["13", "14", "readme"]
+
+
+def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
+    saved_model(serving / ".tmp-99", b"half")
+    push(str(model), serving, keep=3, clock=at(7))
+    assert os.listdir(serving) == ["7"]
+
+
+def write_with_limit(model, serving, on_limit):
+    """Pushes in a process that may write no file larger than 4096 bytes."""
+    code = f"""
+import pathlib, resource, signal
+from strategos.components.pusher.serving import push
+signal.signal(signal.SIGXFSZ, signal.{on_limit})
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+push({str(model)!r}, pathlib.Path({str(serving)!r}), 3)
+"""
+    child = [sys.executable, "-c", code]
+    return subprocess.run(child, capture_output=True, text=True)
+
+
+def test_killed_in_the_middle_leaves_no_half_version(model, serving):
+    (model / "variables" / "variables.data").write_bytes(b"x" * 100_000)
+    child = write_with_limit(model, serving, "SIG_DFL")
+    assert child.returncode == -signal.SIGXFSZ
+    (aside,) = os.listdir(serving)
+    assert aside.startswith(".tmp-") and versions(serving) == []
+    folder = push(str(model), serving, keep=3)
+    assert os.listdir(serving) == [folder.name]
+
+
+def test_failed_write_leaves_nothing_and_the_old_versions(model, serving):
+    push(str(model), serving, keep=3, clock=at(5))
+    (model / "variables" / "variables.data").write_bytes(b"x" * 100_000)
+    child = write_with_limit(model, serving, "SIG_IGN")
+    assert "the model cannot be written there" in child.stderr
+    assert os.listdir(serving) == ["5"]
+
+
+def test_destination_that_cannot_be_written_names_the_setting(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"pusher\.to: .*/file/serving: .*cannot be"):
+        push(str(model), tmp_path / "file" / "serving", keep=3)
+
+
+def test_artifact_is_a_link_and_records_what_was_pushed(model, serving, tmp_path):
+    pushed = execute(model, serving, tmp_path / "runs" / "pushed_model" / "7")
+    (version,) = versions(serving)
+    assert Path(pushed.uri).is_symlink()
+    assert Path(pushed.uri).resolve() == (serving / str(version)).resolve()
+    assert pushed.get_int_custom_property("pushed") == 1
+    properties = {
+        name: pushed.get_string_custom_property(name)
+        for name in ("pushed_destination", "pushed_version", "candidate", "baseline")
+    }
+    assert properties == {
+        "pushed_destination": str(serving / str(version)),
+        "pushed_version": str(version),
+        "candidate": "abc",
+        "baseline": "/serving/1",
+    }
+
+
+def test_model_that_is_not_blessed_is_not_pushed(model, serving, tmp_path):
+    pushed = execute(model, serving, tmp_path / "pushed", blessed=False)
+    assert pushed.get_int_custom_property("pushed") == 0
+    assert not serving.exists()
