@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,50 @@ def past_runs(tmp_path_factory) -> PastRuns:
     )
     assert done.returncode == 0, done.stderr
     return PastRuns(root, json.loads(done.stdout.splitlines()[-1]))
+
+
+_PIPELINE = """\
+name: flights
+label: late
+data:
+  examples: data/span-{SPAN}/*.csv
+  split: {by: hash, keys: [tail]}
+transform: {module: preprocessing}
+trainer:
+  module: model
+  batch_size: 512
+  hyperparameters: {units: [64, 32], learning_rate: 1e-3}
+evaluator:
+  metrics: [auc, log_loss]
+  slices: [carrier]
+  bounds:
+    auc: {at_least: 0.7, slices: {carrier: {at_least: 0.6}}}
+pusher: {to: serving}
+"""
+_SCHEMA = 'feature {{ name: "{name}" type: {type} }}\n'
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Writes a text under the test's folder."""
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def workload(write: Callable[[str, str], Path]) -> Path:
+    """A whole workload without a fault (no TensorFlow needed); its YAML."""
+    write("data/span-1/a.csv", "late,tail,carrier\n1,N1,UA\n0,N2,AA\n")
+    write("data/span-2/a.csv", "late,tail,carrier\n1,N1,UA\n0,N2,AA\n")
+    write("preprocessing.py", "def preprocessing_fn(inputs):\n    return inputs\n")
+    write("model.py", "def build_model(context):\n    ...\n")
+    columns = {"late": "INT", "tail": "BYTES", "carrier": "BYTES"}
+    schema = "".join(_SCHEMA.format(name=n, type=t) for n, t in columns.items())
+    write("schema.pbtxt", schema)
+    return write("pipeline.yaml", _PIPELINE)

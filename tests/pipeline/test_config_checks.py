@@ -183,7 +183,7 @@ def test_nothing_heavy_is_imported(workload):
         f"assert not check(load({str(workload)!r}, sets=['schema.file=schema.pbtxt'])"
         ".config)\n"
         "heavy = {'tensorflow', 'tfx', 'apache_beam', 'pandas', 'numpy', 'pyarrow',\n"
-        "         'tensorflow_transform', 'ml_metadata', 'rich', 'google.cloud.aiplatform'}\n"
+        "         'tensorflow_transform', 'ml_metadata', 'google.cloud.aiplatform'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
