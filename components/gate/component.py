@@ -5,9 +5,40 @@ from __future__ import annotations
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import standard_artifacts
-from tfx.types.component_spec import ChannelParameter
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
-from strategos.components.gate import evaluation
+from strategos.components.gate import anomalies, evaluation
+
+
+class AnomalyGateSpec(types.ComponentSpec):
+    """Anomalies in, nothing out."""
+
+    PARAMETERS = {"on_anomaly": ExecutionParameter(type=str)}
+    INPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
+    OUTPUTS = {}
+
+
+class AnomalyGate(base_component.BaseComponent):
+    """Stops the run where the data do not fit the schema, and says which feature.
+
+    Usage:
+
+        gate = AnomalyGate(anomalies=example_validator.outputs["anomalies"])
+        transform.add_upstream_node(gate)
+    """
+
+    SPEC_CLASS = AnomalyGateSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(anomalies.Executor)
+
+    def __init__(self, *, anomalies: types.BaseChannel, on_anomaly: str = "stop"):
+        """Builds the component.
+
+        Args:
+          anomalies: As ExampleValidator publishes them.
+          on_anomaly: "stop", or "warn" to report them and go on. Anomalies that the
+            validator itself calls warnings never stop a run.
+        """
+        super().__init__(AnomalyGateSpec(anomalies=anomalies, on_anomaly=on_anomaly))
 
 
 class EvaluationGateSpec(types.ComponentSpec):

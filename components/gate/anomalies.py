@@ -1,0 +1,88 @@
+"""Stops the run where ExampleValidator found the data not to fit the schema."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tensorflow_metadata.proto.v0 import anomalies_pb2
+from tfx import types
+from tfx.components.example_validator import executor as example_validator
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+
+from strategos.components import events
+from strategos.components.errors import GateStoppedError
+
+_SHOWN = 20
+_REMEDY = (
+    "Correct the data; or, where the schema is what is wrong, allow it there "
+    "(`schema.file`); or set `schema.on_anomaly: warn` to go on all the same."
+)
+
+
+class Executor(base_executor.BaseExecutor):
+    """Reads the anomalies of all splits and stops, or warns."""
+
+    def Do(
+        self,
+        input_dict: Mapping[str, list[types.Artifact]],
+        output_dict: Mapping[str, list[types.Artifact]],
+        exec_properties: Mapping[str, Any],
+    ) -> None:
+        """See `component.AnomalyGate`.
+
+        Raises:
+          GateStoppedError: There are anomalies and `on_anomaly` is "stop".
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        artifact = artifact_utils.get_single_instance(input_dict["anomalies"])
+        stopping, warnings = [], []
+        for split in artifact_utils.decode_split_names(artifact.split_names):
+            folder = artifact_utils.get_split_uri([artifact], split)
+            for severity, line in _lines(_read(folder)):
+                lenient = severity == anomalies_pb2.AnomalyInfo.WARNING
+                kept = warnings if lenient else stopping
+                kept.append(f"split `{split}`: {line}")
+        if exec_properties["on_anomaly"] == "stop" and stopping:
+            raise GateStoppedError(_message(stopping, _REMEDY))
+        for line in stopping + warnings:
+            logging.warning("anomaly: %s", line)
+            events.emit("warning", message=f"anomaly: {line}")
+
+
+def _read(folder: str) -> anomalies_pb2.Anomalies:
+    path = os.path.join(folder, example_validator.DEFAULT_FILE_NAME)
+    with fileio.open(path, "rb") as file:
+        return anomalies_pb2.Anomalies.FromString(file.read())
+
+
+def _lines(anomalies: anomalies_pb2.Anomalies) -> Iterator[tuple[int, str]]:
+    """The severity of each anomaly, and what it is."""
+    if anomalies.data_missing:
+        yield anomalies_pb2.AnomalyInfo.ERROR, "has no data"
+    if anomalies.HasField("dataset_anomaly_info"):
+        info = anomalies.dataset_anomaly_info
+        yield info.severity, f"the data as a whole: {_reasons(info)}"
+    for name, info in sorted(anomalies.anomaly_info.items()):
+        steps = ".".join(info.path.step) or name
+        yield info.severity, f"feature `{steps}`: {_reasons(info)}"
+
+
+def _reasons(info: anomalies_pb2.AnomalyInfo) -> str:
+    return "; ".join(
+        f"{reason.short_description}: {reason.description.strip()}"
+        for reason in info.reason or [info]
+    )
+
+
+def _message(lines: list[str], remedy: str) -> str:
+    """`lines` under a heading, the remedy last."""
+    shown = lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        shown.append(f"… and {len(lines) - _SHOWN} more")
+    count = "an anomaly" if len(lines) == 1 else f"{len(lines)} anomalies"
+    return "\n  ".join([f"the data show {count} against the schema:", *shown, remedy])
