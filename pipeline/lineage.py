@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -178,7 +178,7 @@ def _unknown(store: Store, model: str) -> str:
 
 
 def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage:
-    graph = _Graph(store.upstream(artifact.id))
+    graph = _Graph(store, store.upstream(artifact.id))
     order = list(graph.ordered(artifact.id))
     places = store.contexts_of(order)
     last = places.get(order[-1], {}) if order else {}
@@ -196,20 +196,24 @@ def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage
 
 
 class _Graph:
-    """A lineage graph, indexed."""
+    """The executions that led to an artifact, indexed."""
 
-    def __init__(self, graph: mlmd.LineageGraph):
-        self._executions = {execution.id: execution for execution in graph.executions}
-        self._artifacts = {artifact.id: artifact for artifact in graph.artifacts}
+    def __init__(self, store: Store, events: Sequence[mlmd.Event]):
+        executions = sorted({event.execution_id for event in events})
+        artifacts = sorted({event.artifact_id for event in events})
+        found = store.mlmd.get_executions_by_id(executions) if events else []
+        self._executions = {execution.id: execution for execution in found}
+        known = store.mlmd.get_artifacts_by_id(artifacts) if events else []
+        self._artifacts = {artifact.id: artifact for artifact in known}
         self._producer: dict[int, int] = {}
         self._inputs: dict[int, list[int]] = {}
         self._outputs: dict[int, list[tuple[int, str]]] = {}
-        for event in sorted(graph.events, key=lambda event: event.execution_id):
+        for event in events:
             execution, artifact = event.execution_id, event.artifact_id
             if event.type == mlmd.Event.INPUT:
                 self._inputs.setdefault(execution, []).append(artifact)
             elif event.type == mlmd.Event.OUTPUT:
-                self._producer.setdefault(artifact, execution)  # The first made it.
+                self._producer[artifact] = execution
                 key = next((s.key for s in event.path.steps if s.key), "")
                 self._outputs.setdefault(execution, []).append((artifact, key))
 
@@ -247,7 +251,6 @@ class _Graph:
             outputs=tuple(
                 self._output(artifact, key)
                 for artifact, key in self._outputs.get(execution, [])
-                if artifact in self._artifacts
             ),
             inputs=tuple(self._needs(execution)),
         )

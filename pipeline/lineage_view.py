@@ -77,12 +77,20 @@ def _example_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:
     yield "data", terminal.path(facts.get("pattern", ""))
     yield "spans", _spans(facts.get("spans", []))
     yield "files", _files(facts.get("files", []))
-    split = facts.get("split", {})
-    if "rows" in facts and isinstance(split, dict):
-        parts = [f"{facts[f'rows_{name}']:,} {name}" for name in ("train", "eval")]
+    yield "rows", _rows(facts)
+
+
+def _rows(facts: _Facts) -> str:
+    """`100: 80 train, 20 eval, split by hash of day`."""
+    if "rows" not in facts:
+        return ""
+    named = {name: facts.get(f"rows_{name}") for name in ("train", "eval")}
+    parts = [f"{rows:,} {name}" for name, rows in named.items() if rows is not None]
+    split = facts.get("split")
+    if isinstance(split, dict):
         keys = ", ".join(split.get("keys") or ())
-        how = f" by {split.get('by')}" + f" of {keys}" * bool(keys)
-        yield "rows", f"{facts['rows']:,}: {', '.join(parts)}{how}"
+        parts.append(f"split by {split.get('by')}" + f" of {keys}" * bool(keys))
+    return f"{facts['rows']:,}: {', '.join(parts)}"
 
 
 def _import_schema_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:

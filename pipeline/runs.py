@@ -188,7 +188,7 @@ def last_push(store: Store, pipeline: str) -> Push | None:
                 pushed_at=artifact.create_time_since_epoch / 1000,
                 destination=facts["pushed_destination"],
                 version=facts.get("pushed_version", ""),
-                spans=_spans(store.upstream(artifact.id)),
+                spans=_spans(store, artifact.id),
             )
     return None
 
@@ -359,9 +359,10 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
     return {}
 
 
-def _spans(graph: mlmd.LineageGraph) -> tuple[tuple[int, int | None], ...]:
-    """The spans that ExampleGen read, of a model's lineage."""
-    for execution in graph.executions:
+def _spans(store: Store, model: int) -> tuple[tuple[int, int | None], ...]:
+    """The spans that ExampleGen read for a model."""
+    executions = sorted({event.execution_id for event in store.upstream(model)})
+    for execution in store.mlmd.get_executions_by_id(executions):
         recorded = properties(execution).get("spans")
         if recorded:
             return tuple((number, version) for number, version in json.loads(recorded))

@@ -22,7 +22,6 @@ from strategos.pipeline import metadata
 
 _T = TypeVar("_T")
 _QUERY_LIMIT = 100  # ML Metadata starts a lineage query from this many nodes at most.
-_MAX_HOPS = 100  # Longer than any pipeline; a node is two hops.
 _UNREADABLE = (  # What ML Metadata raises for a broken file or an absent server.
     ml_metadata.errors.AbortedError,
     ml_metadata.errors.DataLossError,
@@ -31,7 +30,8 @@ _UNREADABLE = (  # What ML Metadata raises for a broken file or an absent server
     ml_metadata.errors.UnavailableError,
     RuntimeError,
 )
-_INTERNAL = ("is_external", "name", "state", "tfx_version")  # Set by TFX on all.
+# Set by TFX itself.
+_INTERNAL = ("__is_null__", "is_external", "name", "state", "tfx_version")
 
 
 class Store:
@@ -97,11 +97,9 @@ class Store:
 
     def outputs_of(self, executions: Iterable[int]) -> dict[int, list[mlmd.Artifact]]:
         """The output artifacts of executions, by the execution's id."""
-        ids = list(executions)
-        events = self.mlmd.get_events_by_execution_ids(ids) if ids else []
         pairs = [
             (event.execution_id, event.artifact_id)
-            for event in events
+            for event in self._events_of(executions)
             if event.type == mlmd.Event.OUTPUT
         ]
         wanted = sorted({artifact for _, artifact in pairs})
@@ -123,15 +121,27 @@ class Store:
                 made[event.artifact_id] = min(first, event.execution_id)
         return made
 
-    def upstream(self, artifact: int) -> mlmd.LineageGraph:
-        """All executions, artifacts and events that led to an artifact."""
-        options = mlmd.LineageSubgraphQueryOptions(
-            max_num_hops=_MAX_HOPS,
-            direction=mlmd.LineageSubgraphQueryOptions.UPSTREAM,
-        )
-        options.starting_artifacts.filter_query = f"id = {artifact}"
-        fields = ["artifacts", "executions", "events"]
-        return self.mlmd.get_lineage_subgraph(options, fields)
+    def upstream(self, artifact: int) -> list[mlmd.Event]:
+        """The events of all executions that led to an artifact.
+
+        Of executions that put out the same artifact, the first made it; the others took
+        it from the cache and are left out.
+        """
+        events: list[mlmd.Event] = []
+        seen: set[int] = set()
+        wanted = {artifact}
+        while wanted:
+            seen |= wanted
+            made_by = set(self.producers_of(wanted).values())
+            found = self._events_of(made_by)
+            events += found
+            inputs = {e.artifact_id for e in found if e.type == mlmd.Event.INPUT}
+            wanted = inputs - seen
+        return list({_key(event): event for event in events}.values())
+
+    def _events_of(self, executions: Iterable[int]) -> list[mlmd.Event]:
+        ids = list(executions)
+        return list(self.mlmd.get_events_by_execution_ids(ids)) if ids else []
 
 
 def reads_store(function: Callable[..., _T]) -> Callable[..., _T]:
@@ -161,6 +171,10 @@ def pushed_models(store: Store) -> list[mlmd.Artifact]:
     artifacts = store.mlmd.get_artifacts_by_type("PushedModel")
     pushed = [a for a in artifacts if properties(a).get("pushed")]
     return sorted(pushed, key=lambda artifact: artifact.id)
+
+
+def _key(event: mlmd.Event) -> tuple[int, int, int]:
+    return event.execution_id, event.artifact_id, event.type
 
 
 def _chunks(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
