@@ -1,0 +1,1 @@
+"""InfraValidator: the exported model, loaded and asked in a fresh process."""

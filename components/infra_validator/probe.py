@@ -82,8 +82,8 @@ def _examples(files: list[str], count: int) -> list[bytes]:
     examples = list(records.as_numpy_iterator())
     if not examples:
         raise GateStoppedError(
-            "There is no example to ask the model: the split `eval` is empty. Give it a "
-            "larger share in `data.split`."
+            "There is no example to ask the model: the split `eval` is empty. "
+            "Give it a larger share in `data.split`."
         )
     return examples
 

@@ -1,0 +1,1 @@
+"""Trainer: a component, and a runtime that imports TensorFlow but never TFX."""

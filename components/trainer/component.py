@@ -46,7 +46,7 @@ class Trainer(base_component.BaseComponent):
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
             schema=schema_gen.outputs["schema"],
-            user_module='{"folder": "…", "module": "model", "fingerprint": "…"}',
+            user_module='{"folder": …, "module": "model", "fingerprint": …}',
             label="late", batch_size=512, epochs=5, seed=1,
             hyperparameters='{"units": [64, 32]}',
             distribution='{"strategy": "auto"}',

@@ -120,7 +120,7 @@ def _input(name: str, spec: Any) -> tf.keras.KerasTensor:
 
 def _no_vocabulary(name: str, known: list[str]) -> str:
     return (
-        f"There is no vocabulary `{name}`: Transform wrote {', '.join(known) or 'none'}. "
-        "Pass `vocab_filename` to `tft.vocabulary` or `tft.compute_and_apply_vocabulary` "
-        "in `preprocessing_fn`."
+        f"There is no vocabulary `{name}`. Transform wrote: "
+        f"{', '.join(known) or 'none'}. Pass `vocab_filename` to `tft.vocabulary` or "
+        "`tft.compute_and_apply_vocabulary` in `preprocessing_fn`."
     )

@@ -1,9 +1,9 @@
 """The transformed examples of a split as batches, in an order that is a function.
 
-Examples that fit the cache limit are parsed once and kept in memory; an epoch's order is
-then `permutation(seed, epoch)`, so a step is a position in it, and training can start at
-any step without reading what came before. Larger splits are streamed: the files are
-permuted by (seed, epoch) and a block of rows is shuffled within.
+Examples that fit the cache limit are parsed once and kept in memory; an epoch's order
+is then `permutation(seed, epoch)`, so a step is a position in it, and training can
+start at any step without reading what came before. Larger splits are streamed: the
+files are permuted by (seed, epoch) and a block of rows is shuffled within.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class ModelChecker:
         if unknown:
             raise self._refusal(
                 f"has inputs that the data does not have: {', '.join(unknown)}. "
-                f"Transformed features: {', '.join(sorted(features))}. Give `tf.keras.Input` "
-                "the `name` of a feature."
+                f"Transformed features: {', '.join(sorted(features))}. "
+                "Give `tf.keras.Input` the `name` of a feature."
             )
         for name, tensor in zip(names, inputs, strict=True):
             self._check_input(name, tensor, features[name])
@@ -144,7 +144,7 @@ class ModelChecker:
         elif loss.name == "categorical_crossentropy" and units == 1:
             raise self._refusal(
                 "has one output unit under categorical_crossentropy: its loss is "
-                "always 0. Use BinaryCrossentropy with a sigmoid, or one unit per class."
+                "always 0. Use BinaryCrossentropy with a sigmoid, or a unit per class."
             )
         if loss.name == "binary_crossentropy":
             self._check_binary(labels)
@@ -178,8 +178,9 @@ class ModelChecker:
     def _check_varies(self, low: float, high: float) -> None:
         if low == high:
             raise UserError(
-                f"The label `{self._label}` is {low:g} in every training example: there "
-                "is nothing to learn. Check how the data or `preprocessing_fn` makes it."
+                f"The label `{self._label}` is {low:g} in every training example: "
+                "there is nothing to learn. Check how the data or `preprocessing_fn` "
+                "makes it."
             )
 
     def _check_probabilities(
@@ -197,9 +198,9 @@ class ModelChecker:
             )
         if not loss.from_logits and (activation == "linear" or outside):
             raise self._refusal(
-                f"gives logits (its last activation is {activation or 'not a known one'}"
-                f"; values on the first rows from {output.min():.3g} to "
-                f"{output.max():.3g}), but its loss {loss.name} takes probabilities. "
+                f"gives logits (last activation: {activation or 'unknown'}; values on "
+                f"the first rows from {output.min():.3g} to {output.max():.3g}), "
+                f"but its loss {loss.name} takes probabilities. "
                 "Pass from_logits=True to the loss, or end the model with "
                 f"{_probability_remedy(loss)}."
             )

@@ -89,11 +89,9 @@ class Progress(tf.keras.callbacks.Callback):
 
     def _report(self, logs: Any) -> None:
         step = self._done - self._epoch * self._steps
-        numbers = "  ".join(
-            f"{name} {float(value):.4f}" for name, value in logs.items()
-        )
         text = f"epoch {self._epoch + 1}/{self._epochs}  step {step}/{self._steps}"
-        text += f"  {numbers}"
+        for name, value in logs.items():
+            text += f"  {name} {float(value):.4f}"
         speed = self.examples_per_second
         if speed:
             left = (self._epochs * self._rows - self.examples_done) / speed
@@ -103,9 +101,9 @@ class Progress(tf.keras.callbacks.Callback):
     def _not_finite(self, batch: int) -> str:
         return (
             f"The loss is not a finite number at step {self._done} (epoch "
-            f"{self._epoch + 1}, batch {batch + 1} of {self._steps}). Look for a learning "
-            "rate that is too high, a feature or label that is NaN, infinite or not "
-            "scaled, and a logarithm or division by zero in the loss."
+            f"{self._epoch + 1}, batch {batch + 1} of {self._steps}). Look for a "
+            "learning rate that is too high, a feature or label that is NaN, infinite "
+            "or not scaled, and a logarithm or division by zero in the loss."
         )
 
 

@@ -46,9 +46,11 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
     function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
     graph = function.graph
     given = function.structured_input_signature[0][0]
-    raw_of = dict(zip((t.op.name for t in graph.inputs), _flat_names(given)))
+    placeholders = (tensor.op.name for tensor in graph.inputs)  # then the captured
+    raw_of = dict(zip(placeholders, _flat_names(given), strict=False))
     sources: dict[str, set[str]] = {}
-    for name, tensor in zip(_flat_names(graph.structured_outputs), graph.outputs):
+    names = _flat_names(graph.structured_outputs)
+    for name, tensor in zip(names, graph.outputs, strict=True):
         ancestors = {op.name for op in _ancestors(tensor.op)}
         found = {raw_of[op] for op in ancestors & raw_of.keys()}
         sources[name] = sources.get(name, set()) | found

@@ -1,0 +1,1 @@
+"""Transform: the user's `preprocessing_fn`, analyzed and applied."""

@@ -20,13 +20,13 @@ class Transform(component.Transform):
         transform = Transform(
             examples=example_gen.outputs["examples"],
             schema=schema_gen.outputs["schema"],
-            user_module='{"folder": "…", "module": "preprocessing", "fingerprint": "…"}',
+            user_module='{"folder": …, "module": "preprocessing", "fingerprint": …}',
             label="late",
         )
 
-    The training split is analyzed, both are transformed. Unlike TFX's Transform this one
-    imports the user's module where it lies instead of building a wheel, and computes
-    no statistics and no analyzer cache.
+    The training split is analyzed, both are transformed. Unlike TFX's Transform this
+    one imports the user's module where it lies instead of building a wheel, and
+    computes no statistics and no analyzer cache.
 
     Outputs:
       transform_graph: TFT's graph, for training and serving alike.

@@ -1,0 +1,1 @@
+"""Launchers: where a training's worker processes run."""

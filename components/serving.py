@@ -1,0 +1,233 @@
+"""Asks a pushed model plain rows, as a client of a model server would.
+
+A SavedModel that the Trainer exported describes itself: `assets.extra/` holds the
+schema of the raw data and which features the model needs. TensorFlow is all that is
+imported.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.worker_process import TENSORFLOW
+
+if TYPE_CHECKING:
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+Row = Mapping[str, str]
+
+_BATCH_ROWS = 4096
+
+
+def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, Any]]:
+    """What the model answers to each of `rows`.
+
+    Args:
+      model_dir: A SavedModel that the Trainer exported, or a folder of numbered
+        versions of one, of which the newest is taken.
+      rows: A CSV file with a header, or rows of text by column. The label may be
+        missing, and columns that the model does not use. An empty field is no value.
+
+    Returns:
+      One dict per row of output name to a number, or a list of numbers.
+
+    Raises:
+      BadInputError: There is no such model or file; a column is unknown or missing; a
+        value is not of its column's type.
+    """
+    folder = _version(Path(model_dir))
+    columns = _Columns.of(folder)
+    if isinstance(rows, (str, Path)):
+        named = list(_read_csv(Path(rows), columns))
+    else:
+        named = [(f"row {i}", row) for i, row in enumerate(rows, start=1)]
+        for where, row in named:
+            columns.check_names(where, row)
+    return _answers(folder, columns.values(named))
+
+
+def show(
+    answers: Sequence[Mapping[str, Any]], *, as_json: bool = False, model: str = ""
+) -> None:
+    """Prints what `predict` returned: a line per row, as JSON or as columns."""
+    if as_json:
+        for answer in answers:
+            print(json.dumps(answer))
+        return
+    print(f"{len(answers)} rows, asked of {model}", file=sys.stderr)
+    for number, answer in enumerate(answers, start=1):
+        values = (f"{name} {_text(value)}" for name, value in answer.items())
+        print(f"{number:>6}  {'  '.join(values)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """The raw columns by name, and which of them the model cannot do without."""
+
+    features: Mapping[str, schema_pb2.Feature]
+    used: frozenset[str]
+    label: str
+
+    @classmethod
+    def of(cls, folder: Path) -> _Columns:
+        from google.protobuf import text_format
+        from tensorflow_metadata.proto.v0 import schema_pb2
+
+        extra = folder / "assets.extra"
+        try:
+            schema = text_format.Parse(
+                (extra / "schema.pbtxt").read_text(), schema_pb2.Schema()
+            )
+            described = json.loads((extra / "serving.json").read_text())
+        except FileNotFoundError as error:
+            raise BadInputError(
+                f"{error.filename} is missing: {folder} was not exported by Strategos, "
+                "so its columns are not known. Push it anew."
+            ) from None
+        features = {feature.name: feature for feature in schema.feature}
+        return cls(features, frozenset(described["features"]), described["label"])
+
+    @property
+    def needed(self) -> list[str]:
+        """Columns that a row must have."""
+        return [
+            name for name in sorted(self.used) if self.features[name].HasField("shape")
+        ]
+
+    def check_names(self, where: str, names: Iterable[str]) -> None:
+        """Refuses unknown columns and the lack of a needed one."""
+        names = set(names)
+        unknown = sorted(names - set(self.features) - {self.label})
+        if unknown:
+            raise BadInputError(
+                f"{where}: unknown column {', '.join(unknown)}. The model's columns: "
+                f"{', '.join(sorted(self.used))}."
+            )
+        missing = [name for name in self.needed if name not in names]
+        if missing:
+            raise BadInputError(
+                f"{where}: the model needs column {', '.join(missing)}."
+            )
+
+    def values(self, rows: Iterable[tuple[str, Row]]) -> list[dict[str, list[Any]]]:
+        """The values of each row that the model uses, by column, converted."""
+        return [
+            {name: self._value(where, name, row.get(name)) for name in self.used}
+            for where, row in rows
+        ]
+
+    def _value(self, where: str, name: str, text: str | None) -> list[Any]:
+        if text is None or text == "":
+            if name in self.needed:
+                raise BadInputError(
+                    f"{where}, column {name}: is empty, but the model needs a value."
+                )
+            return []
+        kind = self.features[name].type
+        try:
+            return [_CONVERTERS[kind][0](text)]
+        except ValueError:
+            raise BadInputError(
+                f"{where}, column {name}: received {text!r}, "
+                f"expected {_CONVERTERS[kind][1]}."
+            ) from None
+
+
+_CONVERTERS: dict[int, tuple[Any, str]] = {  # by schema_pb2.FeatureType
+    1: (str.encode, "text"),  # BYTES
+    2: (int, "an integer"),  # INT
+    3: (float, "a number"),  # FLOAT
+}
+
+
+def _version(folder: Path) -> Path:
+    if (folder / "saved_model.pb").exists():
+        return folder
+    versions = [path for path in folder.glob("*/") if path.name.isdigit()]
+    if not versions:
+        raise BadInputError(
+            f"{folder} holds no model. Run the pipeline until a model is blessed and "
+            "pushed: `strategos run`."
+        )
+    return max(versions, key=lambda path: int(path.name))
+
+
+def _read_csv(path: Path, columns: _Columns) -> Iterable[tuple[str, Row]]:
+    try:
+        file = path.open(newline="", encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}.") from None
+    with file:
+        reader = csv.DictReader(file)
+        if not reader.fieldnames:
+            raise BadInputError(f"{path}: is empty, expected a header and rows.")
+        columns.check_names(f"{path}:1", reader.fieldnames)
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise BadInputError(
+                    f"{where}: has another number of fields than the header, which has "
+                    f"{len(reader.fieldnames)}."
+                )
+            yield where, row
+
+
+def _answers(
+    folder: Path, rows: Sequence[Mapping[str, list[Any]]]
+) -> list[dict[str, Any]]:
+    for name, value in TENSORFLOW.items():
+        os.environ.setdefault(name, value)
+    import tensorflow as tf
+
+    try:
+        model = tf.saved_model.load(str(folder))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} does not load: {error}") from error
+    signature = model.signatures["serving_default"]
+    answers: list[dict[str, Any]] = []
+    for start in range(0, len(rows), _BATCH_ROWS):
+        batch = [_serialized(row) for row in rows[start : start + _BATCH_ROWS]]
+        outputs = signature(tf.constant(batch))
+        listed = {name: value.numpy().tolist() for name, value in outputs.items()}
+        answers += [
+            {name: _plain(values[i]) for name, values in listed.items()}
+            for i in range(len(batch))
+        ]
+    return answers
+
+
+def _serialized(row: Mapping[str, list[Any]]) -> bytes:
+    import tensorflow as tf
+
+    example = tf.train.Example()
+    for name, values in row.items():
+        if not values:
+            continue
+        feature = example.features.feature[name]
+        if isinstance(values[0], bytes):
+            feature.bytes_list.value.extend(values)
+        elif isinstance(values[0], int):
+            feature.int64_list.value.extend(values)
+        else:
+            feature.float_list.value.extend(values)
+    return example.SerializeToString()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
