@@ -34,8 +34,11 @@ def console(stream: TextIO | None = None) -> Console:
     In a terminal as wide as that; elsewhere of a fixed width.
     """
     stream = stream or sys.stdout
-    width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False)
+    if stream.isatty():
+        return Console(file=stream, highlight=False)
+    return Console(
+        file=stream, highlight=False, width=PLAIN_WIDTH, force_terminal=False
+    )
 
 
 def symbol(state: str, to: Console) -> Text:

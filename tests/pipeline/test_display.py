@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import time
+
+import pytest
+from rich.console import Console
+
+from strategos.pipeline import display, terminal
+from strategos.pipeline.runs import NodeRun, Run
+
+_START = 1_795_278_914.0
+_NODES = ["ExampleGen", "StatisticsGen", "Trainer", "Evaluator"]
+
+
+class Script:
+    """An event file that is written as a run would, at times of the test's choice."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, event, at=0.0, **fields):
+        record = {"event": event, "time": _START + at, **fields}
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+@pytest.fixture
+def emit(tmp_path):
+    return Script(tmp_path / "events.jsonl")
+
+
+def plain(path):
+    """What a live view prints into a file, without the clock of each line."""
+    file = io.StringIO()
+    with display.LiveView(path, console=terminal.console(file)):
+        pass
+    return [line[9:] for line in file.getvalue().splitlines()]
+
+
+def screen(file, width):
+    """A terminal, whatever the one is that the test runs in."""
+    return Console(
+        file=file,
+        force_terminal=True,
+        width=width,
+        height=40,
+        color_system=None,
+        _environ={},
+    )
+
+
+def in_terminal(path, now, width=80):
+    """All that a live view writes in a terminal, and its frames with a run."""
+    file = io.StringIO()
+    console = screen(file, width)
+    with display.LiveView(path, console=console, clock=lambda: _START + now):
+        pass
+    frames = file.getvalue().split("\x1b[1A")
+    return file.getvalue(), [frame for frame in frames if "run 1" in frame]
+
+
+def start(emit):
+    emit("run_started", run_id="1", pipeline="flights", nodes=_NODES, runner="local")
+
+
+def test_outside_a_terminal_each_thing_that_happens_is_a_line(emit):
+    emit("note", message="compiling the pipeline")
+    start(emit)
+    emit("node_started", node="ExampleGen")
+    emit("rows", 8, node="ExampleGen", rows=336_776, total=336_776)
+    emit("node_finished", 8.1, node="ExampleGen", state="complete", seconds=8.1)
+    emit("node_started", 8.2, node="StatisticsGen")
+    emit("node_finished", 8.3, node="StatisticsGen", state="cached", seconds=0.1)
+    emit("warning", 8.4, node="Trainer", message="slow disk")
+    assert plain(emit.path) == [
+        "compiling the pipeline",
+        "flights, run 1",
+        "ExampleGen     started",
+        "ExampleGen     complete  8.1 s  336,776 rows",
+        "StatisticsGen  started",
+        "StatisticsGen  cached",
+        "Trainer        warning: slow disk",
+    ]
+
+
+def test_lines_carry_the_local_time_of_their_event(emit):
+    file = io.StringIO()
+    emit("note", message="hello")
+    with display.LiveView(emit.path, console=terminal.console(file)):
+        pass
+    clock = time.strftime("%H:%M:%S", time.localtime(_START))
+    assert file.getvalue() == f"{clock} hello\n"
+
+
+def test_progress_lines_of_a_node_are_ten_seconds_apart(emit):
+    start(emit)
+    emit("node_started", node="Trainer")
+    for second in range(1, 25):
+        emit("progress", second, node="Trainer", message=f"epoch {second}")
+    assert plain(emit.path)[2:] == [
+        "Trainer        epoch 10",
+        "Trainer        epoch 20",
+    ]
+
+
+def test_rows_and_their_total_are_shown_while_a_node_runs(emit):
+    start(emit)
+    emit("node_started", node="ExampleGen")
+    emit("rows", 11, node="ExampleGen", rows=120_000, total=336_776)
+    assert plain(emit.path)[-1] == "ExampleGen     120,000 of 336,776 rows"
+
+
+@pytest.mark.parametrize(("exit_code", "word"), [(1, "failed"), (3, "stopped")])
+def test_a_failure_is_told_with_the_first_line_of_its_cause(emit, exit_code, word):
+    start(emit)
+    emit("node_started", node="Trainer")
+    emit(
+        "node_failed",
+        2,
+        node="Trainer",
+        cause="model.py: no loss\nmore",
+        seconds=2.0,
+        exit_code=exit_code,
+    )
+    assert plain(emit.path)[-1] == (
+        f"Trainer        {word} after 2.0 s: model.py: no loss"
+    )
+
+
+def test_a_long_message_stays_one_line_outside_a_terminal(emit):
+    emit("warning", message="word " * 60)
+    assert len(plain(emit.path)) == 1
+
+
+def test_damaged_and_unfinished_lines_are_passed_over(emit):
+    emit.path.write_text('nonsense\n{"event": 3}\n[]\n\n{"event": "note", "time": 1}\n')
+    emit("note", message="still here")
+    with emit.path.open("a") as file:
+        file.write('{"event": "note", "ti')
+    assert plain(emit.path)[-1] == "still here"
+
+
+def test_a_missing_event_file_is_waited_for(tmp_path):
+    assert plain(tmp_path / "not-yet.jsonl") == []
+
+
+def test_what_is_written_while_the_view_is_open_is_shown(emit):
+    file = io.StringIO()
+    with display.LiveView(emit.path, console=terminal.console(file)):
+        emit("note", message="early")
+        deadline = time.monotonic() + 5
+        while "early" not in file.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "early" in file.getvalue()
+        emit("note", message="late")
+    assert file.getvalue().count("\n") == 2
+
+
+def test_the_terminal_shows_all_nodes_with_state_time_and_rows(emit):
+    start(emit)
+    emit("node_started", node="ExampleGen")
+    emit("rows", 2, node="ExampleGen", rows=336_776, total=336_776)
+    emit("node_finished", 2.4, node="ExampleGen", state="complete", seconds=2.4)
+    emit("node_finished", 2.5, node="StatisticsGen", state="cached", seconds=0.1)
+    emit("node_started", 3, node="Trainer")
+    emit("progress", 4, node="Trainer", message="epoch 2/5  auc 0.731 " + "x" * 80)
+    _, frames = in_terminal(emit.path, now=15)
+    lines = [line.rstrip() for line in frames[-1].splitlines()]
+    assert "✓  ExampleGen        2.4 s  336,776 rows" in lines
+    assert "✓  StatisticsGen    cached" in lines
+    assert "·  Evaluator" in lines
+    (trainer,) = [line for line in lines if "Trainer" in line]
+    assert "Trainer            12 s  epoch 2/5  auc 0.731 xx" in trainer
+    assert trainer.endswith("…") and len(trainer) <= 80
+
+
+def test_the_terminal_says_what_it_waits_for_before_the_nodes_are_known(emit):
+    emit("note", message="compiling the pipeline")
+    written, _ = in_terminal(emit.path, now=3)
+    assert "compiling the pipeline" in written
+
+
+def test_the_table_gives_way_and_warnings_stay(emit):
+    start(emit)
+    emit("warning", node="Trainer", message="slow disk")
+    written, _ = in_terminal(emit.path, now=1)
+    assert "warning: Trainer: slow disk" in written
+    assert written.rstrip("\n").endswith("\x1b[2K")  # The last table is wiped.
+
+
+def check(**fields):
+    known = {"metric": "auc", "slice": "overall", "bound": "at_least", "ok": True}
+    known |= {"required": 0.7, "received": 0.74, "examples": 67_210, "note": None}
+    return known | fields
+
+
+def piece(value, auc, examples=1000):
+    metrics = {"auc": auc, "calibration": 1.0}
+    return {
+        "feature": "carrier",
+        "value": value,
+        "examples": examples,
+        "metrics": metrics,
+    }
+
+
+def summary(*failed, baseline=None, slices=()):
+    return {
+        "task": "binary",
+        "label": "late",
+        "examples": 67_210,
+        "overall": {"auc": 0.7412, "calibration": 1.013},
+        "baseline": baseline,
+        "slices": list(slices),
+        "bounds": [check(), *failed],
+        "blessed": not failed,
+        "reason": "all 1 bounds hold",
+    }
+
+
+@pytest.fixture
+def blessed(tmp_path):
+    nodes = (
+        NodeRun("ExampleGen", "complete", 3.14, 336_776),
+        NodeRun("StatisticsGen", "cached", 0.01),
+        NodeRun("Trainer", "complete", 61.0),
+    )
+    return Run(
+        run_id="20261121-163012.123456",
+        pipeline="flights",
+        started=_START,
+        finished=_START + 102,
+        outcome="blessed",
+        blessed=True,
+        metrics={"auc": 0.7412, "calibration": 1.013},
+        nodes=nodes,
+        pushed=(f"{tmp_path}/serving/1795278914", "1795278914"),
+        log=f"{tmp_path}/log.txt",
+        runner="local",
+        summary=summary(),
+    )
+
+
+def reported(run, width=None, **kwargs):
+    file = io.StringIO()
+    console = terminal.console(file)
+    if width:
+        console = screen(file, width)
+    display.report(run, console=console, **kwargs)
+    return file.getvalue().splitlines()
+
+
+def test_a_report_ends_with_verdict_place_and_next_command(blessed):
+    lines = reported(blessed, next_step="strategos predict p.yaml ROWS.csv")
+    assert lines[0] == (
+        "✓ flights  blessed in 1 min 42 s  run 20261121-163012.123456, local runner"
+    )
+    assert lines[1:4] == [
+        "  ✓  ExampleGen          3.1 s  336,776 rows",
+        "  ✓  StatisticsGen      cached",
+        "  ✓  Trainer        1 min 01 s",
+    ]
+    assert lines[-3:] == [
+        "  verdict    blessed: all 1 bounds hold",
+        f"  pushed     {blessed.pushed[0]}",
+        "  query it   strategos predict p.yaml ROWS.csv",
+    ]
+
+
+def test_metrics_stand_beside_those_of_the_model_in_production(blessed):
+    run = dataclasses.replace(
+        blessed, summary=summary(baseline={"auc": 0.75, "calibration": 1.013})
+    )
+    lines = reported(run)
+    assert "  67,210 examples    model  in production   change" in lines
+    assert "  auc               0.7412         0.7500  -0.0088" in lines
+    assert "  calibration       1.0130         1.0130     same" in lines
+
+
+def test_without_a_model_in_production_there_is_nothing_to_compare(blessed):
+    assert not any("production" in line for line in reported(blessed))
+
+
+def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
+    slices = [piece(c, auc) for c, auc in zip("ABCDEFG", range(7), strict=True)]
+    slices += [piece("tiny", 0.0, examples=3), piece("one class", None)]
+    skipped = check(slice="carrier=tiny", note="skipped: fewer than 100 examples")
+    text = summary(slices=slices) | {"bounds": [check(), skipped]}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    at = next(i for i, line in enumerate(lines) if "worst slices" in line)
+    shown = [line.split()[-3] for line in lines[at + 1 : at + 6]]
+    assert shown == [f"carrier={c}" for c in "ABCDE"]
+    assert lines[at + 6] == ""
+
+
+def test_without_slices_no_worst_are_shown(blessed):
+    assert not any("worst slices" in line for line in reported(blessed))
+
+
+def test_each_failing_bound_is_told_required_against_received(blessed):
+    bound = check(slice="carrier=OO", required=0.6, received=0.41, ok=False)
+    run = dataclasses.replace(
+        blessed, outcome="not blessed", pushed=None, summary=summary(bound)
+    )
+    lines = reported(run)
+    assert "  verdict    not blessed: 1 of 2 bounds fails" in lines
+    assert any("carrier=OO: at least 0.6 required, 0.41 received" in x for x in lines)
+    assert not any("pushed" in line for line in lines)
+
+
+def test_a_failed_run_names_node_cause_and_log(blessed):
+    run = dataclasses.replace(
+        blessed,
+        outcome="failed",
+        nodes=(NodeRun("Transform", "failed", 8.1, cause="boom"),),
+        failed_node="Transform",
+        cause="preprocessing.py: KeyError: 'dep_tyme'",
+        pushed=None,
+        summary=None,
+    )
+    lines = reported(run, next_step="strategos predict p.yaml ROWS.csv")
+    assert "  ✗  Transform     8.1 s  failed" in lines
+    assert lines[-2:] == [
+        "  Transform  preprocessing.py: KeyError: 'dep_tyme'",
+        f"  log        {run.log}",
+    ]
+
+
+def test_an_undefined_metric_is_a_dash(blessed):
+    text = summary() | {"overall": {"auc": None}, "baseline": {"auc": 0.7}}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    assert any(line.split() == ["auc", "-", "0.7000", "-"] for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_report_fits_its_terminal_but_for_what_is_copied(blessed, width):
+    bound = check(slice="carrier=OO", received=0.41, ok=False, note="words " * 30)
+    run = dataclasses.replace(blessed, outcome="not blessed", summary=summary(bound))
+    lines = reported(run, width, next_step="strategos predict " + "x" * 150)
+    long = [line for line in lines if len(line) > width]
+    assert all(line.split()[0] in ("pushed", "query", "log") for line in long)
+    assert any(line.endswith("x" * 150) for line in long)
+
+
+def test_outside_a_terminal_no_line_ends_in_blanks(blessed):
+    assert all(line == line.rstrip() for line in reported(blessed))
+
+
+def history(runs, width=None):
+    file = io.StringIO()
+    console = terminal.console(file)
+    if width:
+        console = screen(file, width)
+    display.history_table(runs, console)
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_history_is_one_whole_line_per_run(blessed, width):
+    failed = dataclasses.replace(
+        blessed,
+        run_id="20261121-153012.123456",
+        outcome="failed",
+        metrics={},
+        failed_node="Transform",
+        cause="preprocessing.py: " + "much " * 40,
+    )
+    lines = history([blessed, failed], width)
+    assert len(lines) == 3
+    assert "20261121-163012.123456  blessed" in lines[1]
+    assert "1 min 42 s" in lines[1] and "0.7412" in lines[1]
+    assert "20261121-153012.123456  failed" in lines[2]
+    assert "Transform" in lines[2] and lines[2].rstrip().endswith("…")
+
+
+def test_a_history_of_several_pipelines_names_them(blessed):
+    other = dataclasses.replace(blessed, pipeline="digits")
+    assert not any("flights" in line for line in history([blessed]))
+    lines = history([blessed, other])
+    assert "flights" in lines[1] and "digits" in lines[2]
+
+
+def test_an_empty_history_says_so():
+    assert history([]) == ["no runs yet"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, ""),
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.6, "1 min 00 s"),
+        (102, "1 min 42 s"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert terminal.duration(seconds) == text
