@@ -20,13 +20,14 @@ _MODULES = (
 )
 _VARIABLES = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # On TF 2.16 plug-in registration is an "error".
-    "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras wherever models are built.
     "GRPC_VERBOSITY": "ERROR",
 }
 
 
 def environment() -> dict[str, str]:
-    """The variables for a child process; what the user has set comes after, and wins.
+    """The variables for a child process; where the user has set one, that holds.
+
+    With them comes `TF_USE_LEGACY_KERAS`: `tf.keras` is tf-keras in every process.
 
     Send the child's stderr to a log as well: on TF 2.21 two lines are written while its
     libraries load, before they read any variable.
@@ -34,6 +35,7 @@ def environment() -> dict[str, str]:
     ours = [f"ignore::FutureWarning:{module}" for module in _MODULES]
     theirs = filter(None, [os.environ.get("PYTHONWARNINGS")])
     variables = {"PYTHONWARNINGS": ",".join([*ours, *theirs])}
+    variables["TF_USE_LEGACY_KERAS"] = "1"
     for name, value in _VARIABLES.items():
         variables[name] = os.environ.get(name, value)
     return variables
