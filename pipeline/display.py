@@ -21,7 +21,12 @@ __all__ = ["LiveView", "history_table", "report"]
 
 _WORST = 5  # Slices shown per metric that has bounds.
 _FAILURES = 10  # Bounds shown that do not hold.
-_VERBATIM = {"pushed", "query it", "log"}  # To be copied: never broken into lines.
+_VERBATIM = {
+    "pushed",
+    "serving",
+    "query it",
+    "log",
+}  # To be copied: never broken into lines.
 
 
 def report(
@@ -190,7 +195,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.cause and run.outcome not in ("blessed", "finished", "not blessed"):
         yield run.failed_node or run.outcome, run.cause
     if run.pushed:
-        yield "pushed", terminal.path(run.pushed[0])
+        reused = any(n.name == "Pusher" and n.state == "cached" for n in run.nodes)
+        yield "serving" if reused else "pushed", terminal.path(run.pushed[0])
         if next_step:
             yield "query it", Text(next_step, style="bold")
     ended_badly = run.outcome in ("failed", "stopped", "interrupted")

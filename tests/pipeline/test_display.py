@@ -270,6 +270,11 @@ def test_a_report_ends_with_verdict_place_and_next_command(blessed):
     ]
 
 
+def test_a_model_that_was_pushed_by_an_earlier_run_is_only_serving(blessed):
+    run = dataclasses.replace(blessed, nodes=(NodeRun("Pusher", "cached"),))
+    assert f"  serving    {run.pushed[0]}" in reported(run)
+
+
 def test_metrics_stand_beside_those_of_the_model_in_production(blessed):
     run = dataclasses.replace(
         blessed, summary=summary(baseline={"auc": 0.75, "calibration": 1.013})
