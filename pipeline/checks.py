@@ -60,11 +60,9 @@ def _function_problems(
     if path.suffix != ".py":
         return
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
-        yield Problem(config.where(key), key, message, "", "Correct that line.")
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        yield _unreadable_module(config, key, path, error)
         return
     name = signature.partition("(")[0]
     names = set(_defined(tree.body))
@@ -81,6 +79,19 @@ def _function_problems(
         "",
         f"{remedy} `def {signature}` there.",
     )
+
+
+def _unreadable_module(
+    config: Config, key: str, path: Path, error: Exception
+) -> Problem:
+    if isinstance(error, OSError):
+        message = f"{shown(path)} cannot be read: {error.strerror}"
+        remedy = "Make it readable."
+    else:
+        line = getattr(error, "lineno", None) or 1
+        message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
+        remedy = "Correct that line."
+    return Problem(config.where(key), key, message, "", remedy)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -148,7 +159,7 @@ def _data_files(config: Config) -> tuple[list[str], list[Problem]]:
         if config.data.prepare:
             return [], []
         return [], [_from_error(config, key, error)]
-    except UserError as error:
+    except (UserError, OSError) as error:
         return [], [_from_error(config, key, error)]
     files = [path for span in chosen for path in span.files]
     for path in files:
@@ -229,12 +240,12 @@ def _not_writable(folder: Path) -> str | None:
     existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not existing.is_dir():
         return f"{shown(existing)} is not a folder"
-    if not os.access(existing, os.W_OK | os.X_OK):
+    if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
         return f"{shown(existing)} cannot be written"
     return None
 
 
-def _from_error(config: Config, key: str, error: UserError) -> Problem:
+def _from_error(config: Config, key: str, error: Exception) -> Problem:
     message = str(error).removeprefix(f"`{key}`: ")
     return Problem(config.where(key), key, message, "", "")
 

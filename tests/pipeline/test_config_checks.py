@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -163,11 +166,34 @@ def test_a_folder_below_a_file_is_refused(workload, key):
     assert problem.key == key and "model.py is not a folder" in str(problem)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_root_that_cannot_be_written_is_refused(workload):
-    locked = workload.parent / "locked"
-    locked.mkdir(mode=0o500)
-    assert "cannot be written" in str(only(workload, "run.root=locked/runs"))
+@pytest.fixture
+def as_nobody():
+    """Root may write everywhere: a context in which the process is somebody else."""
+
+    @contextlib.contextmanager
+    def become():
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+
+    return become
+
+
+def test_a_root_that_cannot_be_written_is_refused(workload, as_nobody):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # pytest's own folders are closed to others
+        copy = shutil.copytree(workload.parent, Path(folder) / "copy")
+        copy.chmod(0o755)
+        config = load(copy / "pipeline.yaml", sets=["run.root=/usr/runs"]).config
+        check(config)  # what it imports lazily may be closed to others too
+        with as_nobody():
+            (problem,) = check(config)
+    expected = "--set run.root=/usr/runs: run.root: /usr cannot be written"
+    assert str(problem).startswith(expected)
 
 
 def test_models_are_not_pushed_over_the_root(workload):
