@@ -1,0 +1,22 @@
+"""StatisticsGen: TFX's component with an executor that starts no Beam pipeline."""
+
+from __future__ import annotations
+
+from tfx.components.statistics_gen import component
+from tfx.dsl.components.base import executor_spec
+
+from strategos.components.statistics_gen import executor
+
+
+class StatisticsGen(component.StatisticsGen):
+    """Computes what TFX's StatisticsGen computes, in a fraction of the time.
+
+    Usage:
+
+        statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
+
+    With statistics options, a schema input or other payloads than tf.Example the stock
+    executor does the work, on Beam.
+    """
+
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)

@@ -1,0 +1,89 @@
+"""Exact counts of a split's text values, as TFDV's Beam generator makes them.
+
+TFDV has an exact generator that needs Beam and an approximate one that does not; this
+one is exact and needs none. It holds the distinct values of each feature in memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import pyarrow as pa
+from tensorflow_data_validation import types
+from tensorflow_data_validation.arrow import arrow_util
+from tensorflow_data_validation.statistics import stats_options
+from tensorflow_data_validation.statistics.generators import stats_generator
+from tensorflow_data_validation.utils import stats_util, top_k_uniques_stats_util
+from tensorflow_metadata.proto.v0 import statistics_pb2
+from tfx_bsl.arrow import array_util
+
+_Counts: TypeAlias = "dict[types.FeaturePath, collections.Counter[bytes]]"
+
+
+class TopValuesGenerator(stats_generator.CombinerStatsGenerator):
+    """Most frequent values, their ranks, and the number of distinct ones."""
+
+    def __init__(self, options: stats_options.StatsOptions):
+        super().__init__("TopValuesGenerator")
+        self._options = options
+
+    def create_accumulator(self) -> _Counts:
+        """Nothing counted yet."""
+        return {}
+
+    def add_input(self, accumulator: _Counts, batch: pa.RecordBatch) -> _Counts:
+        """Counts the text features of `batch`."""
+        for path, array, _ in arrow_util.enumerate_arrays(
+            batch, example_weight_map=None, enumerate_leaves_only=True
+        ):
+            kind = stats_util.get_feature_type_from_arrow_type(path, array.type)
+            if kind != statistics_pb2.FeatureNameStatistics.STRING:
+                continue
+            values, _ = array_util.flatten_nested(array)
+            counted = values.value_counts()
+            total = accumulator.setdefault(path, collections.Counter())
+            names = counted.field("values").to_pylist()
+            for name, count in zip(
+                names, counted.field("counts").to_pylist(), strict=True
+            ):
+                total[name] += count
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[_Counts]) -> _Counts:
+        """The counts of all."""
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            for path, counts in accumulator.items():
+                merged.setdefault(path, collections.Counter()).update(counts)
+        return merged
+
+    def extract_output(
+        self, accumulator: _Counts
+    ) -> statistics_pb2.DatasetFeatureStatistics:
+        """The string statistics of every text feature that has a value."""
+        result = statistics_pb2.DatasetFeatureStatistics()
+        for path, counts in accumulator.items():
+            if counts:
+                result.features.append(self._feature(path, counts))
+        return result
+
+    def _feature(
+        self, path: types.FeaturePath, counts: collections.Counter[bytes]
+    ) -> statistics_pb2.FeatureNameStatistics:
+        options = self._options
+        shown = max(options.num_top_values, options.num_rank_histogram_buckets)
+        top = heapq.nlargest(shown, ((count, name) for name, count in counts.items()))
+        return top_k_uniques_stats_util.make_feature_stats_proto_topk_uniques(
+            feature_path=path,
+            num_top_values=options.num_top_values,
+            num_rank_histogram_buckets=options.num_rank_histogram_buckets,
+            num_unique=len(counts),
+            value_count_list=[
+                top_k_uniques_stats_util.FeatureValueCount(name, count)
+                for count, name in top
+            ],
+            frequency_threshold=options.frequency_threshold,
+        )

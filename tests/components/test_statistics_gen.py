@@ -1,0 +1,150 @@
+"""StatisticsGen without Beam: the same numbers as TFDV's own pipeline."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """An Examples artifact with missing, multivalent and binary features."""
+    from tfx.types import standard_artifacts
+
+    from strategos.components.example_gen.columns import Kind
+    from strategos.components.example_gen.examples import serialize
+    from strategos.components.example_gen.features import convert
+    from strategos.components.example_gen.tfrecords import ShardWriter
+
+    artifact = standard_artifacts.Examples()
+    artifact.uri = str(tmp_path_factory.mktemp("examples"))
+    artifact.split_names = '["train", "eval"]'
+    artifact.span = 7
+    for seed, (split, rows) in enumerate([("train", ROWS), ("eval", 10)]):
+        draw = random.Random(seed)
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "name": [
+                    draw.choice([None, "a", "b", "ü", "z" * 9]) for _ in range(rows)
+                ],
+                "id": [f"{draw.random()}" for _ in range(rows)],
+                "age": draw.choices([None, *range(-5, 50)], k=rows),
+                "score": [draw.choice([None, draw.gauss(0, 9)]) for _ in range(rows)],
+                "tags": [
+                    draw.choices(["x", "y", "z"], k=draw.randrange(4))
+                    for _ in range(rows)
+                ],
+                "image": [b"\x89PNG\xff" + draw.randbytes(20) for _ in range(rows)],
+                "void": pa.nulls(rows).to_pylist(),
+            }
+        )
+        kinds = dict.fromkeys(batch.schema.names, Kind.BYTES)
+        kinds.update(age=Kind.INT, score=Kind.FLOAT)
+        writer = ShardWriter(f"{artifact.uri}/Split-{split}")
+        writer.write(serialize(convert(batch, kinds)))
+        writer.close()
+    return artifact
+
+
+@pytest.fixture(scope="module")
+def statistics(examples, tmp_path_factory):
+    """What our executor makes of it."""
+    from tfx.types import standard_artifacts
+
+    from strategos.components.statistics_gen import executor
+
+    artifact = standard_artifacts.ExampleStatistics()
+    artifact.uri = str(tmp_path_factory.mktemp("statistics"))
+    executor.Executor().Do(
+        {"examples": [examples]}, {"statistics": [artifact]}, {"exclude_splits": "[]"}
+    )
+    return artifact
+
+
+def by_name(statistics):
+    (dataset,) = statistics.datasets
+    return {feature.path.step[0]: feature for feature in dataset.features}
+
+
+def test_artifact_is_laid_out_as_the_stock_one(statistics):
+    from tfx.components.statistics_gen import stats_artifact_utils
+
+    assert statistics.split_names == '["train", "eval"]'
+    assert statistics.span == 7
+    for split, rows in (("train", ROWS), ("eval", 10)):
+        loaded = stats_artifact_utils.load_statistics(statistics, split).proto()
+        assert loaded.datasets[0].num_examples == rows
+
+
+def test_exact_parts_equal_those_of_tfdv(examples, statistics):
+    import tensorflow_data_validation as tfdv
+    from tfx.components.statistics_gen import stats_artifact_utils
+
+    ours = stats_artifact_utils.load_statistics(statistics, "train").proto()
+    theirs = tfdv.generate_statistics_from_tfrecord(
+        f"{examples.uri}/Split-train/*", stats_options=tfdv.StatsOptions()
+    )
+    assert ours.datasets[0].num_examples == theirs.datasets[0].num_examples
+    ours, theirs = by_name(ours), by_name(theirs)
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert exact(ours[name]) == exact(expected), name
+        assert ours[name].num_stats.mean == pytest.approx(expected.num_stats.mean)
+        assert ours[name].num_stats.std_dev == pytest.approx(expected.num_stats.std_dev)
+        assert ours[name].num_stats.median == pytest.approx(
+            expected.num_stats.median, abs=1.0
+        )
+
+
+def exact(feature):
+    """A copy without what comes from sketches or depends on the order of summing."""
+    from tensorflow_metadata.proto.v0 import statistics_pb2
+
+    copy = statistics_pb2.FeatureNameStatistics()
+    copy.CopyFrom(feature)
+    for common in (copy.num_stats.common_stats, copy.string_stats.common_stats):
+        common.ClearField("num_values_histogram")
+    for field in ("mean", "std_dev", "median", "histograms"):
+        copy.num_stats.ClearField(field)
+    return copy
+
+
+def test_values_counted_over_many_batches():
+    from tensorflow_data_validation import StatsOptions
+
+    from strategos.components.statistics_gen import top_values
+
+    generator = top_values.TopValuesGenerator(StatsOptions(num_top_values=2))
+    accumulator = generator.create_accumulator()
+    for start in range(0, 60_000, 5_000):
+        values = [[f"{i % 25_000}".encode()] for i in range(start, start + 5_000)]
+        batch = pa.RecordBatch.from_arrays([pa.array(values)], ["x"])
+        accumulator = generator.add_input(accumulator, batch)
+    merged = generator.merge_accumulators([accumulator, {}])
+    (feature,) = generator.extract_output(merged).features
+    assert feature.string_stats.unique == 25_000
+    top = [(v.value, v.frequency) for v in feature.string_stats.top_values]
+    assert top == [("9999", 3), ("9998", 3)]
+
+
+def test_options_go_to_the_stock_executor(examples, tmp_path):
+    import tensorflow_data_validation as tfdv
+    from tfx.components.statistics_gen import stats_artifact_utils
+    from tfx.types import standard_artifacts
+
+    from strategos.components.statistics_gen import executor
+
+    artifact = standard_artifacts.ExampleStatistics()
+    artifact.uri = str(tmp_path)
+    options = tfdv.StatsOptions(feature_allowlist=["age"])
+    executor.Executor().Do(
+        {"examples": [examples]},
+        {"statistics": [artifact]},
+        {"exclude_splits": '["train"]', "stats_options_json": options.to_json()},
+    )
+    loaded = stats_artifact_utils.load_statistics(artifact, "eval").proto()
+    assert list(by_name(loaded)) == ["age"]
