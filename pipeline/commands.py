@@ -57,7 +57,7 @@ def config(arguments: argparse.Namespace) -> int:
 
     loaded = _load(arguments)
     show = loading.effective_json if arguments.json else loading.effective
-    print(show(loaded))
+    print(show(loaded).rstrip("\n"))
     return 0
 
 
@@ -204,7 +204,7 @@ def _refuse(config: Config) -> None:
 
     problems = checks.check(config)
     if problems:
-        raise loading.ConfigError(problems)
+        raise loading.ConfigError(problems, str(config.path))
 
 
 def _connection(config: Config) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -113,6 +114,7 @@ def run(
         metadata.initialise(connection)
         files = _Files(root, run_id)
         events.open_sink(str(files.events))
+        _log_to(files.log)
         with on_start(files.events), ExecutorClient(files.log, files.events) as client:
             plan = _plan(config, connection, options, files, client)
             result = _run_plan(plan, config, client)
@@ -147,7 +149,7 @@ def prepare_data(config: Config) -> None:
 def _has_data(pattern: str) -> bool:
     try:
         return bool(span_files.find_spans(pattern))
-    except BadInputError:
+    except span_files.NoFilesError:
         return False
 
 
@@ -308,6 +310,16 @@ def _failed(run_id: str, failure: NodeFailedError) -> Result:
         outcome = "interrupted"
     code = failure.exit_code
     return Result(run_id, outcome, code, failure.cause, failure.node)
+
+
+def _log_to(path: Path) -> None:
+    """Sends what TFX logs in this process to the run's log, not to the terminal."""
+    from absl import logging as absl_logging
+
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(message)s"))
+    absl_logging.get_absl_logger().propagate = False
+    absl_logging.get_absl_logger().handlers[:] = [handler]
 
 
 @contextmanager

@@ -74,7 +74,9 @@ class ExecutorClient:
         self, executor_spec: Any, info: data_types.ExecutionInfo
     ) -> execution_result_pb2.ExecutorOutput:
         """Runs an executor; a failure is in the output's `execution_result`."""
-        from tfx.orchestration import python_execution_binary_utils as binary_utils
+        from tfx.orchestration.python_execution_binary import (
+            python_execution_binary_utils as binary_utils,
+        )
         from tfx.proto.orchestration import execution_result_pb2
 
         answer = self._call(
@@ -100,7 +102,7 @@ class ExecutorClient:
             raise UserError(self._death())
         answer = json.loads(line)
         if "error" in answer:
-            raise UserError(answer["error"])
+            raise UserError(f"{answer['error']}\nThe log has more: {self._log}")
         return answer
 
     def _start(self) -> None:

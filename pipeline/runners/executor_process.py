@@ -55,10 +55,12 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
 
 
 def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
-    from tfx.orchestration import python_execution_binary_utils as binary_utils
     from tfx.orchestration.portable import (
         beam_executor_operator,
         python_executor_operator,
+    )
+    from tfx.orchestration.python_execution_binary import (
+        python_execution_binary_utils as binary_utils,
     )
     from tfx.proto.orchestration import execution_result_pb2
 
