@@ -222,6 +222,10 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
 
 def _paragraph(console: Console, label: str, text: Text | str) -> None:
     """A labelled paragraph; in a terminal prose is wrapped under its own start."""
+    if isinstance(text, str):
+        indent = "" if console.is_terminal else " " * 13
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        text = Text(f"\n{indent}".join(lines))
     line = Text.assemble("  ", (f"{label:11}", "dim"), text)
     if not console.is_terminal or label in _VERBATIM:
         console.print(line, soft_wrap=True)

@@ -43,17 +43,19 @@ def render(found: Lineage) -> Tree:
 def _grow(tree: Tree, step: Step, steps: dict[int, Step]) -> None:
     """Adds a step and, below, those of its inputs that are still in `steps`.
 
-    The order decides what a step that several need stands under: first the latest of
-    those that made something, so that the data stand under Transform; then those that
-    only judged what the others made.
+    What two of them share stands under the one that is nearer to the data: the schema
+    under Transform, not under Trainer. Those that only judged what the others made come
+    last and show nothing that the others could.
     """
     branch = tree.add(_describe(step))
-    position = {execution: index for index, execution in enumerate(steps)}
     inputs = [steps[each] for each in step.inputs if each in steps]
-    inputs.sort(key=lambda each: (_only_judges(each), -position[each.execution]))
+    makers = [each for each in inputs if not _only_judges(each)]
+    left = {needed for each in makers for needed in each.inputs}
+    inputs = [each for each in inputs if each.execution not in left]
     for each in inputs:
-        if steps.pop(each.execution, None):
-            _grow(branch, each, steps)
+        del steps[each.execution]
+    for each in sorted(inputs, key=_only_judges):
+        _grow(branch, each, steps)
 
 
 def _only_judges(step: Step) -> bool:
@@ -75,7 +77,8 @@ def _describe(step: Step) -> Text:
 
 def _example_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:
     yield "data", terminal.path(facts.get("pattern", ""))
-    yield "spans", _spans(facts.get("spans", []))
+    spans = facts.get("spans", [])
+    yield "spans", "" if spans == [[0, None]] else _spans(spans)  # Of a plain glob.
     yield "files", _files(facts.get("files", []))
     yield "rows", _rows(facts)
 
@@ -137,6 +140,12 @@ def _evaluator(facts: _Facts) -> Iterator[tuple[str, Any]]:
     yield from _verdict(facts)
 
 
+def _infra_validator(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    if "requests" in facts:
+        yield "answered", f"{facts['requests']:,} real examples in a fresh process"
+    yield from _verdict(facts)
+
+
 def _verdict(facts: _Facts) -> Iterator[tuple[str, Any]]:
     if "blessed" in facts:
         blessed = facts["blessed"] in (1, "INFRA_BLESSED")
@@ -165,19 +174,21 @@ _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
     "Trainer": _trainer,
     "BaselineModel": _baseline_model,
     "Evaluator": _evaluator,
-    "InfraValidator": _verdict,
+    "InfraValidator": _infra_validator,
     "Pusher": _nothing,
 }
 
 
 def _code(facts: _Facts) -> str:
-    """The user's module among the facts: where it lies and its fingerprint."""
-    for value in facts.values():
-        if isinstance(value, dict) and {"folder", "module"} <= value.keys():
-            file = os.path.join(value["folder"], value["module"].replace(".", "/"))
-            mark = value.get("fingerprint", "")
-            return f"{terminal.path(file)}.py, fingerprint {mark}"
-    return ""
+    """The user's module: where it lies and its fingerprint."""
+    config = facts.get("custom_config")
+    module = facts.get("user_module") or (config or {}).get("user_module", "")
+    if isinstance(module, str) and module:
+        module = json.loads(module)
+    if not module:
+        return ""
+    file = os.path.join(module["folder"], module["module"].replace(".", "/"))
+    return f"{terminal.path(file)}.py, fingerprint {module['fingerprint']}"
 
 
 def _pairs(values: Any) -> str:

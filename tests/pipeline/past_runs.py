@@ -49,9 +49,9 @@ def Transform(
     schema: InputArtifact[artifacts.Schema],
     transform_graph: OutputArtifact[artifacts.TransformGraph],
     transformed_examples: OutputArtifact[artifacts.Examples],
-    user_module: Parameter[str],
+    custom_config: Parameter[str],
 ):
-    if "broken" in user_module:
+    if "broken" in custom_config:
         raise ValueError("preprocessing.py: broken")
     _touch(transform_graph)
     _touch(transformed_examples)
@@ -78,9 +78,7 @@ def Trainer(
 
 
 @component
-def BaselineModel(
-    model: OutputArtifact[artifacts.Model], baseline: Parameter[str]
-):
+def BaselineModel(model: OutputArtifact[artifacts.Model], baseline: Parameter[str]):
     model.set_string_custom_property("path", baseline)
     model.set_int_custom_property("none", int(not baseline))
     _touch(model)
@@ -157,7 +155,9 @@ def _nodes(root, spans, preprocessing, required):
     transform = Transform(
         examples=examples,
         schema=schema,
-        user_module=module("preprocessing", preprocessing),
+        custom_config=json.dumps(
+            {"user_module": module("preprocessing", preprocessing)}
+        ),
     )
     trainer = Trainer(
         examples=transform.outputs["transformed_examples"],

@@ -334,6 +334,15 @@ def test_a_failed_run_names_node_cause_and_log(blessed):
     ]
 
 
+def test_a_cause_of_several_lines_stays_under_its_label(blessed):
+    run = dataclasses.replace(
+        blessed, outcome="failed", failed_node="Trainer", cause="one:\n\n  two\n"
+    )
+    lines = reported(run)
+    at = lines.index("  Trainer    one:")
+    assert lines[at + 1] == " " * 13 + "  two"
+
+
 def test_an_undefined_metric_is_a_dash(blessed):
     text = summary() | {"overall": {"auc": None}, "baseline": {"auc": 0.7}}
     lines = reported(dataclasses.replace(blessed, summary=text))
