@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests on the newer stack in a Debian 13 user space: new_stack.sh [TESTS]...
 #
-# The user space is built once, in ${STRATEGOS_CACHE:-.cache}/trixie. All mounts live in
-# a namespace of their own: they end with this script, however it ends.
+# The user space is built once, in ${STRATEGOS_CACHE:-.cache}/trixie, and serves one run
+# at a time. All mounts live in a namespace of their own, and so end with this script,
+# however it ends.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,8 +19,8 @@ skip() {
 # Builds the user space; it appears under its name only when complete.
 build() {
   local part=$space.part
-  rm -rf --one-file-system "$part"
-  mkdir -p "$part"
+  rm -rf --one-file-system "$part" "$space"
+  mkdir "$part"
   echo "Building a Debian 13 user space in $space (some minutes, once)"
   if ! unshare --mount debootstrap --variant=minbase --include="$packages" \
     trixie "$part" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$space.log" 2>&1; then
@@ -27,6 +28,7 @@ build() {
     echo "debootstrap failed; all it said is in $space.log" >&2
     exit 1
   fi
+  echo "$packages" >"$part/packages"
   mv "$part" "$space"
 }
 
@@ -63,7 +65,7 @@ inside() {
         variables+=("$name=${!name}") ;;
     esac
   done
-  env -i "${variables[@]}" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+  exec env -i "${variables[@]}" HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     unshare --mount --pid --fork --kill-child bash -euc '
       mount -t proc proc "$1/proc"
       mount --rbind /dev "$1/dev"
@@ -80,7 +82,10 @@ if [[ $(printf '%s\n' 2.39 "$glibc" | sort -V | head -n 1) == 2.39 ]]; then
 fi
 [[ $EUID == 0 ]] || skip "a Debian 13 user space needs root"
 unshare --mount --pid --fork true 2>/dev/null || skip "namespaces are not allowed here"
-if [[ ! -d $space ]]; then
+mkdir -p "$(dirname "$space")"
+exec 9>"$space.lock"
+flock -n 9 || { echo "Waiting for another run in $space" && flock 9; }
+if [[ $(cat "$space/packages" 2>/dev/null) != "$packages" ]]; then
   command -v debootstrap >/dev/null || skip "debootstrap is missing (apt-get install it)"
   build
 fi

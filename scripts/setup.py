@@ -232,10 +232,10 @@ def download_python(uv: Path, version: str) -> Python:
     if found:
         return found[0]
     installer = "pyenv" if shutil.which("pyenv") else f"{uv} python"
-    said_lines = said.stderr.decode().strip().splitlines() or ["no reason given"]
+    causes = said.stderr.decode().replace("cause: ", "").strip().splitlines()
     raise SetupError(
         f"Python {version} is missing, and uv could not download it "
-        f"({said_lines[-1].strip()}).\n"
+        f"({causes[-1].strip() if causes else 'no reason given'}).\n"
         f"  Run, where its download is reached: {installer} install {version}"
     )
 
