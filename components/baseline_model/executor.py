@@ -42,8 +42,8 @@ class Executor(base_executor.BaseExecutor):
         if not fileio.exists(os.path.join(path, "saved_model.pb")):
             raise UserError(
                 f"{path}: no SavedModel there. It should be the model in production, "
-                "which the candidate is compared with. Put it back, or run with "
-                "`--param baseline=` to judge the candidate without comparing."
+                "which the candidate is compared with. Put it back, or give "
+                "pusher.to a new folder to judge the candidate without comparing."
             )
         io_utils.copy_dir(path, path_utils.serving_model_dir(model.uri))
         logging.info("The candidate is compared with %s.", path)

@@ -149,7 +149,7 @@ def _by_group(
     columns = {name: values[member.row] for name, values in columns.items()}
     groups = Groups(label, columns, member.code, len(member.values))
     functions = _MULTI_CLASS if "right" in columns else _SINGLE
-    unknown = sum(np.isnan(values) for values in columns.values())
+    unknown = sum(~np.isfinite(values) for values in columns.values())
     broken = groups.sum(unknown) > 0
     result = {}
     for name in metrics:

@@ -31,6 +31,7 @@ from strategos.components.evaluator import (
 )
 
 SPLIT = "eval"
+ADVICE = "To judge the candidate without comparing, give pusher.to a new folder."
 DTYPES = {
     schema_pb2.BYTES: tf.string,
     schema_pb2.INT: tf.int64,
@@ -127,14 +128,14 @@ def _question(
 def _models(
     inputs: Artifacts, baseline: types.Artifact | None
 ) -> dict[str, scoring.Model]:
-    folders = {"candidate": artifact_utils.get_single_uri(inputs["model"])}
-    if baseline is not None:
-        folders["baseline"] = baseline.uri
-    roles = {"candidate": "candidate", "baseline": "model in production"}
-    return {
-        name: scoring.Model(roles[name], path_utils.serving_model_dir(folder))
-        for name, folder in folders.items()
+    candidate = artifact_utils.get_single_uri(inputs["model"])
+    models = {
+        "candidate": scoring.Model("candidate", path_utils.serving_model_dir(candidate))
     }
+    if baseline is not None:
+        path = path_utils.serving_model_dir(baseline.uri)
+        models["baseline"] = scoring.Model("model in production", path, ADVICE)
+    return models
 
 
 def _files(inputs: Artifacts) -> list[str]:

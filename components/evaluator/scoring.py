@@ -1,13 +1,14 @@
 """Runs models over examples in large batches; TensorFlow and numpy only.
 
-What is kept of a row is a label, one or two numbers per model, and the values of the
-features to slice by: a hundred million rows of it fit where their examples do not.
+What is kept of a row is its label, one or two numbers per model, and a number for each
+value of a feature to slice by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,21 +48,26 @@ class Model:
       path: The SavedModel's folder.
     """
 
-    def __init__(self, role: str, path: str):
+    def __init__(self, role: str, path: str, advice: str = ""):
         self.role = role
         self.path = path
+        self._advice = advice
         try:
             self._loaded = tf.saved_model.load(path)  # owns the signatures' variables
         except (OSError, ValueError) as error:
-            raise UserError(f"{path}: the {role} cannot be loaded: {error}") from error
+            raise self.fault(f"cannot be loaded: {error}") from error
+
+    def fault(self, text: str) -> UserError:
+        """An error about this model, with the advice for its role."""
+        return UserError(f"{self.path}: the {self.role} {text} {self._advice}".rstrip())
 
     def predict(self, examples: tf.Tensor) -> np.ndarray:
         """Answers string [batch] by float64 [batch, k]."""
         outputs = self._call(SIGNATURE, examples)
         if OUTPUT not in outputs and len(outputs) > 1:
-            raise UserError(
-                f"{self.path}: the {self.role} answers with {sorted(outputs)}; the "
-                f"evaluator needs one output, or one called `{OUTPUT}`."
+            raise self.fault(
+                f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
+                f"output, or one called `{OUTPUT}`."
             )
         answer = outputs.get(OUTPUT, next(iter(outputs.values())))
         values = np.asarray(answer, np.float64)
@@ -84,18 +90,42 @@ class Model:
     def _call(self, name: str, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         signature = self._loaded.signatures.get(name)
         if signature is None:
-            raise UserError(
-                f"{self.path}: the {self.role} has no signature `{name}`; it has "
-                f"{', '.join(sorted(self._loaded.signatures)) or 'none'}."
-            )
+            there = ", ".join(sorted(self._loaded.signatures)) or "none"
+            raise self.fault(f"has no signature `{name}`; it has {there}.")
         (argument,) = signature.structured_input_signature[1]
         try:
             return signature(**{argument: examples})
         except tf.errors.OpError as error:
-            raise UserError(
-                f"{self.path}: the {self.role} fails on the eval examples: "
-                f"{error.message.splitlines()[0]}"
-            ) from error
+            reason = error.message.splitlines()[0]
+            raise self.fault(f"fails on the eval examples: {reason}") from error
+
+
+class _Slices:
+    """Which rows have which values of a feature, gathered batch by batch."""
+
+    def __init__(self) -> None:
+        self._codes: dict[Any, int] = {}
+        self._row: list[np.ndarray] = []
+        self._code: list[np.ndarray] = []
+
+    def add(self, row: np.ndarray, value: np.ndarray) -> None:
+        """Adds `value` [entries] of the rows `row` [entries], ascending."""
+        distinct, inverse = np.unique(value, return_inverse=True)
+        codes = [self._codes.setdefault(v, len(self._codes)) for v in distinct.tolist()]
+        code = np.array(codes, np.int64)[inverse.reshape(-1)]
+        # A value that a row repeats counts once.
+        keys = np.unique(row * len(self._codes) + code)
+        self._row.append(keys // max(len(self._codes), 1))
+        self._code.append(keys % max(len(self._codes), 1))
+
+    def membership(self) -> Membership:
+        values = sorted(self._codes)
+        place = np.empty(len(values), np.int64)
+        place[[self._codes[value] for value in values]] = np.arange(len(values))
+        code = place[np.concatenate(self._code)]
+        return Membership(
+            [_text(value) for value in values], np.concatenate(self._row), code
+        )
 
 
 def score(
@@ -120,15 +150,13 @@ def score(
     """
     labels: list[np.ndarray] = []
     scores: dict[str, list[Columns]] = {name: [] for name in models}
-    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {
-        feature: [] for feature in question.slices
-    }
+    slices = {feature: _Slices() for feature in question.slices}
     rows = 0
     for batch in _batches(files):
         label, members = _parse(batch, question, models[candidate], rows)
         labels.append(label)
         for feature, (row, value) in members.items():
-            found[feature].append((row + rows, value))
+            slices[feature].add(row + rows, value)
         for name, model in models.items():
             answer = _checked(model.predict(batch), label, question, model)
             scores[name].append(_columns(answer, label, question.task))
@@ -144,7 +172,7 @@ def score(
     return Scored(
         label,
         {name: _concatenated(parts) for name, parts in scores.items()},
-        {feature: _membership(parts) for feature, parts in found.items()},
+        {feature: found.membership() for feature, found in slices.items()},
     )
 
 
@@ -218,29 +246,25 @@ def _check_classes(label: np.ndarray, question: Question) -> None:
 def _checked(
     answer: np.ndarray, label: np.ndarray, question: Question, model: Model
 ) -> np.ndarray:
-    where = f"{model.path}: the {model.role}"
+    task, single = question.task, question.task != "multi_class"
     if len(answer) != len(label):
-        raise UserError(
-            f"{where} gives {len(answer)} answers to {len(label)} examples."
-        )
-    single = question.task != "multi_class"
+        raise model.fault(f"gives {len(answer)} answers to {len(label)} examples.")
     if single != (answer.shape[1] == 1):
         needed = "one number" if single else "one probability per class"
-        raise UserError(
-            f"{where} gives {answer.shape[1]} numbers per example; task "
-            f"{question.task} needs {needed}."
+        raise model.fault(
+            f"gives {answer.shape[1]} numbers per example; task {task} needs {needed}."
         )
     if not single and label.max() >= answer.shape[1]:
-        raise UserError(
-            f"{where} knows {answer.shape[1]} classes, but label `{question.label}` "
-            f"is {label.max():g} in the eval split (classes count from 0)."
+        raise model.fault(
+            f"knows {answer.shape[1]} classes, but label `{question.label}` is "
+            f"{label.max():g} in the eval split (classes count from 0)."
         )
     low, high = np.nanmin(answer, initial=0.0), np.nanmax(answer, initial=1.0)
-    if question.task != "regression" and (low < -EPSILON or high > 1 + EPSILON):
+    if task != "regression" and (low < -EPSILON or high > 1 + EPSILON):
         layer = "sigmoid" if single else "softmax"
-        raise UserError(
-            f"{where} predicts numbers from {low:.4g} to {high:.4g}; task "
-            f"{question.task} needs probabilities. End the model with a {layer}."
+        raise model.fault(
+            f"predicts numbers from {low:.4g} to {high:.4g}; task {task} needs "
+            f"probabilities. End the model with a {layer}."
         )
     return answer
 
@@ -259,16 +283,5 @@ def _concatenated(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _membership(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Membership:
-    row = np.concatenate([part[0] for part in parts])
-    value = np.concatenate([part[1] for part in parts])
-    values, code = np.unique(value, return_inverse=True)
-    # A value that a row repeats counts once.
-    pairs = np.unique(np.stack([row, code.reshape(-1)]), axis=1)
-    return Membership([_plain(value) for value in values], pairs[0], pairs[1])
-
-
-def _plain(value: bytes | np.generic) -> str | int | float:
-    return (
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else value.item()
-    )
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

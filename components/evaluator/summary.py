@@ -165,14 +165,15 @@ def _missing(metric: str, bound: str, required: float, feature: str) -> Check:
 
 
 def _why_undefined(metric: str) -> str:
-    reasons = {
-        "auc": "undefined: all labels are the same, or a prediction is NaN",
-        "pr_auc": "undefined: all labels are the same, or a prediction is NaN",
-        "precision": "undefined: no prediction is above 0.5, or one is NaN",
-        "recall": "undefined: no label is 1, or a prediction is NaN",
-        "calibration": "undefined: the labels add up to 0, or a prediction is NaN",
+    causes = {
+        "auc": "all labels are the same",
+        "pr_auc": "all labels are the same",
+        "precision": "no prediction is above 0.5",
+        "recall": "no label is 1",
+        "calibration": "the labels add up to 0",
     }
-    return reasons.get(metric, "undefined: a prediction is NaN")
+    cause = f"{causes[metric]}, or " if metric in causes else ""
+    return f"undefined: {cause}a prediction is not finite"
 
 
 def _reason(records: Iterable[Mapping[str, Any]]) -> str:
@@ -181,7 +182,9 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         return "no bounds configured"
     failed = failures({"bounds": records})
     if not failed:
-        return f"all {len(records)} bounds hold"
+        skipped = sum(check["received"] is None for check in records)
+        held = f"bounds held: {len(records) - skipped}"
+        return f"{held}, skipped: {skipped}" if skipped else held
     more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
     return "; ".join(describe(check) for check in failed[:2]) + more
 

@@ -318,7 +318,7 @@ def test_predictions_that_are_nan_fail_bounds_and_have_no_number(workload, tmp_p
         workload, tmp_path, model=model, bounds={"auc": {"at_least": 0.5}}
     )
     assert not verdict["blessed"]
-    assert "auc, overall" in verdict["reason"] and "NaN" in verdict["reason"]
+    assert "auc, overall" in verdict["reason"] and "not finite" in verdict["reason"]
     assert verdict["overall"]["auc"] is None
     assert not evaluation.has_custom_property("auc")
 
@@ -359,12 +359,42 @@ def test_slice_that_is_no_feature_is_refused_with_the_features_there(
         evaluate(workload, tmp_path, slices=["carier"])
 
 
-def test_model_in_production_that_needs_other_features_is_named(workload, tmp_path):
+def test_model_in_production_that_cannot_be_compared_says_how_to_go_on(
+    workload, tmp_path
+):
+    model = workload["multi_class", "candidate"]
+    baseline = artifact(standard_artifacts.Model, model, none=0)
+    with pytest.raises(
+        UserError, match=r"model in production gives 3 .*pusher.to a new"
+    ):
+        evaluate(workload, tmp_path, baseline=baseline)
+
+
+def test_model_that_needs_other_features_is_named(workload, tmp_path):
     rows = [example(x=[0.0], late=value) for value in (0, 1)]
     examples = write_examples(tmp_path / "examples", rows)
-    question = scoring.Question("binary", "late", [], {"late": tf.int64})
-    path = f"{workload['binary', 'candidate']}/Format-Serving"
-    models = {"candidate": scoring.Model("model in production", path)}
-    files = tf.io.gfile.glob(f"{examples}/Split-eval/*")
-    with pytest.raises(UserError, match="model in production fails on the eval"):
-        scoring.score(files, question, models, "candidate")
+    with pytest.raises(UserError, match="the candidate fails on the eval examples"):
+        evaluate(workload, tmp_path, examples=examples)
+
+
+def test_sliced_feature_without_a_value_has_no_slices(workload, tmp_path):
+    rows = [example(x=[0.0, 1.0], late=value, carrier=[]) for value in (0, 1)]
+    examples = write_examples(tmp_path / "examples", rows)
+    bounds = {"auc": {"slices": {"carrier": {"at_least": 0.1}}}}
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path, examples=examples, slices=["carrier"], bounds=bounds
+    )
+    assert verdict["slices"] == [] and not verdict["blessed"]
+    missing = tfma.load_validation_result(evaluation.uri).missing_slices
+    assert [list(spec.feature_keys) for spec in missing] == [["carrier"]]
+
+
+def test_slices_are_gathered_over_batches(workload, tmp_path, monkeypatch):
+    whole, _, _ = evaluate(workload, tmp_path / "a", slices=["carrier", "month"])
+    monkeypatch.setattr(scoring, "BATCH", 7)
+    batched, _, _ = evaluate(workload, tmp_path / "b", slices=["carrier", "month"])
+    assert [(s["value"], s["examples"]) for s in whole["slices"]] == [
+        (s["value"], s["examples"]) for s in batched["slices"]
+    ]
+    for one, other in zip(whole["slices"], batched["slices"], strict=True):
+        assert one["metrics"] == pytest.approx(other["metrics"])

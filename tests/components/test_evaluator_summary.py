@@ -121,3 +121,8 @@ def test_summary_is_strict_json_without_nan(tmp_path):
     assert summary.load(str(tmp_path)) == result
     assert result["slices"][0]["metrics"] == {"auc": None}
     assert result["baseline"] == {"auc": 0.9}
+
+
+def test_reason_of_a_blessed_model_counts_what_was_skipped():
+    checks = judge({"at_least": 0.7, "may_drop": 0.01}, overall(0.8))
+    assert summarize(checks, overall(0.8))["reason"] == "bounds held: 1, skipped: 1"
