@@ -194,7 +194,8 @@ def _code(facts: _Facts) -> str:
 def _pairs(values: Any) -> str:
     if not isinstance(values, dict):
         return str(values)
-    return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+    texts = (v if isinstance(v, str) else json.dumps(v) for v in values.values())
+    return ", ".join(map("=".join, zip(values, texts, strict=True)))
 
 
 def _spans(spans: Sequence[Sequence[int | None]]) -> str:
