@@ -88,7 +88,9 @@ class Split:
 
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
-        return next(iter(self.ordered(min(rows, self.rows))))
+        if self.columns is None:
+            return next(iter(self.ordered(rows)))
+        return self._pair({name: self.columns[name][:rows] for name in self.spec})
 
     def _gathered(
         self, order: tf.Tensor, first: int | tf.Tensor, batch_size: int
@@ -158,7 +160,7 @@ def _parser(spec: Mapping[str, Any]) -> Any:
         columns = tf.io.parse_example(serialized, dict(spec))
         return {name: _at_least_rank_2(value) for name, value in columns.items()}
 
-    return tf.autograph.experimental.do_not_convert(parse)
+    return parse
 
 
 def _at_least_rank_2(value: Any) -> Any:

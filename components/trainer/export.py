@@ -92,17 +92,14 @@ class _Servable:
     def _answer_raw(self, raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return self._predictions(self._given_features(raw))
 
-    @tf.autograph.experimental.do_not_convert
     def _parsed_features(self, examples: tf.Tensor) -> dict[str, Any]:
         raw = tf.io.parse_example(examples, self.raw_spec)
         return self._graph.transform(raw, self._features)
 
-    @tf.autograph.experimental.do_not_convert
     def _given_features(self, raw: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         values = {n: _as_parsed(raw[n], spec) for n, spec in self.raw_spec.items()}
         return self._graph.transform(values, self._features)
 
-    @tf.autograph.experimental.do_not_convert
     def _transform_all(self, examples: tf.Tensor) -> dict[str, Any]:
         needed = self._graph.raw_features_of(self._graph.outputs)
         spec = {name: self._graph.raw_spec[name] for name in needed}
@@ -116,7 +113,6 @@ class _Servable:
         return _named(output, getattr(self._model, "output_names", None))
 
 
-@tf.autograph.experimental.do_not_convert
 def _named(output: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
     if isinstance(output, Mapping):
         found = dict(output)

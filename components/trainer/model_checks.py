@@ -6,7 +6,9 @@ probabilities, one output unit broadcast over a one-hot label.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.user_errors import explain
 
-_SAMPLE_ROWS = 64
 _PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
 _REGRESSION = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
 _ALIASES = {
@@ -91,23 +92,38 @@ class ModelChecker:
     ) -> None:
         """Calls the model on a few rows; refuses an output that its loss cannot take.
 
+        Makes all variables of model, optimizer and metrics, so that `fit` has none left
+        to make and traces its step once, not twice.
+
         Args:
-          model: The compiled model; its variables are made by this call if need be.
+          model: The compiled model.
           features: A sample batch of features.
-          labels: All labels that are at hand, `[rows, k]`.
+          labels: All labels that are at hand, `[rows, k]`; the first belong to the
+            sample.
         """
-        try:
-            output = model(_head(features, _SAMPLE_ROWS), training=False)
-        except Exception as error:
-            raise UserError(
-                f"{self._where}: the model fails on the first rows. "
-                f"{explain(error, self._folder)}"
-            ) from error
+        with self._blamed("the model fails on the first rows"):
+            output = model(features, training=False)
         self._check_label_kind(labels)
         loss = known_loss(model.loss)
         if loss and isinstance(output, tf.Tensor):
             self._check_shapes(loss, output.shape, labels)
             self._check_probabilities(loss, model, output.numpy())
+        if type(model).train_step is tf.keras.Model.train_step:
+            first = labels[: tf.nest.flatten(output)[0].shape[0]]
+            with self._blamed("the loss or a metric fails on the first rows"):
+                model.compute_loss(features, first, output)
+                model.compute_metrics(features, first, output, None)
+            model.reset_metrics()
+            if hasattr(model.optimizer, "build"):
+                model.optimizer.build(model.trainable_variables)
+
+    @contextlib.contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            text = explain(error, self._folder)
+            raise UserError(f"{self._where}: {what}. {text}") from error
 
     def _check_input(self, name: str, tensor: Any, value: Any) -> None:
         if not tensor.shape.is_compatible_with(value.shape):
@@ -242,16 +258,6 @@ def _last_activation(model: tf.keras.Model) -> str | None:
         return "softmax"
     activation = getattr(layers[0], "activation", None)
     return getattr(activation, "__name__", None)
-
-
-def _head(features: dict[str, Any], rows: int) -> dict[str, Any]:
-    def head(value: Any) -> Any:
-        if isinstance(value, tf.SparseTensor):
-            size = [min(rows, int(value.shape[0])), int(value.shape[1])]
-            return tf.sparse.slice(value, [0, 0], size)
-        return value[:rows]
-
-    return {name: head(value) for name, value in features.items()}
 
 
 def _range(labels: tf.Tensor) -> tuple[float, float]:

@@ -15,21 +15,23 @@ STRATEGIES = ("auto", "one_device")
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A strategy by name, on which device, and the reason for it.
+    """A strategy by name, and the reason for it.
 
     Attributes:
       name: Its name in `trainer.distribution.strategy`.
       reason: One line for people.
-      device: The device of the one replica.
     """
 
     name: str
     reason: str
-    device: str
 
     def build(self) -> tf.distribute.Strategy:
-        """The strategy itself; initialises the devices."""
-        return tf.distribute.OneDeviceStrategy(self.device)
+        """The strategy itself; initialises the devices.
+
+        One device is TensorFlow's default strategy, which takes the first GPU if there
+        is one: the same as `OneDeviceStrategy`, without its copying iterators.
+        """
+        return tf.distribute.get_strategy()
 
 
 def choose(distribution: Mapping[str, Any], gpus: int) -> Choice:
@@ -48,7 +50,6 @@ def choose(distribution: Mapping[str, Any], gpus: int) -> Choice:
             f"trainer.distribution.strategy: received {wanted!r}, "
             f"allowed: {', '.join(STRATEGIES)}."
         )
-    device = "/gpu:0" if gpus else "/cpu:0"
     seen = f"{gpus} GPU(s) visible" if gpus else "no GPU visible"
     reason = seen if wanted == "auto" else f"asked for; {seen}"
-    return Choice("one_device", reason, device)
+    return Choice("one_device", reason)

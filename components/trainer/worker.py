@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
-from strategos.components.trainer.autograph import leave_tf_keras_alone
+from strategos.components.trainer.autograph import convert_user_code_only
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.worker_process import answer, answer_of, serve, watch_parent
 
@@ -34,7 +34,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer import session
 
-    leave_tf_keras_alone()
+    convert_user_code_only()
     with tempfile.TemporaryDirectory(prefix="strategos-weights-") as folder:
         weights = str(Path(folder, "weights"))
         facts = _forked(lambda: session.train(spec, weights), Path(folder))
