@@ -146,7 +146,9 @@ class _Label:
         """Raises `UserError` where a model could learn nothing."""
         if not self._watched or len(self._seen) > 1:
             return
-        value = repr(self._seen.pop()) if self._seen else "missing"
+        value = self._seen.pop() if self._seen else "missing"
+        if isinstance(value, bytes):
+            value = repr(value.decode(errors="replace"))
         raise UserError(
             f"label `{self._name}`: is {value} in all {self._rows} rows; a model "
             f"cannot learn from it. Check how the column is made, or choose another "

@@ -1,0 +1,1 @@
+"""AnomalyGate and EvaluationGate: nodes that stop a run after a measurement."""
