@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans
 
