@@ -21,10 +21,9 @@ def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, its live view and the table at its end."""
     from strategos.pipeline import loading
 
-    overrides = list(arguments.set)
-    overrides += [f"run.runner={arguments.runner}"] if arguments.runner else []
+    overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
-    loaded = loading.load(arguments.pipeline, arguments.overlay, overrides)
+    loaded = _load(arguments, *overrides)
     config = loading.apply_parameters(loaded, _pairs(arguments.param)).config
     return _run(config, arguments.from_node, arguments.to_node)
 
@@ -81,7 +80,10 @@ def retrain(arguments: argparse.Namespace) -> int:
     print(decision.reason)
     if arguments.dry_run or (arguments.if_due and not decision.due):
         return 0
-    return _run(settings)
+    if decision.due and not decision.new:
+        # Due by age alone: from the cache nothing would be trained or pushed.
+        loaded = _load(arguments, "run.cache=false")
+    return _run(loaded.config)
 
 
 def _last_push(runs: Any, settings: Config) -> Any:
@@ -178,10 +180,11 @@ def predict(arguments: argparse.Namespace) -> int:
 
 def compile(arguments: argparse.Namespace) -> int:
     """`strategos compile`: the pipeline for Kubeflow or Vertex, as a file."""
-    from strategos.pipeline import quiet
+    from strategos.pipeline import orchestration, quiet
 
     settings = _load(arguments).config
     _refuse(settings)
+    orchestration.prepare_data(settings)
     quiet.hush()
     from strategos.pipeline.runners import kubeflow
 
@@ -192,10 +195,11 @@ def compile(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _load(arguments: argparse.Namespace) -> Loaded:
+def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     from strategos.pipeline import loading
 
-    return loading.load(arguments.pipeline, arguments.overlay, arguments.set)
+    sets = (*arguments.set, *sets)
+    return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
 def _refuse(config: Config) -> None:

@@ -281,6 +281,12 @@ class Kubeflow(Section):
     root: Text = Field(
         "minio://mlpipeline/v2/artifacts", description="Where artifacts go."
     )
+    context: PathText = Field(
+        ".",
+        validate_default=True,
+        description="Folder that the image holds as `/workload`; modules, schema and "
+        "data below it are found there.",
+    )
 
 
 class Vertex(Section):
@@ -292,6 +298,12 @@ class Vertex(Section):
     root: Annotated[
         str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
     ] = Field(description="Where artifacts go.")
+    context: PathText = Field(
+        ".",
+        validate_default=True,
+        description="Folder that the image holds as `/workload`; modules, schema and "
+        "data below it are found there.",
+    )
 
 
 class Config(Section):

@@ -33,7 +33,8 @@ def compile_to(config: Config, target: str, output: Path) -> None:
       output: A JSON file; replaced as a whole.
 
     Raises:
-      BadInputError: The section is missing, or a file lies outside the image.
+      BadInputError: The section is missing, or the model would be pushed into a
+        container.
     """
     section = getattr(config, target)
     if section is None:
@@ -48,6 +49,34 @@ def compile_to(config: Config, target: str, output: Path) -> None:
     aside.replace(output)
 
 
+def _in_image(config: Config, section: Any) -> Config:
+    """The settings as a step in a container sees them: other paths, another root."""
+
+    def there(path: str) -> str:
+        if not Path(path).is_relative_to(section.context):
+            return path  # remote, or mounted at the same place in every step
+        return str(Path(WORKLOAD) / Path(path).relative_to(section.context))
+
+    pusher = config.pusher
+    if pusher and there(pusher.to) != pusher.to:
+        raise BadInputError(
+            f"{config.where('pusher.to')}: pusher.to: {pusher.to} would lie inside a "
+            "container and go with it. Name a folder that is mounted in every step."
+        )
+    moved = {
+        "data": config.data.model_copy(
+            update={"examples": there(config.data.examples)}
+        ),
+        "schema_": config.schema_.model_copy(
+            update={"file": config.schema_.file and there(config.schema_.file)}
+        ),
+        "run": config.run.model_copy(update={"root": section.root}),
+    }
+    copy = config.model_copy(update=moved)
+    copy._path = Path(there(str(config.path)))
+    return copy
+
+
 def _compile(config: Config, section: Any) -> dict[str, Any]:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
@@ -55,8 +84,7 @@ def _compile(config: Config, section: Any) -> dict[str, Any]:
 
     defaults = orchestration.parameters(config)
     fingerprints = graph.Fingerprints.of(config)
-    there = config.relocated(Path(section.context), Path(WORKLOAD), section.root)
-    pipeline = graph.build(there, fingerprints, defaults)
+    pipeline = graph.build(_in_image(config, section), fingerprints, defaults)
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
         default_image=section.image,
         default_commands=_ENTRYPOINT,
