@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -97,7 +98,7 @@ def build(
     release = _release_nodes(config, parameters, data, model)
     return Pipeline(
         pipeline_name=config.name,
-        pipeline_root=str(Path(config.run.root) / config.name),
+        pipeline_root=os.path.join(config.run.root, config.name),
         components=[*data.values(), *model.values(), *release.values()],
         beam_pipeline_args=list(BEAM_ARGS),
     )

@@ -18,15 +18,17 @@ print(len(component.pipeline_spec.root.dag.tasks))
 
 
 @pytest.fixture
-def compiled(make_flights):
+def compiled(make_flights, tmp_path_factory):
     workspace = make_flights()
     overlay = workspace.folder / "cluster.yaml"
-    section = "image: registry.example.com/flights:1, context: ../.."
-    overlay.write_text(
-        "kubeflow: {%s}\n" % section
-        + "vertex: {%s, project: p, root: gs://bucket/root}\n" % section
-        + "pusher: {to: /mnt/serving/flights}\n"
-    )
+    section = {"image": "registry.example.com/flights:1", "context": "../.."}
+    vertex = {"project": "p", "root": "gs://bucket/root"}
+    sections = {
+        "kubeflow": section,
+        "vertex": {**section, **vertex},
+        "pusher": {"to": str(tmp_path_factory.mktemp("mounted"))},
+    }
+    overlay.write_text(json.dumps(sections))
 
     def compile_for(target, *arguments, expect=0):
         output = workspace.folder / f"{target}.json"
