@@ -3,8 +3,8 @@
 TFMA feeds every example through a combiner per metric and slice: rows x slices x
 metrics steps of Python. The definitions are TFMA's own, and a test holds the two
 against each other. Two differ on purpose: the areas under curves are exact (TFMA's use
-10,000 thresholds), and what is undefined, such as the AUC of a slice with one class, is
-NaN (TFMA's AUC says 0).
+10,000 thresholds; seen to differ by 2e-5 on a slice of 641 rows), and what is
+undefined, such as the AUC of a slice with one class, is NaN (TFMA's AUC says 0).
 """
 
 from __future__ import annotations
@@ -73,25 +73,19 @@ def slice_metrics(
     found = []
     for feature, member in [(None, everything), *scored.slices.items()]:
         count = np.bincount(member.code, minlength=len(member.values))
-        of = {
+        tables = {
             model: _by_group(scored.label, columns, member, list(metrics))
             for model, columns in scored.scores.items()
         }
         for i, value in enumerate(member.values):
-            by_model = {
-                model: {name: float(values[i]) for name, values in table.items()}
-                for model, table in of.items()
-            }
-            found.append(
-                SliceMetrics(
-                    feature,
-                    value,
-                    int(count[i]),
-                    by_model[candidate],
-                    by_model[baseline] if baseline else None,
-                )
-            )
+            ours = _row(tables[candidate], i)
+            theirs = _row(tables[baseline], i) if baseline else None
+            found.append(SliceMetrics(feature, value, int(count[i]), ours, theirs))
     return found
+
+
+def _row(table: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
+    return {name: float(values[i]) for name, values in table.items()}
 
 
 class Groups:

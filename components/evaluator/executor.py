@@ -54,12 +54,7 @@ class Executor(base_executor.BaseExecutor):
         settings = json.loads(exec_properties["settings"])
         evaluator, label = settings["evaluator"], settings["label"]
         baseline = _baseline(input_dict)
-        config = _effective(exec_properties["eval_config"], baseline is not None)
         question = _question(evaluator, label, _schema(input_dict))
-        if question.types[label] == tf.string:
-            for spec in config.model_specs:
-                spec.preprocessing_function_names[:] = [scoring.TRANSFORM]
-
         models = _models(input_dict, baseline)
         scored = scoring.score(
             _files(input_dict), question, models, "candidate", _progress(input_dict)
@@ -76,6 +71,7 @@ class Executor(base_executor.BaseExecutor):
         )
 
         (evaluation,) = output_dict["evaluation"]
+        config = _effective(exec_properties["eval_config"], baseline, question)
         tfma_files.write(
             evaluation.uri,
             config,
@@ -96,11 +92,16 @@ def _baseline(inputs: Artifacts) -> types.Artifact | None:
     return None
 
 
-def _effective(text: str, has_baseline: bool) -> config_pb2.EvalConfig:
+def _effective(
+    text: str, baseline: types.Artifact | None, question: scoring.Question
+) -> config_pb2.EvalConfig:
     config = json_format.Parse(text, config_pb2.EvalConfig())
     config = tfma.utils.update_eval_config_with_defaults(
-        config, has_baseline=has_baseline, rubber_stamp=True
+        config, has_baseline=baseline is not None, rubber_stamp=True
     )
+    if question.types[question.label] == tf.string:
+        for spec in config.model_specs:
+            spec.preprocessing_function_names[:] = [scoring.TRANSFORM]
     tfma.utils.verify_eval_config(config)
     return config
 

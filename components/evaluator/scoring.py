@@ -162,12 +162,7 @@ def score(
             scores[name].append(_columns(answer, label, question.task))
         rows += len(label)
         progress(rows)
-    if not rows:
-        raise UserError(
-            "The eval split has no examples. Use more data, or give eval a larger "
-            "share in data.split."
-        )
-    label = np.concatenate(labels)
+    label = np.concatenate(labels or [np.empty(0)])
     _check_classes(label, question)
     return Scored(
         label,
@@ -234,6 +229,11 @@ def _check_label(label: np.ndarray, question: Question) -> None:
 
 
 def _check_classes(label: np.ndarray, question: Question) -> None:
+    if not len(label):
+        raise UserError(
+            "The eval split has no examples. Use more data, or give eval a larger "
+            "share in data.split."
+        )
     if question.task == "binary" and label.min() == label.max():
         word = "never" if label[0] == 0 else "always"
         raise UserError(
