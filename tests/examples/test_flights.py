@@ -13,6 +13,8 @@ from pyarrow import csv
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components import user_code
+from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.features import convert
 
 ROOT = Path(__file__).parents[2]
 FOLDER = str(ROOT / "examples" / "flights")
@@ -125,27 +127,27 @@ def test_preprocessing_knows_the_domains_of_the_schema(schema):
 
 
 def test_a_year_fits_the_schema_and_mistakes_do_not(year, schema):
-    tfdv = pytest.importorskip("tensorflow_data_validation")
+    import tensorflow_data_validation as tfdv
+    from tensorflow_data_validation.statistics import stats_impl
 
-    def anomalies(rows) -> dict[str, str]:
-        options = tfdv.StatsOptions(schema=schema)
-        rows = rows.reset_index(drop=True).astype({"wind_dir": float})
-        statistics = tfdv.generate_statistics_from_dataframe(rows, options)
+    def anomalies(rows: pa.Table) -> dict[str, str]:
+        batch = convert(rows.combine_chunks().to_batches()[0], kinds)
+        statistics = stats_impl.generate_statistics_in_memory(batch)
         found = tfdv.validate_statistics(statistics, schema).anomaly_info
         return {name: anomaly.short_description for name, anomaly in found.items()}
 
-    rows = year.take(list(range(0, year.num_rows, 20))).to_pandas()
+    declared = {f.name: schema_pb2.FeatureType.Name(f.type) for f in schema.feature}
+    kinds = {name: Kind[declared[name]] for name in year.column_names}
+    rows = year.take(list(range(0, year.num_rows, 20)))
     assert anomalies(rows) == {}
-    wrong = rows.head(1000).copy()
-    wrong.loc[0, "carrier"] = "ZZ"
-    wrong.loc[1, "hour"] = 31
-    wrong.loc[2, "temp"] = 500.0
-    wrong["visib"] = None
-    assert anomalies(wrong) == {
+    wrong = {"carrier": "ZZ", "hour": 31, "temp": 500.0, "dest": None}
+    mistaken = rows.slice(0, 1).to_pylist()[0] | wrong
+    mistaken = pa.Table.from_pylist([mistaken], schema=rows.schema)
+    assert anomalies(pa.concat_tables([rows.slice(1, 1000), mistaken])) == {
         "carrier": "Unexpected string values",
         "hour": "Out-of-range values",
         "temp": "Out-of-range values",
-        "visib": "Column dropped",
+        "dest": "Feature shape dropped",
     }
 
 
