@@ -8,7 +8,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 space=${STRATEGOS_CACHE:-$root/.cache}/trixie
-checkout=/work/strategos # Inside the user space.
+checkout=/srv/strategos # Inside the user space.
 packages=python3,python3-dev,g++,make,git,ca-certificates
 
 skip() {
