@@ -1,8 +1,8 @@
 """AutoGraph for the user's code only.
 
 Keras is written for graph mode and needs no AutoGraph, so TensorFlow's table of
-packages to leave alone lists `keras`; it lacks tf-keras's name, `tf_keras`. Without that
-entry `fit` first converts a hundred functions of tf-keras (10 s). Turning AutoGraph off
+packages to leave alone lists `keras`; it lacks tf-keras's name, `tf_keras`. Without
+that entry `fit` first converts a hundred functions of tf-keras (10 s). Turning it off
 around `train_step` would be no substitute: it reaches the user's layers, whose `if` on
 a tensor then fails.
 """

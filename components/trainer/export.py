@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.context import TrainingContext
-from strategos.components.trainer.transform_graph import TransformGraph
+from strategos.components.transform.graph import TransformGraph
 
 MISSING_INT = tf.int64.min
 """What stands for no value in an integer feature of the `predict` signature."""

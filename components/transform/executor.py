@@ -1,26 +1,86 @@
-"""Runs TFX's Transform with the user's `preprocessing_fn`, imported where it lies."""
+"""Analyzes the training split by TFT on Beam, then transforms both by TensorFlow."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx.components.transform import executor, labels
-from tfx.utils import json_utils
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx import types
+from tfx.components.util import examples_utils
+from tfx.dsl.components.base import base_beam_executor
+from tfx.dsl.io import fileio
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils
+from tfx.utils import io_utils, json_utils
 
-from strategos.components.transform import preprocessing
+from strategos.components import events
+from strategos.components.transform import analysis, preprocessing
+from strategos.components.transform.materialize import Materializer
+
+ANALYZED = "train"
+TRANSFORMED = ("train", "eval")
 
 
-class Executor(executor.Executor):
-    """TFX's executor, but for where the user's function comes from."""
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Executor of Transform.
 
-    def _GetPreprocessingFn(
-        self, inputs: Mapping[str, Any], unused_outputs: Mapping[str, Any]
-    ) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        config = json_utils.loads(inputs[labels.CUSTOM_CONFIG])
+    TFX's own sends each transformed row through Beam, which is two thirds of its time.
+    """
+
+    def Do(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Writes the transform graph and the transformed examples.
+
+        Raises:
+          UserError: `preprocessing_fn` cannot be called with this data.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        config = json_utils.loads(exec_properties["custom_config"])
         module = json.loads(config["user_module"])
-        return preprocessing.load(module["folder"], module["module"], config["label"])
+        function = preprocessing.load(
+            module["folder"], module["module"], config["label"]
+        )
+        raw = input_dict["examples"]
+        graph = artifact_utils.get_single_uri(output_dict["transform_graph"])
+        schema = _schema(input_dict["schema"])
+        events.emit("progress", message="analyzing")
+        analysis.analyze(
+            self._make_beam_pipeline, function, _files(raw, ANALYZED), schema, graph
+        )
+        events.emit("progress", message="transforming")
+        transformed = output_dict["transformed_examples"]
+        materializer = Materializer(graph, _rows(raw))
+        for split in TRANSFORMED:
+            folder = f"{artifact_utils.get_single_uri(transformed)}/Split-{split}"
+            materializer.write(_files(raw, split), folder)
+        _describe(transformed[0])
 
-    def _GetStatsOptionsUpdaterFn(self, inputs: Mapping[str, Any]) -> None:
-        return None
+
+def _schema(schema: list[types.Artifact]) -> schema_pb2.Schema:
+    file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(schema))
+    return io_utils.SchemaReader().read(file)
+
+
+def _files(raw: list[types.Artifact], split: str) -> list[str]:
+    folders = artifact_utils.get_split_uris(raw, split)
+    patterns = map(io_utils.all_files_pattern, folders)
+    return [file for pattern in patterns for file in sorted(fileio.glob(pattern))]
+
+
+def _rows(raw: list[types.Artifact]) -> int | None:
+    """All raw examples, where ExampleGen recorded how many there are."""
+    rows = [artifact.get_int_custom_property("rows") for artifact in raw]
+    return sum(rows) if all(rows) else None
+
+
+def _describe(transformed: types.Artifact) -> None:
+    transformed.split_names = artifact_utils.encode_split_names(list(TRANSFORMED))
+    examples_utils.set_payload_format(
+        transformed, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
+    )
+    examples_utils.set_file_format(transformed, "tfrecords_gzip")

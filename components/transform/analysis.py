@@ -1,0 +1,87 @@
+"""The pass over the training split that computes what `preprocessing_fn` asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import tensorflow_transform as tft
+import tensorflow_transform.beam as tft_beam
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
+from tfx.dsl.io import fileio
+from tfx_bsl.public import tfxio
+
+PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+_BATCH_ROWS = 10_000
+
+
+def analyze(
+    make_pipeline: Callable[[], beam.Pipeline],
+    preprocessing_fn: PreprocessingFn,
+    files: Sequence[str],
+    schema: schema_pb2.Schema,
+    folder: str,
+) -> None:
+    """Writes TFT's graph to `folder`.
+
+    Args:
+      make_pipeline: Makes the Beam pipeline that the analysis runs on.
+      preprocessing_fn: The user's.
+      files: TFRecords of the raw examples to analyze.
+      schema: Of the raw examples.
+      folder: Gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
+    """
+    temporary = os.path.join(folder, ".temp")
+    with (
+        make_pipeline() as pipeline,
+        tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
+    ):
+        reader = _reader(list(files), schema)
+        inputs = reader.TensorAdapter().OriginalTypeSpecs()
+        columns = sorted(tft.get_analyze_input_columns(preprocessing_fn, inputs))
+        if columns:
+            reader = reader.Project(columns)
+        batches = (
+            pipeline
+            | "Files" >> beam.Create(list(files) if columns else [], reshuffle=False)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(_Read(schema, columns))
+        )
+        data = (batches, reader.TensorAdapterConfig())
+        transform_fn = data | tft_beam.AnalyzeDataset(preprocessing_fn)
+        _ = transform_fn | tft_beam.WriteTransformFn(folder)
+        raw = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
+        _ = DatasetMetadata(schema) | tft_beam.WriteMetadata(raw, pipeline=pipeline)
+    fileio.rmtree(temporary)
+
+
+@beam.typehints.with_input_types(str)
+@beam.typehints.with_output_types(pa.RecordBatch)
+class _Read(beam.DoFn):
+    """From a file to its examples, as Arrow batches of some columns.
+
+    TensorFlow reads the file and cuts the batches: Beam never sees a single row.
+    """
+
+    def __init__(self, schema: schema_pb2.Schema, columns: Sequence[str]):
+        self._schema = schema.SerializeToString()
+        self._columns = list(columns)
+
+    def process(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Yields the file's batches."""
+        schema = schema_pb2.Schema.FromString(self._schema)
+        options = tfxio.RecordBatchesOptions(
+            batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
+        )
+        yield from _reader(file, schema).Project(self._columns).RecordBatches(options)
+
+
+def _reader(files: str | list[str], schema: schema_pb2.Schema) -> tfxio.TFExampleRecord:
+    return tfxio.TFExampleRecord(
+        files, schema=schema, telemetry_descriptors=["strategos", "transform"]
+    )

@@ -1,0 +1,90 @@
+"""Examples through TFT's graph, ten thousand at a time, into new examples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_transform import impl_helper
+
+from strategos.components import events
+from strategos.components.example_gen import examples
+from strategos.components.example_gen.tfrecords import ShardWriter
+from strategos.components.transform.graph import TransformGraph
+
+_BATCH_ROWS = 8192
+_REPORT_SECONDS = 0.5
+
+
+class Materializer:
+    """Transforms files of raw examples.
+
+    Args:
+      folder: The transform graph.
+      total: All examples that will be transformed, if known, for the live view.
+    """
+
+    def __init__(self, folder: str, total: int | None = None):
+        output = tft.TFTransformOutput(folder)
+        self._graph = TransformGraph(output)
+        needed = self._graph.raw_features_of(self._graph.outputs)
+        self._raw_spec = {name: self._graph.raw_spec[name] for name in needed}
+        schema = output.transformed_metadata.schema
+        self._converter = impl_helper.make_tensor_to_arrow_converter(schema)
+        self._total = total
+        self._rows = 0
+        self._reported = 0.0
+
+    def write(self, files: Sequence[str], folder: str) -> int:
+        """Transforms the examples of `files` into TFRecords in `folder`.
+
+        Returns:
+          How many examples there were.
+        """
+        writer = ShardWriter(folder)
+        for batch in self._batches(files):
+            writer.write(examples.serialize(batch))
+            self._report(batch.num_rows)
+        writer.close()
+        return writer.rows
+
+    def _batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        compression = "GZIP" if files and files[0].endswith(".gz") else ""
+        records = tf.data.TFRecordDataset(list(files), compression)
+        transformed = records.batch(_BATCH_ROWS).map(
+            self._transform, tf.data.AUTOTUNE, deterministic=True
+        )
+        for tensors in transformed.prefetch(2):
+            yield _as_lists(self._converter.convert(tensors))
+
+    @tf.autograph.experimental.do_not_convert
+    def _transform(self, serialized: tf.Tensor) -> dict[str, Any]:
+        raw = tf.io.parse_example(serialized, self._raw_spec)
+        return self._graph.layer(raw)
+
+    def _report(self, rows: int) -> None:
+        self._rows += rows
+        now = time.monotonic()
+        if now - self._reported >= _REPORT_SECONDS or self._rows == self._total:
+            self._reported = now
+            events.emit("rows", rows=self._rows, total=self._total)
+
+
+def _as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """TFT's large lists, nested ones flattened by row, as lists."""
+    columns = [_as_list(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _as_list(column: pa.Array) -> pa.ListArray:
+    offsets, values = column.offsets.to_numpy(), column.flatten()
+    while pa.types.is_large_list(values.type) or pa.types.is_list(values.type):
+        offsets, values = values.offsets.to_numpy()[offsets], values.flatten()
+    if pa.types.is_large_binary(values.type):
+        values = values.cast(pa.binary())
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
