@@ -19,6 +19,7 @@ from tfx.components.util import examples_utils
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
+from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from strategos.components import events
@@ -26,7 +27,7 @@ from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = 20 << 20
-_READ_ROWS = 1_000
+_DECODED_ROWS = 1_000  # what stays in the processor's cache decodes faster
 _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output")
 
 
@@ -104,17 +105,18 @@ def read_batches(folder: str) -> Iterator[pa.RecordBatch]:
     """The tf.Examples of all files in `folder` as Arrow batches, in order."""
     files = sorted(fileio.glob(os.path.join(folder, "*")))
     decoder = ExamplesToRecordBatchDecoder()
-    records: list[bytes] = []
-    size = 0
+    waiting: list[pa.RecordBatch] = []
     dataset = tf.data.TFRecordDataset(files, compression_type="GZIP")
-    for read in dataset.batch(_READ_ROWS).as_numpy_iterator():
-        records += read.tolist()
-        size += sum(map(len, read))
-        if len(records) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield decoder.DecodeBatch(records)
-            records, size = [], 0
-    if records:
-        yield decoder.DecodeBatch(records)
+    for records in dataset.batch(_DECODED_ROWS).as_numpy_iterator():
+        waiting.append(decoder.DecodeBatch(records.tolist()))
+        if (
+            sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS
+            or sum(batch.nbytes for batch in waiting) >= _BATCH_BYTES
+        ):
+            yield table_util.MergeRecordBatches(waiting)
+            waiting = []
+    if waiting:
+        yield table_util.MergeRecordBatches(waiting)
 
 
 class _Rows:
