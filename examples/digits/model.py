@@ -15,11 +15,16 @@ def build_model(context) -> tf.keras.Model:
     Args:
       context: Hyperparameters read: `network` (`cnn` or `mlp`) and `learning_rate`,
         where the cosine decay to zero starts.
+
+    Raises:
+      ValueError: There is no such network.
     """
     inputs = context.inputs()
-    network = NETWORKS[context.hyperparameters["network"]]
+    network = context.hyperparameters["network"]
+    if network not in NETWORKS:
+        raise ValueError(f"`network` is {network!r}, expected {' or '.join(NETWORKS)}")
     hidden = inputs["image"]
-    for layer in network():
+    for layer in NETWORKS[network]():
         hidden = layer(hidden)
     digits = tf.keras.layers.Dense(DIGITS, activation="softmax", name="digit")(hidden)
     model = tf.keras.Model(inputs, digits)
