@@ -7,7 +7,8 @@ in the child is raised here with its own message.
 
 The child is in a session of its own, so that Ctrl-C in a terminal reaches the parent
 alone, which then ends it. When the parent is gone for whatever reason, the kernel ends
-the child, and so does a thread of the child that watches a pipe from the parent.
+the child, and so does a thread of the child that watches a pipe from the parent. Its
+temporary files (TensorFlow leaves some) go when it ends.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def run(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=folder,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "TMPDIR": folder, **(env or {})},
         )
         try:
             _forward(process, name)

@@ -9,6 +9,7 @@ files are permuted by (seed, epoch) and a block of rows is shuffled within.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ SHUFFLE_ROWS = 65_536
 """Rows of a block that is shuffled where a split does not fit the cache limit."""
 
 _PARSE_ROWS = 4096
+_PARALLEL_CALLS = min(os.cpu_count() or 1, 8)
 _PARALLEL_FILES = 4
 
 Columns = dict[str, Any]
@@ -57,7 +59,7 @@ class Split:
         else:
             order = tf.range(self.rows, dtype=tf.int64)
             batches = self._gathered(order, 0, batch_size)
-        return batches.map(self._pair).prefetch(tf.data.AUTOTUNE)
+        return _ready(batches.map(self._pair))
 
     def shuffled(
         self, batch_size: int, *, seed: int, epochs: int, first_step: int = 0
@@ -83,8 +85,7 @@ class Split:
             return self._gathered(order, skipped, batch_size)
 
         passes = tf.data.Dataset.range(first_epoch, epochs)
-        batches = passes.flat_map(one_pass).map(self._pair)
-        return batches.prefetch(tf.data.AUTOTUNE)
+        return _ready(passes.flat_map(one_pass).map(self._pair))
 
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
@@ -100,10 +101,10 @@ class Split:
             return {name: tf.gather(self.columns[name], rows) for name in self.spec}
 
         steps = tf.data.Dataset.range(first, self.steps(batch_size))
-        return steps.map(batch, tf.data.AUTOTUNE, deterministic=True)
+        return steps.map(batch, _PARALLEL_CALLS, deterministic=True)
 
     def _parsed(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        return records.map(_parser(self.spec), tf.data.AUTOTUNE, deterministic=True)
+        return records.map(_parser(self.spec), _PARALLEL_CALLS, deterministic=True)
 
     def _pair(self, columns: Columns) -> tuple[Columns, tf.Tensor]:
         features = {name: _dense_or_sparse(value) for name, value in columns.items()}
@@ -148,8 +149,8 @@ def _parsed_blocks(
         return
     parse = _parser(spec)
     blocks = _records(files).batch(_PARSE_ROWS)
-    blocks = blocks.map(lambda block: (tf.size(block), parse(block)), tf.data.AUTOTUNE)
-    for count, columns in blocks.prefetch(2):
+    blocks = blocks.map(lambda block: (tf.size(block), parse(block)), _PARALLEL_CALLS)
+    for count, columns in _ready(blocks):
         yield int(count), columns
 
 
@@ -183,6 +184,13 @@ def _bytes(value: Any) -> int:
     return int(tf.size(value)) * value.dtype.size
 
 
+def _ready(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Prefetches; without autotuning, whose thread can hold up an iterator's end 10 s."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(2).with_options(options)
+
+
 def _records(files: Sequence[str]) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(list(files), _compression(files))
 
@@ -193,7 +201,7 @@ def _shuffled_records(files: tuple[str, ...], key: tf.Tensor) -> tf.data.Dataset
         lambda file: tf.data.TFRecordDataset(file, _compression(files)),
         cycle_length=_PARALLEL_FILES,
         block_length=16,
-        num_parallel_calls=tf.data.AUTOTUNE,
+        num_parallel_calls=_PARALLEL_CALLS,
         deterministic=True,
     )
     seed = key[0] * 1_000_003 + key[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -57,9 +58,11 @@ class Materializer:
         compression = "GZIP" if files and files[0].endswith(".gz") else ""
         records = tf.data.TFRecordDataset(list(files), compression)
         transformed = records.batch(_BATCH_ROWS).map(
-            self._transform, tf.data.AUTOTUNE, deterministic=True
+            self._transform, os.cpu_count(), deterministic=True
         )
-        for tensors in transformed.prefetch(2):
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread can hold up the end for seconds
+        for tensors in transformed.prefetch(2).with_options(options):
             yield _as_lists(self._converter.convert(tensors))
 
     @tf.autograph.experimental.do_not_convert
