@@ -185,7 +185,7 @@ def _bytes(value: Any) -> int:
 
 
 def _ready(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prefetches; without autotuning, whose thread can hold up an iterator's end 10 s."""
+    """Prefetches; without autotuning: its thread can hold up the end for ten seconds."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(2).with_options(options)

@@ -13,6 +13,8 @@ from strategos.components.user_errors import explain
 
 Tensors = Mapping[str, Any]
 
+_DTYPES = (tf.int64, tf.float32, tf.string)
+
 
 def load(folder: str, module: str, label: str) -> Callable[[Tensors], Tensors]:
     """The user's function, checked: a function from inputs to outputs.
@@ -54,6 +56,11 @@ def _check(outputs: Any, label: str, where: str) -> None:
             raise UserError(
                 f"{where} returned a {type(value).__name__} for `{name}`, "
                 "expected a tensor."
+            )
+        if value.dtype not in _DTYPES:
+            raise UserError(
+                f"{where} returned `{name}` as {value.dtype.name}, expected int64, "
+                "float32 or string, which are what a tf.Example holds. Use `tf.cast`."
             )
     if label not in outputs:
         raise UserError(

@@ -1,0 +1,198 @@
+"""One small workload through Transform, shared by the tests that need its outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# `tf.keras` is tf-keras, also where another test imports TensorFlow first.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+SCHEMA = """
+feature { name: "carrier" type: BYTES presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "distance" type: FLOAT presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "temp" type: FLOAT value_count { min: 0 max: 1 } }
+feature { name: "hour" type: INT presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "delay" type: FLOAT presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "late" type: INT presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+"""
+
+PREPROCESSING = """
+import tensorflow as tf
+import tensorflow_transform as tft
+
+def preprocessing_fn(inputs):
+    temp = inputs["temp"]
+    rows = tf.SparseTensor(temp.indices, temp.values, [temp.dense_shape[0], 1])
+    carrier = tft.compute_and_apply_vocabulary(
+        inputs["carrier"], num_oov_buckets=1, vocab_filename="carrier")
+    return {
+        "carrier": carrier,
+        "distance": tft.scale_to_z_score(inputs["distance"]),
+        "temp": tf.squeeze(tf.sparse.to_dense(rows), 1),
+        "hour": inputs["hour"],
+        "late": inputs["late"],
+    }
+"""
+
+MODEL = """
+import tensorflow as tf
+
+def build_model(context):
+    inputs = context.inputs()
+    carriers = context.vocabulary_size("carrier") + 1
+    embedding = tf.keras.layers.Embedding(carriers, 2)(inputs["carrier"])
+    hour = tf.cast(inputs["hour"], tf.float32) / 24
+    parts = [tf.keras.layers.Flatten()(embedding), hour, inputs["distance"],
+             inputs["temp"] / 10]
+    hidden = tf.keras.layers.Concatenate()(parts)
+    for units in context.hyperparameters["units"]:
+        hidden = tf.keras.layers.Dense(units, activation="relu")(hidden)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile(
+        tf.keras.optimizers.Adam(1e-2), tf.keras.losses.BinaryCrossentropy(),
+        metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"])
+    return model
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Files of a workload: the user's, the raw examples, what Transform made."""
+
+    root: Path
+
+    @property
+    def folder(self) -> str:
+        return str(self.root / "user")
+
+    @property
+    def schema(self) -> str:
+        return str(self.root / "schema" / "schema.pbtxt")
+
+    @property
+    def graph(self) -> str:
+        return str(self.root / "graph")
+
+    def raw(self, split: str) -> list[str]:
+        return sorted(map(str, self.root.glob(f"raw/Split-{split}/*")))
+
+    def transformed(self, split: str) -> tuple[str, ...]:
+        return tuple(sorted(map(str, self.root.glob(f"transformed/Split-{split}/*"))))
+
+    def user_module(self, module: str) -> str:
+        return json.dumps({"folder": self.folder, "module": module, "fingerprint": ""})
+
+    def write_module(self, name: str, source: str) -> None:
+        (self.root / "user" / f"{name}.py").write_text(textwrap.dedent(source))
+
+
+def _make(root: Path, train: int = 1000, evaluation: int = 300) -> Workload:
+    workload = Workload(root)
+    for folder in ("user", "schema"):
+        (root / folder).mkdir()
+    workload.write_module("preprocessing", PREPROCESSING)
+    workload.write_module("model", MODEL)
+    Path(workload.schema).write_text(SCHEMA)
+    generator = random.Random(1)
+    for split, rows in (("train", train), ("eval", evaluation)):
+        _write_raw(root / "raw" / f"Split-{split}", rows, generator)
+    return workload
+
+
+def _write_raw(folder: Path, rows: int, generator: random.Random) -> None:
+    import tensorflow as tf
+
+    folder.mkdir(parents=True)
+    file = str(folder / "data_tfrecord-00000-of-00001.gz")
+    with tf.io.TFRecordWriter(file, "GZIP") as writer:
+        for _ in range(rows):
+            writer.write(_raw_example(generator).SerializeToString())
+
+
+def _raw_example(generator: random.Random):
+    """A flight that is likelier late the later and the farther it goes."""
+    import tensorflow as tf
+
+    example = tf.train.Example()
+    feature = example.features.feature
+    carrier = generator.choice(["AA", "UA", "DL", "OO"])
+    distance, hour = generator.uniform(100, 3000), generator.randrange(24)
+    chance = distance / 3000 + hour / 24 + (carrier == "OO") + generator.gauss(0, 0.3)
+    feature["carrier"].bytes_list.value.append(carrier.encode())
+    feature["distance"].float_list.value.append(distance)
+    if generator.random() < 0.9:
+        feature["temp"].float_list.value.append(generator.gauss(10, 5))
+    feature["hour"].int64_list.value.append(hour)
+    feature["delay"].float_list.value.append(chance)
+    feature["late"].int64_list.value.append(int(chance > 1.3))
+    return example
+
+
+def _transform(workload: Workload, module: str = "preprocessing") -> None:
+    """Runs Transform's executor on the workload."""
+    from tfx.dsl.components.base import base_beam_executor
+    from tfx.types import standard_artifacts
+    from tfx.utils import json_utils
+
+    from strategos.components.transform.executor import Executor
+
+    def artifact(kind, name):
+        made = kind()
+        made.uri = str(workload.root / name)
+        return made
+
+    raw = artifact(standard_artifacts.Examples, "raw")
+    raw.split_names = '["train", "eval"]'
+    schema = artifact(standard_artifacts.Schema, "schema")
+    graph = artifact(standard_artifacts.TransformGraph, "graph")
+    transformed = artifact(standard_artifacts.Examples, "transformed")
+    config = {"user_module": workload.user_module(module), "label": "late"}
+    runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+    context = base_beam_executor.BaseBeamExecutor.Context(
+        beam_pipeline_args=[f"--runner={runner}", "--requirements_file=/dev/null"]
+    )
+    Executor(context).Do(
+        {"examples": [raw], "schema": [schema]},
+        {"transform_graph": [graph], "transformed_examples": [transformed]},
+        {"custom_config": json_utils.dumps(config)},
+    )
+
+
+@pytest.fixture(scope="session")
+def workload(tmp_path_factory) -> Workload:
+    """1,000 training and 300 evaluation rows, transformed; not to be changed."""
+    made = _make(tmp_path_factory.mktemp("workload"))
+    _transform(made)
+    return made
+
+
+@pytest.fixture
+def new_workload(tmp_path) -> Callable[..., Workload]:
+    """Makes an untransformed workload of a few rows: `new_workload(train=…)`."""
+
+    def make(train: int = 50, evaluation: int = 20) -> Workload:
+        root = tmp_path / "workload"
+        root.mkdir()
+        return _make(root, train, evaluation)
+
+    return make
+
+
+@pytest.fixture
+def transform() -> Callable[..., None]:
+    """Runs Transform's executor: `transform(workload, module)`."""
+    return _transform
