@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events
+from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
 from strategos.pipeline import graph, journal, lock, metadata, production
@@ -165,8 +166,8 @@ def parameters(config: Config) -> dict[str, Any]:
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
         "data_fingerprint": span_files.fingerprint(chosen),
-        "baseline": "",
-        "candidate": "",
+        "baseline": NOTHING,
+        "candidate": NOTHING,
     }
     return {name: values[name] for name in graph.PARAMETERS}
 

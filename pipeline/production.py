@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components.baseline_model import NOTHING
+
 if TYPE_CHECKING:
     import ml_metadata
     from tfx.proto.orchestration import pipeline_pb2
@@ -20,7 +22,7 @@ class Production:
       path: The SavedModel's folder.
       version: Its number, unix seconds of the push.
       candidate: Key of what it was made from, see `candidate_key`.
-      baseline: Path of the model that it was judged against, or "".
+      baseline: Path of the model that it was judged against, or `NOTHING`.
     """
 
     path: str
@@ -48,7 +50,7 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
 
 
 def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
-    """The path of the model to compare the candidate with; "" for none.
+    """The path of the model to compare the candidate with; `NOTHING` for none.
 
     The model in production; but where that was made from just what this run is made
     from, it is this very candidate, and the baseline is what it was judged against. So
@@ -61,7 +63,7 @@ def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
         it is another model than the one in production.
     """
     if production is None:
-        return ""
+        return NOTHING
     if production.candidate == candidate and not fresh:
         return production.baseline
     return production.path

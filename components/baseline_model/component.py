@@ -25,7 +25,7 @@ class BaselineModel(base_component.BaseComponent):
     Usage:
 
         baseline = BaselineModel(baseline="serving/flights/1767225600")
-        baseline = BaselineModel(baseline="")  # nothing to compare with yet
+        baseline = BaselineModel(baseline="none")  # nothing to compare with yet
 
     TFX's way is a Resolver node, which Kubeflow Pipelines does not run.
 
@@ -42,7 +42,7 @@ class BaselineModel(base_component.BaseComponent):
         """Builds the component.
 
         Args:
-          baseline: The SavedModel's folder, or "" for none.
+          baseline: The SavedModel's folder, or "none".
         """
         model = types.Channel(type=standard_artifacts.Model)
         super().__init__(BaselineModelSpec(baseline=baseline, model=model))

@@ -12,6 +12,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
+from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import UserError
 
 PATH = "path"
@@ -30,13 +31,13 @@ class Executor(base_executor.BaseExecutor):
         """See `component.BaselineModel`.
 
         Raises:
-          UserError: x at the path.
+          UserError: No SavedModel at the path.
         """
         model = artifact_utils.get_single_instance(output_dict["model"])
         path = exec_properties["baseline"]
         model.set_string_custom_property(PATH, path)
-        model.set_int_custom_property(NONE, 0 if path else 1)
-        if not path:
+        model.set_int_custom_property(NONE, int(path == NOTHING))
+        if path == NOTHING:
             logging.info("No model in production to compare with.")
             return
         if not fileio.exists(os.path.join(path, "saved_model.pb")):

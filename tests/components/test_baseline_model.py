@@ -40,7 +40,7 @@ def test_copy_outlives_the_version(model, version, tmp_path):
 
 
 def test_no_baseline_is_marked_as_none(model, tmp_path):
-    run(model, "")
+    run(model, "none")
     assert model.get_int_custom_property("none") == 1
     assert not (tmp_path / "artifact" / "Format-Serving").exists()
 

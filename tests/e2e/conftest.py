@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ FEW_ROWS = (
 
 _LOCAL_DAG_RUNNER = """
 import sys
+import time
 from pathlib import Path
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
@@ -39,6 +41,14 @@ database = str(Path(config.run.root) / "metadata.sqlite")
 pipeline.metadata_connection_config = sqlite_metadata_connection_config(database)
 LocalDagRunner().run(pipeline)
 """
+
+
+def wait_for(condition, seconds=120.0):
+    """Returns once `condition()` holds; fails if it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True)
@@ -71,15 +81,29 @@ class Workspace:
         sets = self._sets()
         return self.strategos("run", str(self.yaml), *sets, *arguments, expect=expect)
 
-    def start(self, *arguments: str) -> subprocess.Popen:
-        """Starts a run and does not wait for it."""
-        return subprocess.Popen(
+    def start(self, *arguments: str, node: str) -> subprocess.Popen:
+        """Starts a run; returns once it has begun with `node`."""
+        before = set(self._run_folders())
+        process = subprocess.Popen(
             self.command("run", str(self.yaml), *self._sets(), *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=self.environment(),
         )
+        wait_for(lambda: self._has_begun(node, before))
+        return process
+
+    def _run_folders(self) -> list[Path]:
+        return list((self.folder / "runs" / ".strategos" / "runs").glob("*"))
+
+    def _has_begun(self, node: str, before: set[Path]) -> bool:
+        for folder in set(self._run_folders()) - before:
+            for line in (folder / "events.jsonl").read_text().splitlines():
+                event = json.loads(line)
+                if event["event"] == "node_started" and event["node"] == node:
+                    return True
+        return False
 
     def run_by_tfx(self, *sets: str) -> None:
         """Runs the same graph through TFX's own LocalDagRunner."""
@@ -126,6 +150,10 @@ class Workspace:
         process.send_signal(sig)
         process.communicate(timeout=60)
         return process.returncode
+
+    def wait_until_nothing_is_left(self, seconds: float = 10) -> None:
+        """Fails if a process of this workspace is still there after `seconds`."""
+        wait_for(lambda: not self.left_processes(), seconds)
 
     def left_processes(self) -> list[str]:
         """Command lines of processes that work on this workspace."""

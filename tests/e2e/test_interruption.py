@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
-
-
-def wait_for(condition, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.1)
-
-
-def started(workspace, node):
-    """Whether the newest run has begun with `node`."""
-    folders = sorted((workspace.folder / "runs" / ".strategos" / "runs").glob("*"))
-    if not folders:
-        return False
-    text = (folders[-1] / "events.jsonl").read_text()
-    return '"node_started", ' in text and any(
-        '"node_started"' in line and f'"{node}"' in line for line in text.splitlines()
-    )
 
 
 @pytest.fixture(scope="module")
 def killed(flights):
     """A workspace whose run was killed with -9 in the middle of Transform."""
-    run = flights.start()
-    wait_for(lambda: started(flights, "Transform"))
+    run = flights.start(node="Transform")
     refused = flights.run(expect=2)
     assert flights.end(run, signal.SIGKILL) == -signal.SIGKILL
-    wait_for(lambda: not flights.left_processes(), seconds=10)
+    flights.wait_until_nothing_is_left()
     return flights, refused
 
 
@@ -60,9 +40,8 @@ def test_next_run_goes_on_from_what_was_done(killed):
 @pytest.mark.parametrize("runner", ["local", "beam"])
 def test_interrupted_run_ends_its_processes_and_says_so(killed, sig, runner):
     workspace, _ = killed
-    run = workspace.start("--no-cache", "--runner", runner)
-    wait_for(lambda: started(workspace, "ExampleGen"))
+    run = workspace.start("--no-cache", "--runner", runner, node="ExampleGen")
     assert workspace.end(run, sig) == 130
-    wait_for(lambda: not workspace.left_processes(), seconds=10)
+    workspace.wait_until_nothing_is_left()
     assert workspace.last_run()["outcome"] == "interrupted"
     assert "running" not in workspace.states().values()

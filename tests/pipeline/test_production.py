@@ -40,7 +40,7 @@ def test_production_is_the_newest_version_whose_folder_exists(store, tmp_path):
 
 def test_nothing_pushed_means_no_baseline(store, tmp_path):
     assert production.newest(store, str(tmp_path)) is None
-    assert production.baseline(None, "c", fresh=False) == ""
+    assert production.baseline(None, "c", fresh=False) == "none"
 
 
 def test_new_candidate_is_compared_with_the_model_in_production():
