@@ -135,5 +135,5 @@ def test_a_function_of_another_name_is_told(tmp_path):
     from strategos.components.transform import preprocessing
 
     (tmp_path / "named.py").write_text("def preprocess(inputs):\n    return inputs\n")
-    with pytest.raises(UserError, match="no function `preprocessing_fn`.*preprocess"):
+    with pytest.raises(UserError, match=r"no function `preprocessing_fn`.*preprocess"):
         preprocessing.load(str(tmp_path), "named", "late")

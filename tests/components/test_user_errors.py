@@ -26,7 +26,7 @@ COMPILED_BY_AUTOGRAPH = """in user code:
     
     Call arguments received by layer 'm' (type M):
       • x=tf.Tensor(shape=(None, 3), dtype=float32)
-"""  # noqa: W293 (as Keras writes it)
+"""
 
 
 @pytest.fixture
