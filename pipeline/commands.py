@@ -149,9 +149,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def predict(arguments: argparse.Namespace) -> int:
     """`strategos predict`: plain rows through the pushed model's serving signature."""
-    import ml_metadata
-
-    from strategos.pipeline import metadata, production, quiet
+    from strategos.pipeline import production, quiet, runs
 
     settings = _load(arguments).config
     if not settings.pusher:
@@ -161,10 +159,8 @@ def predict(arguments: argparse.Namespace) -> int:
         )
     if not Path(arguments.rows).is_file():
         raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
-    connection = _connection(settings)
-    metadata.initialise(connection)
-    store = ml_metadata.MetadataStore(connection)
-    model = production.newest(store, settings.pusher.to)
+    store = runs.Store(_connection(settings), root=settings.run.root)
+    model = production.newest(store.mlmd, settings.pusher.to)
     if model is None:
         raise BadInputError(
             f"{settings.pusher.to}: no model has been pushed there yet. Run: "
