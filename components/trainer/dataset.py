@@ -185,7 +185,7 @@ def _bytes(value: Any) -> int:
 
 
 def _ready(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prefetches; without autotuning: its thread can hold up the end for ten seconds."""
+    """Prefetches, without autotuning: its thread can hold up the end for seconds."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(2).with_options(options)

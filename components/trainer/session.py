@@ -15,6 +15,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from strategos.components import events, user_code
 from strategos.components.errors import UserError
 from strategos.components.trainer import dataset, loop, strategy
+from strategos.components.trainer.autograph import convert_own_steps
 from strategos.components.trainer.checkpoints import read_weights, write_weights
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.export import export
@@ -117,6 +118,7 @@ class _UserCode:
         with self.blamed("`build_model` fails"):
             model = self._build_model(context)
         self._checker.check_kind(model)
+        convert_own_steps(model)
         return model
 
     def callbacks(self, context: TrainingContext) -> list[Any]:
