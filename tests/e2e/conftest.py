@@ -99,7 +99,8 @@ class Workspace:
 
     def _has_begun(self, node: str, before: set[Path]) -> bool:
         for folder in set(self._run_folders()) - before:
-            for line in (folder / "events.jsonl").read_text().splitlines():
+            events = folder / "events.jsonl"
+            for line in events.read_text().splitlines() if events.exists() else ():
                 event = json.loads(line)
                 if event["event"] == "node_started" and event["node"] == node:
                     return True
