@@ -101,7 +101,7 @@ def answer(path: Path, work: Callable[[], dict[str, Any]]) -> NoReturn:
     try:
         content = {"answer": work()}
     except BaseException as error:
-        if not isinstance(error, errors.UserError):
+        if not isinstance(error, (errors.UserError, WorkerError)):
             traceback.print_exc()
         elif error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
@@ -126,7 +126,7 @@ def answer_of(path: Path, code: int, name: str) -> dict[str, Any]:
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, errors.UserError):
         raise known(message)
-    raise WorkerError(f"{kind}: {message}")
+    raise WorkerError(message if kind == WorkerError.__name__ else f"{kind}: {message}")
 
 
 def watch_parent() -> None:

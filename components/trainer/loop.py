@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -90,6 +91,11 @@ def configured_callbacks(
             )
         )
     if settings.get("tensorboard"):
+        if importlib.util.find_spec("tensorboard") is None:
+            raise UserError(
+                "trainer.callbacks.tensorboard: the package `tensorboard` is not "
+                "installed here. Install it, or set the callback to false."
+            )
         found.append(tf.keras.callbacks.TensorBoard(log_dir, profile_batch=0))
     return found
 

@@ -8,10 +8,12 @@ evaluates and exports: the SavedModel holds nothing of the training strategy.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +37,28 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     from strategos.components.trainer import session
 
     convert_user_code_only()
-    with tempfile.TemporaryDirectory(prefix="strategos-weights-") as folder:
+    aside = f"{spec.model_dir}/.tmp-{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="weights-") as folder, _removed(aside):
         weights = str(Path(folder, "weights"))
         facts = _forked(lambda: session.train(spec, weights), Path(folder))
         events.emit("progress", message="evaluating and exporting")
-        aside = f"{spec.model_dir}/.tmp-{os.getpid()}"
         facts["evaluation"] = session.evaluate_and_export(
             spec, facts, weights, f"{aside}/{SERVING_DIR}"
         )
         _publish(spec.model_dir, aside, folder, facts)
     return facts
+
+
+@contextlib.contextmanager
+def _removed(folder: str) -> Iterator[None]:
+    """Removes `folder` in the end, if there is one."""
+    from tensorflow.io import gfile
+
+    try:
+        yield
+    finally:
+        if gfile.exists(folder):
+            gfile.rmtree(folder)
 
 
 def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) -> None:
@@ -58,13 +72,14 @@ def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) ->
         file.write(json.dumps(facts, indent=1, sort_keys=True))
     for name in ("trainer.json", WEIGHTS_DIR, SERVING_DIR):
         gfile.rename(f"{aside}/{name}", f"{model_dir}/{name}", overwrite=True)
-    gfile.rmtree(aside)
 
 
 def _forked(task: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
     """What `task` returns or raises in a fork of this process."""
     path = folder / "trained.json"
-    child = os.fork()
+    with warnings.catch_warnings():  # the other thread only waits for our parent's end
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         watch_parent()
         answer(path, task)

@@ -57,7 +57,7 @@ def _gone(pid: int, within: float) -> bool:
     while time.monotonic() < until:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
         if state == "Z":  # dead, though nobody in this container waits for it
             return True
