@@ -1,0 +1,64 @@
+"""What `pip install strategos` would install."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pipeline", "components"):
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    built = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BUILD, str(built)],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    (path,) = built.glob("*.whl")
+    return path
+
+
+def test_wheel_holds_every_module_and_data_file(wheel):
+    expected = {
+        f"strategos/{path.relative_to(ROOT)}"
+        for name in ("pipeline", "components")
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == expected
+
+
+def test_installed_wheel_answers_without_the_checkout(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1));"
+        "from strategos.pipeline import cli; print(cli.__file__); cli.main(['--help'])"
+    )
+    # -S: neither the editable install nor what it maps is seen.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
+    assert "usage: strategos" in done.stdout
