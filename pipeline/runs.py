@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import UserError
@@ -262,19 +261,18 @@ def _verdicts(
       pipelines: Names of pipelines.
       since: Only executions from then on, in Unix milliseconds.
     """
-    options = ml_metadata.ListOptions(
-        filter_query=f"create_time_since_epoch >= {since}"
-    )
     executions = []
     for pipeline in pipelines:
         for node in ("Evaluator", "Pusher"):
             name = f"{pipeline}.{node}"
             context = store.mlmd.get_context_by_type_and_name("node", name)
             if context:
-                executions += store.mlmd.get_executions_by_context(
-                    context.id, list_options=options
-                )
-    outputs = store.outputs_of(execution.id for execution in executions)
+                executions += store.mlmd.get_executions_by_context(context.id)
+    outputs = store.outputs_of(
+        execution.id
+        for execution in executions
+        if execution.create_time_since_epoch >= since
+    )
     by_run: dict[str, list[mlmd.Artifact]] = {}
     for execution, place in store.contexts_of(outputs).items():
         by_run.setdefault(place["pipeline_run"], []).extend(outputs[execution])

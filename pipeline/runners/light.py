@@ -27,5 +27,6 @@ def hide_heavy_imports() -> None:
     if not any(isinstance(finder, _Hide) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Hide())
     # TFX 1.21 prints that Beam is missing, to whoever may read it.
-    with contextlib.redirect_stdout(io.StringIO()):
+    quiet = io.StringIO()
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         import tfx.orchestration.portable.launcher  # noqa: F401

@@ -68,7 +68,7 @@ def test_not_due_says_what_it_waits_for():
 
 
 def test_new_spans_alone_are_not_due_where_the_schedule_says_so():
-    decision = decide([(1, None)], push(), Schedule(on_new_span=False))
+    decision = decide([(1, None)], push(), Schedule(on_new_span=False, max_age="30d"))
     assert not decision.due
     assert (
         "does not know 1 span, but `schedule.on_new_span` is false" in decision.reason
