@@ -397,4 +397,5 @@ def test_slices_are_gathered_over_batches(workload, tmp_path, monkeypatch):
         (s["value"], s["examples"]) for s in batched["slices"]
     ]
     for one, other in zip(whole["slices"], batched["slices"], strict=True):
-        assert one["metrics"] == pytest.approx(other["metrics"])
+        # The last bits of predictions depend on the batch, and break or make ties.
+        assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4)
