@@ -7,10 +7,14 @@ gate; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from strategos.components.errors import UserError
+
+_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from strategos.pipeline import commands
 
-        return getattr(commands, arguments.command.replace("-", "_"))(arguments)
+        code = getattr(commands, arguments.command.replace("-", "_"))(arguments)
+        return _interrupted() if code == _INTERRUPTED else code
     except UserError as error:
         if arguments.debug:
             raise
@@ -27,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("strategos: interrupted", file=sys.stderr)
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         sys.stderr.close()
         return 1
@@ -40,6 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def _interrupted() -> NoReturn:
+    """Ends this process with 130.
+
+    Not by returning: where the interrupt passed through an `exec` on its way, however
+    well it was caught, the interpreter would end itself by SIGINT at its exit.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_INTERRUPTED)
 
 
 def _parser() -> argparse.ArgumentParser:
