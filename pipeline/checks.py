@@ -16,10 +16,10 @@ from pathlib import Path
 
 from strategos.components import user_code
 from strategos.components.errors import UserError
+from strategos.components.filesystems import is_remote, missing
 from strategos.pipeline.config import Config
 from strategos.pipeline.problems import Problem
 from strategos.pipeline.surface import nearest
-from strategos.pipeline.values import is_remote
 
 _FORMATS = (".csv", ".csv.gz", ".parquet")
 _SHOWN = 12
@@ -229,14 +229,16 @@ def _folder_problems(config: Config) -> Iterator[Problem]:
             remedy = "Name a folder of its own."
             yield Problem(config.where(key), key, message, "", remedy)
     for key, folder in folders.items():
-        cause = None if is_remote(folder) else _not_writable(Path(folder))
+        refusal = missing if is_remote(folder) else _not_writable
+        cause = refusal(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield Problem(config.where(key), key, cause, "", remedy)
 
 
-def _not_writable(folder: Path) -> str | None:
-    """Why nothing can be written under `folder`, which need not exist yet."""
+def _not_writable(path: str) -> str | None:
+    """Why nothing can be written under `path`, which need not exist yet."""
+    folder = Path(path)
     existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not existing.is_dir():
         return f"{shown(existing)} is not a folder"

@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
 )
 
+from strategos.components.filesystems import is_remote
 from strategos.pipeline.judging import Bound, Evaluator, Limits
 from strategos.pipeline.problems import Place, refuse
 from strategos.pipeline.surface import Allowed
@@ -39,7 +40,6 @@ from strategos.pipeline.values import (
     Texts,
     as_json,
     has_spans,
-    is_remote,
     main_file,
     not_yet,
     seconds,
@@ -220,7 +220,8 @@ class Run(Section):
 
     root: PathText = Field(
         "runs",
-        description="Folder for artifacts, logs and ML Metadata.",
+        description="Folder for artifacts, logs and ML Metadata; or `gs://…` or "
+        "`s3://…` for artifacts alone, with `metadata` on a server.",
         validate_default=True,
     )
     runner: Literal["local", "beam"] = Field(

@@ -300,7 +300,7 @@ def disk(root: str, free: int | None = None) -> Check:
       root: A folder, which need not exist yet, or a URL.
       free: Bytes; what the file system says by default.
     """
-    from strategos.pipeline.values import is_remote
+    from strategos.components.filesystems import is_remote
 
     if is_remote(root):
         return Check("disk", None, f"{root}: not on this machine")

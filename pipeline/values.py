@@ -21,6 +21,7 @@ from pydantic import (
     ValidationInfo,
 )
 
+from strategos.components.filesystems import is_remote
 from strategos.pipeline.problems import mask, received, refuse
 from strategos.pipeline.surface import Allowed, PathMark
 
@@ -37,11 +38,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False
     )
-
-
-def is_remote(path: str) -> bool:
-    """Whether `path` is a URL (`gs://…`, `s3://…`) and not a path on this machine."""
-    return re.match(r"[a-z][a-z0-9+.-]*://", path) is not None
 
 
 def has_spans(pattern: str) -> bool:

@@ -203,6 +203,13 @@ def test_models_are_not_pushed_over_the_root(workload):
     assert problem.key == "pusher.to" and "over the root" in str(problem)
 
 
+def test_a_remote_root_of_unknown_kind_is_refused(workload):
+    server = "run.metadata=mysql://me@host/db"
+    problem = only(workload, "run.root=ftp://host/runs", server)
+    assert problem.key == "run.root" and "ftp:// is not known" in str(problem)
+    assert not check(load(workload, sets=["run.root=gs://bucket/x", server]).config)
+
+
 def test_nothing_heavy_is_imported(workload):
     code = (
         "import sys\n"
