@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import BadInputError, UserError
+from strategos.components.filesystems import is_remote
+from strategos.pipeline.state import user_folder
 
 if TYPE_CHECKING:
     from strategos.pipeline.config import Config
@@ -223,6 +225,11 @@ def _store(arguments: argparse.Namespace, pipeline: str | None) -> tuple[Any, An
         store = runs.Store(_connection(config), root=config.run.root)
         return store, config.name
     root = arguments.root or _last_root()
+    if is_remote(root):
+        raise BadInputError(
+            f"{root}: the history of a remote root is on the server that its YAML "
+            "names: give the PIPELINE_YAML"
+        )
     return runs.Store(metadata.connection(root), root=root), None
 
 
@@ -237,14 +244,13 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _state_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "strategos" / "last-root"
+    return user_folder() / "last-root"
 
 
 def _remember_root(root: str) -> None:
     try:
         _state_file().parent.mkdir(parents=True, exist_ok=True)
-        _state_file().write_text(str(Path(root).resolve()))
+        _state_file().write_text(root if is_remote(root) else str(Path(root).resolve()))
     except OSError as error:
         print(f"strategos: {_state_file()}: {error.strerror}", file=sys.stderr)
 

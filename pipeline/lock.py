@@ -1,7 +1,8 @@
 """One run at a time on a pipeline root.
 
 The lock is the kernel's (`flock`): it ends with its holder however the holder ends, so
-a lock is never stale. The file's content only names the holder.
+a lock is never stale. The file's content only names the holder. The lock of a remote
+root lies on this machine and keeps out no other.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import BadInputError
+from strategos.pipeline.state import state_folder
 
 
 def lock_file(root: str | Path) -> Path:
     """Where the lock of the pipeline root lies."""
-    return Path(root) / ".strategos" / "lock"
+    return state_folder(root) / "lock"
 
 
 @contextlib.contextmanager
@@ -38,8 +40,9 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise BadInputError(
-            f"{root}: the pipeline root cannot be written ({error.strerror}). Choose "
-            "another with `--set run.root=DIR`, or make this one writable."
+            f"{path.parent}: cannot be written ({error.strerror}), and holds the lock "
+            f"of the pipeline root {root}. Make it writable, or choose another root "
+            "with `--set run.root=DIR`."
         ) from error
     try:
         try:
