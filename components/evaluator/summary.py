@@ -6,11 +6,9 @@ of its values that has at least `min_examples` examples.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from strategos.components.evaluator.metrics import SliceMetrics
@@ -119,11 +117,6 @@ def describe(check: Mapping[str, Any]) -> str:
         f"{check['metric']}, {check['slice']}: {wanted} required, "
         f"{received} received ({'; '.join(details)})"
     )
-
-
-def load(folder: str) -> dict[str, Any]:
-    """Reads the summary of the evaluation artifact at `folder`."""
-    return json.loads((Path(folder) / FILE).read_text())
 
 
 def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ from tfx import types
 from tfx.components.util import model_utils
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
+from tfx.utils import io_utils
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.evaluator import summary
@@ -33,7 +36,8 @@ class Executor(base_executor.BaseExecutor):
         """
         evaluation = artifact_utils.get_single_instance(input_dict["evaluation"])
         blessing = artifact_utils.get_single_instance(input_dict["blessing"])
-        verdict = summary.load(evaluation.uri)
+        file = os.path.join(evaluation.uri, summary.FILE)
+        verdict = json.loads(io_utils.read_string_file(file))
         if not model_utils.is_model_blessed(blessing):
             raise GateStoppedError(message(verdict))
         logging.info("Blessed: %s.", verdict["reason"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from strategos.components import filesystems
 from strategos.components.errors import GateStoppedError
 from strategos.components.worker_process import serve
 
@@ -27,6 +28,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     model = request["model"]
+    filesystems.register(model)
     signature = _signature(model)
     examples = _examples(request["files"], request["requests"])
     try:

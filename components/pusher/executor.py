@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 from tfx import types
 from tfx.components.pusher import executor as tfx_pusher
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils
-from tfx.utils import proto_utils
+from tfx.utils import io_utils, proto_utils
 
+from strategos.components import filesystems
 from strategos.components.pusher.serving import push
 
 
@@ -37,11 +39,13 @@ class Executor(tfx_pusher.Executor):
         for name in ("candidate", "baseline"):
             pushed.set_string_custom_property(name, exec_properties[name])
         destination = _destination(exec_properties["push_destination"])
-        if "://" in destination:
+        if filesystems.is_remote(destination):
+            filesystems.register(destination)
             super().Do(input_dict, output_dict, exec_properties)
         elif self.CheckBlessing(input_dict):
             model = self.GetModelPath(input_dict)
-            folder = push(model, Path(destination), exec_properties["keep"])
+            copy = io_utils.copy_dir if filesystems.is_remote(model) else copytree
+            folder = push(model, Path(destination), exec_properties["keep"], copy=copy)
             _publish(folder, pushed.uri)
             self._MarkPushed(pushed, str(folder), folder.name)
             logging.info("Pushed %s.", folder)
@@ -57,7 +61,7 @@ def _destination(push_destination: str) -> str:
 
 def _publish(folder: Path, uri: str) -> None:
     """Makes the artifact a link to the version."""
-    if "://" in uri:
+    if filesystems.is_remote(uri):
         return
     link = Path(uri)
     link.parent.mkdir(parents=True, exist_ok=True)

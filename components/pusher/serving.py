@@ -13,7 +13,11 @@ ASIDE = ".tmp-"
 
 
 def push(
-    model: str, destination: Path, keep: int, clock: Callable[[], float] = time.time
+    model: str,
+    destination: Path,
+    keep: int,
+    clock: Callable[[], float] = time.time,
+    copy: Callable[[str, str], object] = shutil.copytree,
 ) -> Path:
     """Makes `model` the newest version in `destination`, and keeps `keep` of them.
 
@@ -25,6 +29,7 @@ def push(
       destination: The serving folder, made where missing.
       keep: How many versions to leave, the new one included.
       clock: Gives unix seconds.
+      copy: Copies a folder to one that is not there yet.
 
     Returns:
       The version's folder.
@@ -38,7 +43,7 @@ def push(
             shutil.rmtree(remains)
         newest = max(versions(destination), default=0)
         folder = destination / str(max(int(clock()), newest + 1))
-        _copy(model, folder)
+        _copy(copy, model, folder)
         for old in versions(destination)[:-keep]:
             _remove(destination / str(old))
     except OSError as error:
@@ -59,10 +64,10 @@ def versions(destination: Path) -> list[int]:
     )
 
 
-def _copy(model: str, folder: Path) -> None:
+def _copy(copy: Callable[[str, str], object], model: str, folder: Path) -> None:
     aside = folder.with_name(ASIDE + folder.name)
     try:
-        shutil.copytree(model, aside)
+        copy(model, str(aside))
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, filesystems
 from strategos.components.trainer.autograph import convert_user_code_only
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.worker_process import answer, answer_of, serve, watch_parent
@@ -36,6 +36,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer import session
 
+    filesystems.register(spec.model_dir)
     convert_user_code_only()
     aside = f"{spec.model_dir}/.tmp-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="weights-") as folder, _removed(aside):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 from tfx_bsl.public import tfxio
+
+from strategos.components.filesystems import is_remote
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -36,8 +40,8 @@ def analyze(
       schema: Of the raw examples.
       folder: Gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
     """
-    temporary = os.path.join(folder, ".temp")
     with (
+        _temporary(folder) as temporary,
         make_pipeline() as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
@@ -57,7 +61,20 @@ def analyze(
         _ = transform_fn | tft_beam.WriteTransformFn(folder)
         raw = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
         _ = DatasetMetadata(schema) | tft_beam.WriteMetadata(raw, pipeline=pipeline)
-    fileio.rmtree(temporary)
+
+
+@contextlib.contextmanager
+def _temporary(folder: str) -> Iterator[str]:
+    """A folder for the analysis, within `folder`; on this machine if that is remote.
+
+    Beam, which writes vocabularies there, has no file system of TensorFlow's.
+    """
+    if is_remote(folder):
+        with tempfile.TemporaryDirectory(prefix="transform-") as here:
+            yield here
+        return
+    yield os.path.join(folder, ".temp")
+    fileio.rmtree(os.path.join(folder, ".temp"))
 
 
 @beam.typehints.with_input_types(str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,7 +159,8 @@ def evaluate(workload, folder, task="binary", baseline=None, examples=None, **se
     }
     outputs = {"evaluation": [evaluation], "blessing": [blessing]}
     Executor().Do(inputs, outputs, properties)
-    return summary.load(evaluation.uri), evaluation, blessing
+    text = Path(evaluation.uri, summary.FILE).read_text()
+    return json.loads(text), evaluation, blessing
 
 
 def by_slice(result):

@@ -114,11 +114,10 @@ def test_required_and_received_are_told_apart_when_close():
     )
 
 
-def test_summary_is_strict_json_without_nan(tmp_path):
+def test_summary_is_strict_json_without_nan():
     slices = (overall(0.8, before=0.9), carrier("OO", math.nan, 3))
     result = summarize(judge({"at_least": 0.7}, *slices), *slices)
-    (tmp_path / summary.FILE).write_text(json.dumps(result, allow_nan=False))
-    assert summary.load(str(tmp_path)) == result
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert result["slices"][0]["metrics"] == {"auc": None}
     assert result["baseline"] == {"auc": 0.9}
 
