@@ -25,11 +25,13 @@ from strategos.components import events
 from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
+from strategos.components.filesystems import is_remote
 from strategos.pipeline import graph, journal, lock, metadata, production
 from strategos.pipeline.runners import NodeFailedError, Plan, light
 from strategos.pipeline.runners.beam import BeamRunner
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.local import LocalRunner
+from strategos.pipeline.state import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,14 +70,14 @@ class Result:
 
 @dataclass
 class _Files:
-    """The run's own folder under the root."""
+    """The run's own folder, in the state of its root."""
 
-    root: Path
+    root: str
     run_id: str
     folder: Path = field(init=False)
 
     def __post_init__(self):
-        self.folder = self.root / ".strategos" / "runs" / self.run_id
+        self.folder = state_folder(self.root) / "runs" / self.run_id
         self.folder.mkdir(parents=True, exist_ok=True)
         self.events.touch()
         self.log.touch()
@@ -108,7 +110,7 @@ def run(
       BadInputError: What was asked for cannot be run; nothing has been.
     """
     run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S.%f")
-    root = Path(config.run.root)
+    root = config.run.root
     with lock.hold(root, run_id=run_id), _terminate_as_interrupt():
         light.hide_heavy_imports()
         prepare_data(config)
@@ -182,12 +184,32 @@ def _plan(
     values = parameters(config)
     ir = _compiled(config, values, client)
     _substitute(ir, {**values, "pipeline-run-id": files.run_id}, config, connection)
+    lost = _lost_what_it_pushed(config, connection)
     for node in ir.nodes:
         caching = node.pipeline_node.execution_options.caching_options
-        caching.enable_cache = config.run.cache
+        again = lost and node.pipeline_node.node_info.id == "Pusher"
+        caching.enable_cache = config.run.cache and not again
     plan = Plan(files.run_id, ir, connection, files.events, files.log)
     _mark(plan, options)
     return plan
+
+
+def _lost_what_it_pushed(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> bool:
+    """Whether Pusher's cached work is void because its versions are gone.
+
+    Under a local root its artifact is a link to the version, and the cache sees it
+    dangle; a remote root has no links.
+    """
+    import ml_metadata
+
+    if not config.pusher or not is_remote(config.run.root):
+        return False
+    if is_remote(config.pusher.to):
+        return False
+    store = ml_metadata.MetadataStore(connection)
+    return production.newest(store, config.pusher.to) is None
 
 
 def _compiled(config: Config, values: dict[str, Any], client: ExecutorClient) -> Any:
@@ -196,7 +218,7 @@ def _compiled(config: Config, values: dict[str, Any], client: ExecutorClient) ->
 
     fingerprints = graph.Fingerprints.of(config)
     key = _ir_key(config, fingerprints)
-    path = Path(config.run.root) / ".strategos" / "ir" / f"{key}.pb"
+    path = state_folder(config.run.root) / "ir" / f"{key}.pb"
     if not path.is_file():
         events.emit("note", message="compiling the pipeline (settings or code are new)")
         path.parent.mkdir(parents=True, exist_ok=True)

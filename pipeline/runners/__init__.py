@@ -30,6 +30,11 @@ class Plan:
     events: Path
     log: Path
 
+    @property
+    def root(self) -> str:
+        """The folder that all artifacts of the pipeline are in: a path or a URL."""
+        return self.ir.runtime_spec.pipeline_root.field_value.string_value
+
 
 class NodeFailedError(Exception):
     """A node failed, and with it the run.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
 from strategos.pipeline import quiet
+from strategos.pipeline.runners import NodeFailedError
 
 if TYPE_CHECKING:
     from tfx.orchestration.portable import data_types
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from strategos.pipeline.config import Config
     from strategos.pipeline.graph import Fingerprints
+    from strategos.pipeline.runners import Plan
 
 
 class ExecutorClient:
@@ -88,6 +90,22 @@ class ExecutorClient:
         )
         output = base64.b64decode(answer["output"])
         return execution_result_pb2.ExecutorOutput.FromString(output)
+
+    def launch(self, node: str, plan: Plan) -> None:
+        """Runs a node of `plan` as a whole there: cache, executor and publishing.
+
+        Raises:
+          NodeFailedError: The node failed, and that has been reported.
+          UserError: The process died over it.
+        """
+        answer = self._call(
+            op="launch",
+            node=node,
+            ir=base64.b64encode(plan.ir.SerializeToString()).decode(),
+            connection=base64.b64encode(plan.connection.SerializeToString()).decode(),
+        )
+        if "failure" in answer:
+            raise NodeFailedError(**answer["failure"])
 
     def _call(self, **request: Any) -> dict[str, Any]:
         if self._process is None:

@@ -1,4 +1,7 @@
-"""The warm executor process: compiles pipelines and runs executors, one at a time."""
+"""The warm executor process: compiles pipelines and runs executors, one at a time.
+
+For a remote root it launches whole nodes, by TFX's own Launcher and executor operators.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def main(descriptor: int, events_path: str) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     _hush_absl()
     channel = socket.socket(fileno=descriptor).makefile("rw", encoding="utf-8")
-    operations = {"compile": _compile, "execute": _execute}
+    operations = {"compile": _compile, "execute": _execute, "launch": _launch}
     for line in channel:
         request = json.loads(line)
         answer = operations[request.pop("op")](**request)
@@ -84,6 +87,33 @@ def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
     finally:
         events.set_node(None)
     return {"output": base64.b64encode(output.SerializeToString()).decode()}
+
+
+def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
+    from ml_metadata.proto import metadata_store_pb2
+    from tfx.orchestration.local import runner_utils
+    from tfx.proto.orchestration import pipeline_pb2
+
+    from strategos.pipeline.runners import NodeFailedError
+    from strategos.pipeline.runners.launching import launch
+
+    logging.info("==== %s ====", node)
+    pipeline = pipeline_pb2.Pipeline.FromString(base64.b64decode(ir))
+    server = metadata_store_pb2.ConnectionConfig.FromString(
+        base64.b64decode(connection)
+    )
+    nodes = (each.pipeline_node for each in pipeline.nodes)
+    try:
+        launch(
+            next(each for each in nodes if each.node_info.id == node),
+            pipeline,
+            runner_utils.extract_local_deployment_config(pipeline),
+            server,
+        )
+    except NodeFailedError as failure:
+        logging.exception("failed")
+        return {"failure": vars(failure)}
+    return {}
 
 
 def explain(error: Exception) -> str:

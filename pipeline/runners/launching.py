@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, filesystems
 from strategos.components.errors import UserError
 from strategos.pipeline.runners import NodeFailedError
 
@@ -58,6 +58,8 @@ def _launch(
     from tfx.orchestration.local import runner_utils
     from tfx.orchestration.portable import launcher, partial_run_utils
 
+    root = ir.runtime_spec.pipeline_root.field_value.string_value
+    filesystems.register_with_tfx(root)
     if node.execution_options.run.perform_snapshot:
         with metadata.Metadata(connection) as handle:
             partial_run_utils.snapshot(handle, ir)

@@ -1,7 +1,8 @@
 """The local runner: TFX's LocalDagRunner loop, executors in one warm process.
 
 The loop asks ML Metadata what is cached and needs neither TensorFlow nor Beam for that;
-only at the first node that is not cached does the executor process start.
+only at the first node that is not cached does the executor process start. A remote root
+needs TensorFlow even to see what is there: its nodes are launched in that process too.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, filesystems
 from strategos.components.errors import UserError
-from strategos.pipeline.runners import Plan, light
+from strategos.pipeline.runners import NodeFailedError, Plan, light
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.launching import launch
 
@@ -31,14 +32,30 @@ class LocalRunner:
         events.open_sink(str(plan.events))
         deployment = runner_utils.extract_local_deployment_config(plan.ir)
         for node in plan.ir.nodes:
-            if not node.pipeline_node.execution_options.HasField("skip"):
-                launch(
-                    node.pipeline_node,
-                    plan.ir,
-                    deployment,
-                    plan.connection,
-                    _remote_operators(self._executors),
-                )
+            if node.pipeline_node.execution_options.HasField("skip"):
+                continue
+            if filesystems.is_remote(plan.root):
+                self._launch_there(node.pipeline_node.node_info.id, plan)
+                continue
+            launch(
+                node.pipeline_node,
+                plan.ir,
+                deployment,
+                plan.connection,
+                _remote_operators(self._executors),
+            )
+
+    def _launch_there(self, node: str, plan: Plan) -> None:
+        """Launches a node in the executor process, and reports what that cannot."""
+        try:
+            self._executors.launch(node, plan)
+            return
+        except KeyboardInterrupt:
+            cause, code = "interrupted", InterruptedRunError.exit_code
+        except UserError as death:
+            cause, code = str(death), death.exit_code
+        events.emit("node_failed", node=node, cause=cause, exit_code=code)
+        raise NodeFailedError(node, cause, code)
 
 
 class InterruptedRunError(UserError):
