@@ -49,6 +49,9 @@ def report(
         if worst.row_count:
             console.print()
             terminal.show(console, worst, indent=2)
+    elif run.metrics:
+        console.print()
+        terminal.show(console, _metrics(run.metrics), indent=2)
     console.print()
     for label, text in _ending(run, next_step):
         _paragraph(console, label, text)
@@ -137,6 +140,14 @@ def _overall(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _metrics(metrics: Mapping[str, float]) -> Table:
+    """What ML Metadata alone knows, where the summary lies on a remote root."""
+    table = _grid("metrics", "model")
+    for name, value in metrics.items():
+        table.add_row(name, terminal.number(value))
+    return table
+
+
 def _grid(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for index, heading in enumerate(headings):
@@ -192,7 +203,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.trainer:
         yield "trained", f"{run.trainer['strategy']}: {run.trainer.get('reason', '')}"
     yield from _verdict(run)
-    if run.cause and run.outcome not in ("blessed", "finished", "not blessed"):
+    judged = run.summary is not None and run.failed_node == "EvaluationGate"
+    if run.cause and not judged:  # else the verdict says it
         yield run.failed_node or run.outcome, run.cause
     if run.pushed:
         reused = any(n.name == "Pusher" and n.state == "cached" for n in run.nodes)

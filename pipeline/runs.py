@@ -158,7 +158,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
     pipeline = _pipelines(store, [context])[context.name]
     result = _to_run(context, pipeline, found, _running(store))
     summary = _summary(found)
-    rows = {id: _rows(outputs.get(id, []), summary) for id in ids}
+    rows = {id: _rows(outputs.get(id, [])) for id in ids}
     nodes = {}
     for execution in executions:
         name = places[execution.id]["node"].removeprefix(f"{pipeline}.")
@@ -334,13 +334,10 @@ def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
     return None
 
 
-def _rows(
-    outputs: Iterable[mlmd.Artifact], summary: dict[str, Any] | None
-) -> int | None:
+def _rows(outputs: Iterable[mlmd.Artifact]) -> int | None:
     for artifact in outputs:
-        if artifact.type == "ModelEvaluation" and summary:
-            return summary.get("examples")
-        rows = properties(artifact).get("rows")
+        key = "examples" if artifact.type == "ModelEvaluation" else "rows"
+        rows = properties(artifact).get(key)
         if rows is not None:
             return int(rows)
     return None

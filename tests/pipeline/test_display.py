@@ -305,6 +305,21 @@ def test_without_slices_no_worst_are_shown(blessed):
     assert not any("worst slices" in line for line in reported(blessed))
 
 
+def test_without_the_summary_metrics_and_cause_are_told_from_the_history(blessed):
+    cause = "The model is not blessed: 1 bound of the evaluator failed.\n  auc 0.7"
+    run = dataclasses.replace(
+        blessed,
+        outcome="not blessed",
+        failed_node="EvaluationGate",
+        cause=cause,
+        summary=None,
+        metrics={"auc": 0.7},
+    )
+    lines = reported(run)
+    assert ["auc", "0.7"] in [line.split() for line in lines]
+    assert any("1 bound of the evaluator failed" in line for line in lines)
+
+
 def test_each_failing_bound_is_told_required_against_received(blessed):
     bound = check(slice="carrier=OO", required=0.6, received=0.41, ok=False)
     run = dataclasses.replace(
