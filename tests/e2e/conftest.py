@@ -1,22 +1,32 @@
-"""Workspaces for end-to-end tests: real workloads on a few thousand of their rows."""
+"""Workspaces for end-to-end tests, and servers on ports of their own.
+
+The workloads are the real ones, on a few thousand of their rows.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from strategos.components import filesystems
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FLIGHTS_PER_MONTH = 400
+
+_PASSWORD = "not-a-secret"
 
 # A few thousand rows make a weaker model than the whole year: the bounds follow.
 FEW_ROWS = (
@@ -95,7 +105,9 @@ class Workspace:
         return process
 
     def _run_folders(self) -> list[Path]:
-        return list((self.folder / "runs" / ".strategos" / "runs").glob("*"))
+        local = (self.folder / "runs" / ".strategos").glob("runs/*")
+        remote = (self.folder / "state" / "strategos").glob("roots/*/runs/*")
+        return [*local, *remote]
 
     def _has_begun(self, node: str, before: set[Path]) -> bool:
         for folder in set(self._run_folders()) - before:
@@ -221,3 +233,142 @@ def flights(flights_data, tmp_path_factory) -> Workspace:
 def digits(tmp_path_factory) -> Workspace:
     """A digits workspace that the tests of a module share, in their order."""
     return _copy("digits", tmp_path_factory.mktemp("digits"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for_port(port: int, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        assert process.poll() is None, "the server ended"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on port {port}")
+
+
+@pytest.fixture(scope="module")
+def mariadb(tmp_path_factory) -> Iterator[str]:
+    """The URL of a database on a MariaDB server of its own."""
+    if not shutil.which("mariadbd"):
+        pytest.skip("MariaDB is not installed (Debian: mariadb-server)")
+    folder, port = tmp_path_factory.mktemp("mariadb"), _free_port()
+    socket_file = f"--socket={folder}/socket"
+    data = f"--datadir={folder}/data"
+    user = f"--user={os.environ.get('USER', 'root')}"
+    install = ["mariadb-install-db", "--no-defaults", data, user]
+    subprocess.run(
+        [*install, "--auth-root-authentication-method=normal"],
+        check=True,
+        capture_output=True,
+    )
+    server = subprocess.Popen(
+        [
+            *("mariadbd", "--no-defaults", data, user, socket_file),
+            *(f"--port={port}", "--bind-address=127.0.0.1"),
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    _wait_for_port(port, server)
+    setup = (
+        "CREATE DATABASE mlmd; CREATE USER strategos@'%' IDENTIFIED BY "
+        f"'{_PASSWORD}'; GRANT ALL ON mlmd.* TO strategos@'%';"
+        f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
+        "GRANT ALL ON mlmd.* TO strategos@localhost;"
+    )
+    subprocess.run(
+        ["mariadb", "--no-defaults", socket_file, "--user=root", f"--execute={setup}"],
+        check=True,
+    )
+    yield f"mysql://strategos@127.0.0.1:{port}/mlmd"
+    server.terminate()
+    server.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def postgresql(tmp_path_factory) -> Iterator[str]:
+    """The URL of a database on a PostgreSQL server of its own."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not found:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    programs, port = found[-1].parent, _free_port()
+    folder = tmp_path_factory.mktemp("postgresql")
+    as_user = []
+    if os.getuid() == 0:  # PostgreSQL refuses to run as root
+        as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+        shutil.chown(folder, "postgres", "postgres")
+    (folder / "password").write_text(_PASSWORD)
+    (folder / "password").chmod(0o644)
+    subprocess.run(
+        [
+            *(*as_user, programs / "initdb", "-D", folder / "data", "-U", "strategos"),
+            *("-A", "scram-sha-256", f"--pwfile={folder / 'password'}"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    server = subprocess.Popen(
+        [
+            *(*as_user, programs / "postgres", "-D", folder / "data"),
+            *("-p", str(port), "-k", folder, "-h", "127.0.0.1"),
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    _wait_for_port(port, server)
+    subprocess.run(
+        [
+            *(programs / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "strategos"),
+            *("-d", "postgres", "-c", "CREATE DATABASE mlmd"),
+        ],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PGPASSWORD": _PASSWORD},
+    )
+    yield f"postgresql://strategos@127.0.0.1:{port}/mlmd"
+    server.terminate()
+    server.wait(timeout=60)
+    if as_user:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[pytest.MonkeyPatch]:
+    """The environment of all processes that the tests of a module start."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def metadata_password(environment) -> str:
+    """The password of these servers, in the environment that runs read it from."""
+    environment.setenv("STRATEGOS_METADATA_PASSWORD", _PASSWORD)
+    return _PASSWORD
+
+
+@pytest.fixture(scope="module")
+def bucket(environment) -> Iterator[str]:
+    """The URL of an empty bucket on an S3 server of its own."""
+    boto3 = pytest.importorskip("boto3")
+    moto = pytest.importorskip("moto.server")
+    problem = filesystems.missing("s3://bucket")
+    if problem:
+        pytest.skip(problem)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    port = _free_port()
+    server = moto.ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server.start()
+    endpoint = f"http://127.0.0.1:{port}"
+    environment.setenv("S3_ENDPOINT", endpoint)
+    environment.setenv("AWS_REGION", "us-east-1")
+    environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", _PASSWORD)
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    yield "s3://bucket"
+    server.stop()
