@@ -30,7 +30,7 @@ def missing(uri: str) -> str | None:
     if scheme not in _NEEDS:
         return f"{scheme}:// is not known; use gs://, s3:// or a folder"
     package = _NEEDS[scheme]
-    if package is None or importlib.util.find_spec(package):
+    if package is None or (_HAS_S3 and importlib.util.find_spec(package)):
         return None
     if _HAS_S3:
         return f"{scheme}:// needs tensorflow-io: pip install 'strategos[s3]'"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -54,12 +56,28 @@ def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
     done = remote.last_run()
     assert (done["outcome"], done["failed_node"]) == ("interrupted", "Trainer")
     strict = "evaluator.bounds.auc={at_least: 0.99, may_drop: 1.0}"
-    stopped = remote.run("--param", "epochs=3", "--set", strict, expect=3)
+    board = "trainer.callbacks.tensorboard=true"
+    sets = ("--set", strict, "--set", board)
+    stopped = remote.run("--param", "epochs=3", *sets, expect=3)
     assert "auc" in stopped.stdout + stopped.stderr
     states = remote.states()
     assert (states["Transform"], states["BaselineModel"]) == ("cached", "complete")
     assert states["EvaluationGate"] == "stopped"
     assert len(remote.serving()) == 1
+
+
+def test_death_of_the_executor_process_is_a_failed_node(remote):
+    process = remote.start("--param", "epochs=4", node="Trainer")
+    of_main_thread = Path(f"/proc/{process.pid}/task/{process.pid}")
+    (executors,) = (of_main_thread / "children").read_text().split()
+    os.kill(int(executors), signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    remote.wait_until_nothing_is_left()
+    done = remote.last_run()
+    assert (done["outcome"], done["failed_node"]) == ("failed", "Trainer")
+    assert "SIGKILL" in done["cause"]
+    assert "running" not in remote.states().values()
 
 
 def test_history_without_a_yaml_says_that_it_needs_one(remote):
