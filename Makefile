@@ -1,6 +1,8 @@
 # Every target does all of its set-up itself; `make help` says what there is.
 PYTHON ?= python3
 TESTS ?= tests
+# Test files that run at a time; each may use two gigabytes.
+JOBS ?= 2
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
@@ -16,7 +18,7 @@ run: setup  ## Run the flights pipeline on the whole year.
 	@.venv/bin/strategos run examples/flights/pipeline.yaml
 
 test: setup  ## Run the tests (TESTS=tests/components for some of them).
-	@.venv/bin/pytest $(TESTS)
+	@.venv/bin/pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 test-new-stack:  ## Run the tests on the newer stack, in a Debian 13 user space.
 	@scripts/new_stack.sh $(TESTS)
