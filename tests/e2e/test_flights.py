@@ -47,8 +47,11 @@ def test_pushed_model_answers_plain_rows(flights):
 def test_lineage_leads_from_the_pushed_version_to_the_data(flights):
     (version,) = flights.serving()
     shown = flights.strategos("lineage", version, str(flights.yaml)).stdout
-    for part in ("flights.csv", "Schema", "hyperparameters", "one_device", version):
+    for part in ("ExampleGen", "ImportSchemaGen", "hyperparameters", "one_device"):
         assert part in shown
+    found = flights.strategos("lineage", version, str(flights.yaml), "--json").stdout
+    for part in ("span-12/flights.csv", "flights.pbtxt", "fingerprint", version):
+        assert part in found
 
 
 def test_parameter_is_changed_without_compiling_anew(flights):
