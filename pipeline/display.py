@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -250,12 +251,12 @@ def _paragraph(console: Console, label: str, text: Text | str) -> None:
 
 
 def _history_metrics(runs: Sequence[Run], limit: int) -> list[str]:
-    """The metrics most runs have, in the order of their first mention."""
-    counts: dict[str, int] = {}
-    for run in runs:
-        for name in run.metrics:
-            counts[name] = counts.get(name, 0) + 1
-    return sorted(counts, key=lambda name: -counts[name])[:limit]
+    """The metrics most runs have, the more telling ones first."""
+    counts = Counter(name for run in runs for name in run.metrics)
+    # ML Metadata keeps properties in no order; the table of metrics has one.
+    rank = {name: place for place, name in enumerate(METRICS)}
+    ordered = sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
+    return ordered[:limit]
 
 
 def _remark(run: Run) -> str:

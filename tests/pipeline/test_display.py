@@ -430,3 +430,9 @@ def test_an_empty_history_says_so():
 )
 def test_durations(seconds, text):
     assert terminal.duration(seconds) == text
+
+
+def test_history_shows_the_more_telling_metrics_where_not_all_fit():
+    metrics = {"calibration": 1.0, "mean_label": 0.2, "accuracy": 0.8, "auc": 0.7}
+    run = Run("r", "p", 0.0, 9.0, "blessed", metrics=metrics)
+    assert history([run], width=100)[0].split()[-2:] == ["auc", "accuracy"]
