@@ -92,7 +92,7 @@ class Trainer(base_component.BaseComponent):
           seed: Of everything random.
           hyperparameters: JSON of the user's own settings.
           distribution: JSON of `trainer.distribution`.
-          settings: JSON of what else changes results: `callbacks`, `train_steps`.
+          settings: JSON of what else changes results: `callbacks`.
         """
         spec = TrainerSpec(
             examples=examples,

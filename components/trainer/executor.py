@@ -69,7 +69,6 @@ def worker_spec(
         batch_size=properties["batch_size"],
         epochs=properties["epochs"],
         seed=properties["seed"],
-        train_steps=settings.get("train_steps"),
         hyperparameters=json.loads(properties["hyperparameters"]),
         distribution=json.loads(properties["distribution"]),
         callbacks=settings.get("callbacks") or {},

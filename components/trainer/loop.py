@@ -12,7 +12,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.dataset import Split
-from strategos.components.trainer.progress import MonitorCheck, Progress, StopAt
+from strategos.components.trainer.progress import MonitorCheck, Progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,6 @@ def fit(
     evaluation: Split,
     *,
     callbacks: list[tf.keras.callbacks.Callback],
-    train_steps: int | None = None,
 ) -> Trained:
     """Trains `model` for the context's epochs, evaluating after each.
 
@@ -49,12 +48,9 @@ def fit(
       train: Training examples.
       evaluation: Examples to evaluate on after each epoch.
       callbacks: Callbacks besides the one that reports progress.
-      train_steps: Ends training after so many steps, if given.
     """
     batch, steps = context.global_batch_size, context.steps_per_epoch
     progress = Progress(context.epochs, steps, context.rows)
-    if train_steps:
-        callbacks = [StopAt(train_steps), *callbacks]
     history = model.fit(
         train.shuffled(batch, seed=context.seed, epochs=context.epochs),
         epochs=context.epochs,

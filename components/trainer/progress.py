@@ -130,21 +130,6 @@ class MonitorCheck(tf.keras.callbacks.Callback):
             )
 
 
-class StopAt(tf.keras.callbacks.Callback):
-    """Ends training after `steps` steps."""
-
-    def __init__(self, steps: int):
-        super().__init__()
-        self._supports_tf_logs = True
-        self._left = steps
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Counts down."""
-        self._left -= 1
-        if self._left <= 0:
-            self.model.stop_training = True
-
-
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

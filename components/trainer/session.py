@@ -59,7 +59,6 @@ def train(spec: WorkerSpec, weights: str) -> dict[str, Any]:
                 training,
                 evaluation,
                 callbacks=callbacks,
-                train_steps=spec.train_steps,
             )
     write_weights(model, weights)
     return {
@@ -174,9 +173,6 @@ def _context(
     spec: WorkerSpec, transform_output: tft.TFTransformOutput, rows: int, replicas: int
 ) -> TrainingContext:
     steps_per_epoch = -(-rows // spec.batch_size)
-    epochs = spec.epochs
-    if spec.train_steps:
-        epochs = -(-spec.train_steps // steps_per_epoch)
     feature_spec = transform_output.transformed_feature_spec()
     schema = schema_pb2.Schema()
     with tf.io.gfile.GFile(spec.schema_file) as file:
@@ -189,7 +185,7 @@ def _context(
         schema=schema,
         transform_output=transform_output,
         rows=rows,
-        epochs=epochs,
+        epochs=spec.epochs,
         steps_per_epoch=steps_per_epoch,
         replicas=replicas,
         global_batch_size=spec.batch_size,

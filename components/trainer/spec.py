@@ -23,7 +23,6 @@ class WorkerSpec:
       log_dir: Folder for TensorBoard's events.
       batch_size: Rows of a global batch, whatever the number of replicas.
       epochs: Passes over the training examples.
-      train_steps: Ends training after so many steps, if given.
       seed: Of weights, order and everything random.
       hyperparameters: The user's own, for `build_model`.
       distribution: `{"strategy": …}`, see `strategy.py`.
@@ -42,7 +41,6 @@ class WorkerSpec:
     batch_size: int
     epochs: int
     seed: int
-    train_steps: int | None = None
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     distribution: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)

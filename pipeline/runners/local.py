@@ -7,7 +7,6 @@ needs TensorFlow even to see what is there: its nodes are launched in that proce
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from strategos.components import events, filesystems
@@ -83,6 +82,4 @@ def _remote_operators(executors: ExecutorClient) -> dict[Any, Any]:
                 # An Exception, so that the Launcher publishes it and cleans up.
                 raise InterruptedRunError("interrupted") from None
 
-    return dict.fromkeys(
-        (python_spec, beam_spec), functools.partial(RemoteExecutorOperator)
-    )
+    return dict.fromkeys((python_spec, beam_spec), RemoteExecutorOperator)
