@@ -8,25 +8,58 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
+class Settings:
+    """What else than data, model and strategy decides the result of training.
+
+    Attributes:
+      callbacks: `trainer.callbacks`.
+      last_batch: `keep` or `drop` the smaller batch at the end of an epoch.
+      scale_learning_rate: `none`, `linear` or `sqrt`, see `learning_rate.py`.
+      base_batch_size: Global batch that the model's learning rate was chosen for;
+        None for the batch of one replica.
+      warm_up_steps: Steps in which the learning rate rises to its scaled value.
+      mixed_precision: None, `bfloat16` or `float16`.
+      jit_compile: Whether XLA compiles the training step.
+      steps_per_execution: Steps that one call of TensorFlow runs.
+      deterministic: Whether TensorFlow may use only deterministic kernels.
+      cache_limit: Bytes of parsed examples of a split that are kept in memory.
+    """
+
+    callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    last_batch: str = "keep"
+    scale_learning_rate: str = "none"
+    base_batch_size: int | None = None
+    warm_up_steps: int = 0
+    mixed_precision: str | None = None
+    jit_compile: bool = False
+    steps_per_execution: int = 1
+    deterministic: bool = False
+    cache_limit: int = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
 class WorkerSpec:
     """Everything that training needs to know; paths instead of artifacts.
 
     Attributes:
       folder: Where the user's modules lie.
-      module: The module that has `build_model`.
+      module: The module that has `build_model` or `run_fn`.
       label: Name of the label among the transformed features.
       train_files: Transformed training examples (TFRecord, GZIP where named `.gz`).
       eval_files: Transformed evaluation examples.
       transform_graph: Folder that Transform wrote its graph to.
       schema_file: The schema of the raw data.
       model_dir: Folder that gets `Format-Serving/`, `Format-Weights/`, `trainer.json`.
-      log_dir: Folder for TensorBoard's events.
+      log_dir: Folder for TensorBoard's events and the CSV history.
+      checkpoint_dir: Folder of this training's checkpoints, found again by any run
+        with the same data, settings and code.
       batch_size: Rows of a global batch, whatever the number of replicas.
       epochs: Passes over the training examples.
       seed: Of weights, order and everything random.
       hyperparameters: The user's own, for `build_model`.
-      distribution: `{"strategy": …}`, see `strategy.py`.
-      callbacks: `{"early_stopping": {…}, "tensorboard": bool}`.
+      distribution: What `trainer.distribution` says of strategy and devices.
+      settings: What else decides the result.
+      warm_start: `Format-Weights` of an earlier model to start from, or "".
     """
 
     folder: str
@@ -38,12 +71,14 @@ class WorkerSpec:
     schema_file: str
     model_dir: str
     log_dir: str
+    checkpoint_dir: str
     batch_size: int
     epochs: int
     seed: int
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     distribution: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+    warm_start: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The spec as JSON-able values."""
@@ -53,4 +88,5 @@ class WorkerSpec:
     def from_json(cls, values: Mapping[str, Any]) -> WorkerSpec:
         """The inverse of `to_json`."""
         files = {key: tuple(values[key]) for key in ("train_files", "eval_files")}
-        return cls(**{**values, **files})
+        settings = Settings(**values.get("settings", {}))
+        return cls(**{**values, **files, "settings": settings})
