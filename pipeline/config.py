@@ -19,19 +19,25 @@ from pydantic import (
 )
 
 from strategos.components.filesystems import is_remote
+from strategos.pipeline.distribution import Distribution
 from strategos.pipeline.judging import Bound, Evaluator, Limits
 from strategos.pipeline.problems import Place, refuse
 from strategos.pipeline.surface import Allowed
+from strategos.pipeline.training import (
+    Callbacks,
+    Checkpoint,
+    EarlyStopping,
+    Trainer,
+)
 from strategos.pipeline.values import (
+    LATEST,
     PASSWORD_VARIABLE,
     SERVERS,
     Database,
     Duration,
     Function,
-    Hyperparameters,
     Module,
     Name,
-    NotNegative,
     PathText,
     Positive,
     Section,
@@ -48,6 +54,7 @@ from strategos.pipeline.values import (
 __all__ = [
     "Bound",
     "Callbacks",
+    "Checkpoint",
     "Config",
     "Data",
     "Distribution",
@@ -146,66 +153,6 @@ class Transform(Section):
     """From raw rows to the model's features."""
 
     module: Module = Field(description="Module with `preprocessing_fn(inputs)`.")
-
-
-class Distribution(Section):
-    """On what the model trains."""
-
-    strategy: Annotated[
-        Literal["auto", "one_device"],
-        not_yet(
-            (
-                "mirrored",
-                "multi_worker_mirrored",
-                "parameter_server",
-                "tpu",
-                "central_storage",
-            ),
-            "this version trains on one device; other strategies come with a later "
-            "one. Use `auto` or `one_device`.",
-        ),
-    ] = Field("auto", description="`auto` takes the best that this version offers.")
-
-
-class EarlyStopping(Section):
-    """Ends training when a metric no longer improves."""
-
-    monitor: Text = Field("val_loss", description="The metric that is watched.")
-    patience: NotNegative = Field(
-        2, description="Epochs without improvement before training ends."
-    )
-
-
-class Callbacks(Section):
-    """What accompanies training."""
-
-    early_stopping: EarlyStopping | None = Field(
-        None, description="When training ends before its last epoch; null for never."
-    )
-    tensorboard: bool = Field(True, description="Whether logs for TensorBoard appear.")
-
-
-class Trainer(Section):
-    """How the model is built and trained."""
-
-    module: Module = Field(description="Module with `build_model(context)`.")
-    batch_size: Positive = Field(
-        256, description="Rows per step, over all replicas together."
-    )
-    epochs: Positive = Field(5, description="Passes over the training rows.")
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
-        1, description="Of weights and the order of rows."
-    )
-    hyperparameters: Hyperparameters = Field(
-        default_factory=dict,
-        description="Whatever `build_model` reads from `context.hyperparameters`.",
-    )
-    distribution: Distribution = Field(
-        default_factory=Distribution, description="On what the model trains."
-    )
-    callbacks: Callbacks = Field(
-        default_factory=Callbacks, description="What accompanies training."
-    )
 
 
 class Pusher(Section):
@@ -328,7 +275,9 @@ class Config(Section):
         None, description="How the model is judged; without it no model is judged."
     )
     pusher: Pusher | None = Field(
-        None, description="Where a blessed model goes; without it none is pushed."
+        None,
+        description="Where a blessed model goes; without it none is pushed.",
+        validate_default=True,
     )
     run: Run = Field(
         # Validated, so that its default paths count from the folder of the YAML.
@@ -383,9 +332,21 @@ class Config(Section):
             "epochs": trainer.epochs,
             "seed": trainer.seed,
             "hyperparameters": as_json(trainer.hyperparameters),
-            "distribution": as_json(trainer.distribution.model_dump(mode="json")),
+            "distribution": as_json(trainer.distribution.for_results()),
             "spans": self.data.spans,
         }
+
+    @field_validator("pusher")
+    @classmethod
+    def _latest_is_pushed(cls, pusher: Pusher | None, info: ValidationInfo):
+        trainer = info.data.get("trainer")
+        if trainer and trainer.warm_start == LATEST and not pusher:
+            raise refuse(
+                "`trainer.warm_start: latest` starts from the newest pushed model, and "
+                "without this section none is pushed",
+                remedy="Add `pusher: {to: DIR}`, or name a model's folder there.",
+            )
+        return pusher
 
     @field_validator("schedule")
     @classmethod

@@ -206,7 +206,7 @@ def _anchor(entry: Entry, folder: Path, path: tuple[str, ...] = ()) -> Entry:
         value = {name: _anchor(item, folder, (*path, name)) for name, item in items}
         return replace(entry, value=value)
     named = isinstance(entry.value, str) and entry.value.strip()
-    if named and surface.is_path(surface.at(Config, path)):
+    if named and surface.is_path(surface.at(Config, path), entry.value):
         return replace(entry, value=absolute(entry.value, folder))
     return entry
 

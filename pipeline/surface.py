@@ -27,7 +27,13 @@ class Allowed:
 
 @dataclass(frozen=True)
 class PathMark:
-    """Marks a value as a path, relative to the file that names it."""
+    """Marks a value as a path, relative to the file that names it.
+
+    Attributes:
+      words: Values that are no paths.
+    """
+
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,9 +108,10 @@ def is_mapping_of_models(annotation: Any) -> bool:
     return typing.get_origin(bare) is dict and _is_model(typing.get_args(bare)[1])
 
 
-def is_path(annotation: Any) -> bool:
-    """Whether the value is a path."""
-    return any(isinstance(item, PathMark) for item in _strip(annotation)[1])
+def is_path(annotation: Any, value: str) -> bool:
+    """Whether `value` is a path there."""
+    marks = [item for item in _strip(annotation)[1] if isinstance(item, PathMark)]
+    return any(value not in mark.words for mark in marks)
 
 
 def describe(annotation: Any) -> str:

@@ -32,6 +32,10 @@ SERVERS = "mysql://USER@HOST:PORT/DATABASE or postgresql://USER@HOST:PORT/DATABA
 """The forms of `run.metadata` that name a server."""
 
 
+LATEST = "latest"
+"""In place of a path: the newest model that was pushed."""
+
+
 class Section(BaseModel):
     """A section of the YAML: frozen, without unknown keys, without conversions."""
 
@@ -87,6 +91,10 @@ def _anchored(path: str, info: ValidationInfo) -> str:
     if not path.strip():
         raise refuse("received an empty path", remedy="Name a file or a folder.")
     return absolute(path, main_file(info.context).parent)
+
+
+def _latest_or_anchored(path: str, info: ValidationInfo) -> str:
+    return path if path == LATEST else _anchored(path, info)
 
 
 def _number_as_text(value: Any) -> Any:
@@ -145,6 +153,12 @@ Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 PathText = Annotated[str, PathMark(), Allowed("a path"), AfterValidator(_anchored)]
+ModelPath = Annotated[
+    str,
+    PathMark(words=(LATEST,)),
+    Allowed("latest or a path"),
+    AfterValidator(_latest_or_anchored),
+]
 Name = Annotated[
     str,
     StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$"),
@@ -174,6 +188,28 @@ Duration = Annotated[
     StringConstraints(pattern=r"^[1-9][0-9]*[smhdw]$"),
     Allowed("a duration such as 12h, 7d or 2w"),
 ]
+Size = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B?$"),
+    Allowed("bytes, such as 1GB, 64MiB or 4096"),
+    Field(json_schema_extra={"type": ["string", "integer"]}),
+]
+Rate = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]*\.?[0-9]+ ?[KMGT]bit$"),
+    Allowed("bits a second, such as 10Gbit or 100Mbit"),
+]
+Interval = Annotated[
+    str,
+    StringConstraints(pattern=r"^([1-9][0-9]*[smh]|[1-9][0-9]* steps?)$"),
+    Allowed("a duration such as 30s or 5m, or a number of steps such as 200 steps"),
+]
+Metric = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][\w./-]*$"),
+    Allowed("the name of a metric, such as val_loss or val_auc"),
+]
 Database = Annotated[str, Allowed(f"sqlite, {SERVERS}"), AfterValidator(_database)]
 Hyperparameters = Annotated[dict[str, Any], AfterValidator(_finite)]
 
@@ -182,6 +218,26 @@ def seconds(duration: str) -> int:
     """`7d` in seconds."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     return int(duration[:-1]) * units[duration[-1]]
+
+
+def size(text: str) -> int:
+    """`64MiB` in bytes; `MB` is a million, `MiB` 2**20."""
+    number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT]?i?)B?", text).groups()
+    base = 1024 if unit.endswith("i") else 1000
+    return int(float(number) * base ** " KMGT".index(unit[:1] or " "))
+
+
+def rate(text: str) -> float:
+    """`10Gbit` in bytes a second."""
+    number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT])bit", text).groups()
+    return float(number) * 1000 ** " KMGT".index(unit) / 8
+
+
+def interval(text: str) -> str:
+    """`5m` as `300s`, `1 step` as `1 steps`: in one of two units."""
+    if "step" in text:
+        return f"{text.split()[0]} steps"
+    return f"{seconds(text)}s"
 
 
 def as_json(value: Any) -> str:

@@ -200,21 +200,6 @@ def test_what_cannot_work_is_refused(workload, setting, key, expected):
     assert expected in str(problem)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "mirrored",
-        "multi_worker_mirrored",
-        "parameter_server",
-        "tpu",
-        "central_storage",
-    ],
-)
-def test_strategies_to_come_are_refused_by_name(workload, strategy):
-    problem = only_problem(workload, sets=[f"trainer.distribution.strategy={strategy}"])
-    assert f'received "{strategy}": this version trains on one device' in str(problem)
-
-
 def test_spans_without_a_placeholder_are_refused(workload):
     sets = ["data.examples=data/*.csv", "data.spans=1..3", "schedule={}"]
     found = problems(workload, sets=sets)

@@ -16,7 +16,7 @@ transform: {module: preprocessing}
 trainer:
   module: model
   batch_size: many
-  distribution: {strategy: mirrored}
+  distribution: {strategy: mirored}
 evaluator:
   metrics: [auc, rmse]
   slices: carrier
@@ -41,9 +41,10 @@ def test_five_mistakes_are_named_at_once_with_their_lines(write):
         "on_bad_row.\n"
         f'{path}:8:15: trainer.batch_size: received "many" (text)\n'
         "    Allowed: a whole number, at least 1.\n"
-        f'{path}:9:28: trainer.distribution.strategy: received "mirrored": this '
-        "version trains on one device; other strategies come with a later one. Use "
-        "`auto` or `one_device`.\n"
+        f'{path}:9:28: trainer.distribution.strategy: received "mirored" '
+        "(text)\n"
+        "    Did you mean `mirrored`? Allowed: auto, one_device, mirrored, "
+        "multi_worker_mirrored, parameter_server, tpu or central_storage.\n"
         f"{path}:11:18: evaluator.metrics.1: `rmse` is not defined for the task "
         "binary\n"
         "    It is for regression; the task is set by `evaluator.task`. Allowed: auc, "
