@@ -2,32 +2,44 @@
 
 Examples that fit the cache limit are parsed once and kept in memory; an epoch's order
 is then `permutation(seed, epoch)`, so a step is a position in it, and training can
-start at any step without reading what came before. Larger splits are streamed: the
-files are permuted by (seed, epoch) and a block of rows is shuffled within.
+start at any step without reading what came before. Larger splits are streamed in an
+order of two levels, see `records.py`; a start at a later step reads what came before
+in its epoch, but does not parse it.
+
+A global batch is a function of (seed, step) whatever the number of replicas: they get
+consecutive parts of it, as even as possible. Each input pipeline gathers or parses the
+parts of its own replicas only.
+
+Example, which feeds one device and any synchronous strategy alike:
+  ```python
+  split = dataset.read(files, spec, label)
+  feed = functools.partial(split.shuffled, batch_size, seed=seed, epochs=None)
+  model.fit(dataset.distributed(strategy, feed), steps_per_epoch=split.steps(...), ...)
+  ```
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import records, reports
+from strategos.components.trainer.records import Records, no_autograph
 
 CACHE_LIMIT = 1 << 30
 """Bytes of parsed examples of one split that are kept in memory."""
 
-SHUFFLE_ROWS = 65_536
-"""Rows of a block that is shuffled where a split does not fit the cache limit."""
-
 _PARSE_ROWS = 4096
 _PARALLEL_CALLS = min(os.cpu_count() or 1, 8)
-_PARALLEL_FILES = 4
+_NO_END = tf.int64.max
 
 Columns = dict[str, Any]
+Feed = Callable[..., tf.data.Dataset]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +52,7 @@ class Split:
       label: Name of the label.
       rows: Number of examples.
       columns: All examples by column if they are kept in memory, else None.
+      records: The serialized examples if they are streamed, else None.
     """
 
     files: tuple[str, ...]
@@ -47,45 +60,97 @@ class Split:
     label: str
     rows: int
     columns: Columns | None
+    records: Records | None = None
 
-    def steps(self, batch_size: int) -> int:
-        """Batches of one pass, the last one perhaps smaller."""
-        return -(-self.rows // batch_size)
+    def steps(self, batch_size: int, drop_last: bool = False) -> int:
+        """Batches of one pass, the last one perhaps smaller, or dropped if it is."""
+        return self.rows // batch_size if drop_last else -(-self.rows // batch_size)
 
-    def ordered(self, batch_size: int) -> tf.data.Dataset:
-        """One pass over the split as it lies, as batches of (features, label)."""
+    def ordered(
+        self, batch_size: int, *, replicas: int = 1, share: range = range(1)
+    ) -> tf.data.Dataset:
+        """One pass over the split as it lies, as batches of (features, label).
+
+        Args:
+          batch_size: Rows of a global batch; the last one may be smaller.
+          replicas: Number of replicas that a global batch is divided among.
+          share: Those of them that this dataset feeds, see `shuffled`.
+        """
         if self.columns is None:
-            batches = self._parsed(_records(self.files).batch(batch_size))
+            keys = records.ordered(self.files).batch(batch_size)
         else:
-            order = tf.range(self.rows, dtype=tf.int64)
-            batches = self._gathered(order, 0, batch_size)
-        return _ready(batches.map(self._pair))
+            keys = _cut(tf.range(self.rows, dtype=tf.int64), batch_size)
+        keys = _shared(keys, replicas, share)
+        return _ready(self._fetched(keys, self.columns), len(share))
 
     def shuffled(
-        self, batch_size: int, *, seed: int, epochs: int, first_step: int = 0
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epochs: int | None,
+        first_step: int = 0,
+        replicas: int = 1,
+        share: range = range(1),
+        drop_last: bool = False,
     ) -> tf.data.Dataset:
         """Passes over the split, each in its own order, as one stream of batches.
 
         Args:
-          batch_size: Rows of a batch; the last one of a pass may be smaller.
+          batch_size: Rows of a global batch; the last one of a pass may be smaller.
           seed: The order of a pass is a function of this and of its number alone.
-          epochs: Number of passes.
+          epochs: Number of passes; None for no end, which saves several workers from
+            asking each other at each step whether there is a next one.
           first_step: Batch to start at, counted from the start of the first pass.
+          replicas: Number of replicas that a global batch is divided among: the first
+            ones get one row more where it is not a multiple. In a pass's last batch,
+            some may get an empty batch.
+          share: Those of them that this dataset feeds. Its elements are their batches,
+            in the order of steps and, within a step, of replicas.
+          drop_last: Whether a pass ends before a smaller last batch.
+
+        Raises:
+          UserError: `drop_last` leaves no batch.
         """
-        first_epoch, offset = divmod(first_step, self.steps(batch_size))
+        keys = self._keys(
+            batch_size, seed, epochs, first_step, drop_last, replicas, share
+        )
+        batches = self._fetched(keys, self.columns)
+        if epochs is None:
+            endless = tf.data.experimental.assert_cardinality(
+                tf.data.INFINITE_CARDINALITY
+            )
+            batches = batches.apply(endless)
+        return _ready(batches, len(share))
 
-        def one_pass(epoch: tf.Tensor) -> tf.data.Dataset:
-            key = tf.stack([tf.constant(seed, tf.int64), epoch])
-            skipped = tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), 0)
-            if self.columns is None:
-                records = _shuffled_records(self.files, key)
-                return self._parsed(records.batch(batch_size).skip(skipped))
-            rows = tf.range(self.rows, dtype=tf.int64)
-            order = tf.random.experimental.stateless_shuffle(rows, key)
-            return self._gathered(order, skipped, batch_size)
+    def remote(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epochs: int | None,
+        first_step: int = 0,
+        pipelines: int = 1,
+        pipeline: int | tf.Tensor = 0,
+        drop_last: bool = False,
+    ) -> tf.data.Dataset:
+        """Like `shuffled`, for a function that is traced here and run elsewhere.
 
-        passes = tf.data.Dataset.range(first_epoch, epochs)
-        return _ready(passes.flat_map(one_pass).map(self._pair))
+        The dataset captures nothing of this process: whoever runs the function reads
+        the files, and parses them once if they fit the cache limit.
+
+        Args:
+          pipelines: Number of input pipelines that divide the global batches.
+          pipeline: Which of them this is: it gets every `pipelines`-th batch of the
+            stream, from `first_step + pipeline` on.
+        """
+        keys = self._keys(batch_size, seed, epochs, first_step, drop_last)
+        keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
+        if self.columns is None:
+            return _ready(self._fetched(keys, None))
+        whole = records.ordered(self.files).batch(self.rows).map(_parser(self.spec))
+        fetched = whole.flat_map(lambda columns: self._fetched(keys, columns))
+        return _ready(fetched)
 
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
@@ -93,18 +158,70 @@ class Split:
             return next(iter(self.ordered(rows)))
         return self._pair({name: self.columns[name][:rows] for name in self.spec})
 
-    def _gathered(
-        self, order: tf.Tensor, first: int | tf.Tensor, batch_size: int
+    def reads(self, replicas: int = 1, share: range = range(1)) -> str:
+        """What feeding the replicas `share` of `replicas` reads, for a log."""
+        size = sum(tf.io.gfile.stat(file).length for file in self.files)
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
+        read = f"{self.rows:,} rows from {files} ({size / 1e6:,.1f} MB)"
+        if len(share) == replicas:
+            which = "all of them for the replicas here"
+        else:
+            which = f"all: any row may fall to any of {replicas} replicas"
+        if self.columns is None:
+            return f"{read}, {which}; streamed, every epoch anew; own rows are parsed"
+        return f"{read}, {which}; read once and kept in memory"
+
+    def _keys(
+        self,
+        batch_size: int,
+        seed: int,
+        epochs: int | None,
+        first_step: int,
+        drop_last: bool,
+        replicas: int = 1,
+        share: range = range(1),
     ) -> tf.data.Dataset:
-        def batch(step: tf.Tensor) -> Columns:
-            rows = order[step * batch_size : (step + 1) * batch_size]
-            return {name: tf.gather(self.columns[name], rows) for name in self.spec}
+        """Which rows the batches have: their numbers, or their records if streamed."""
+        steps = self.steps(batch_size, drop_last)
+        if not steps:
+            raise UserError(
+                f"{self.rows:,} rows are less than a batch of {batch_size:,}, and "
+                "`last_batch: drop` leaves none. Choose a smaller `batch_size`."
+            )
+        first_epoch, offset = divmod(first_step, steps)
+        even = (
+            batch_size // replicas if drop_last and not batch_size % replicas else None
+        )
 
-        steps = tf.data.Dataset.range(first, self.steps(batch_size))
-        return steps.map(batch, _PARALLEL_CALLS, deterministic=True)
+        def batches(order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+            cut = _cut(order, batch_size, first, drop_last)
+            return _shared(cut, replicas, share, even)
 
-    def _parsed(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        return records.map(_parser(self.spec), _PARALLEL_CALLS, deterministic=True)
+        @no_autograph
+        def one_pass(epoch: tf.Tensor) -> tf.data.Dataset:
+            key = tf.stack([tf.constant(seed, tf.int64), epoch])
+            first = tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), 0)
+            if self.records is not None:
+                return _streamed(self.records, key, batch_size, first, batches)
+            rows = tf.range(self.rows, dtype=tf.int64)
+            order = tf.random.experimental.stateless_shuffle(rows, key)
+            return batches(order, first)
+
+        end = _NO_END if epochs is None else epochs
+        return tf.data.Dataset.range(first_epoch, end).flat_map(one_pass)
+
+    def _fetched(
+        self, keys: tf.data.Dataset, columns: Columns | None
+    ) -> tf.data.Dataset:
+        parse = _parser(self.spec)
+
+        @no_autograph
+        def fetch(keys: tf.Tensor) -> tuple[Columns, tf.Tensor]:
+            if columns is None:
+                return self._pair(parse(keys))
+            return self._pair({n: tf.gather(columns[n], keys) for n in self.spec})
+
+        return keys.map(fetch, _PARALLEL_CALLS, deterministic=True)
 
     def _pair(self, columns: Columns) -> tuple[Columns, tf.Tensor]:
         features = {name: _dense_or_sparse(value) for name, value in columns.items()}
@@ -123,40 +240,134 @@ def read(
       UserError: There is no example.
     """
     files = tuple(sorted(files))
-    rows, used, parts = 0, 0, []
-    for count, part in _parsed_blocks(files, spec):
-        rows += count
+    columns = _columns(files, spec, cache_limit)
+    if columns is not None:
+        rows, streamed = int(columns[label].shape[0]), None
+    else:
+        streamed = Records.count(files, cache_limit)
+        rows = streamed.rows
+    return Split(files, spec, label, rows, columns, streamed)
+
+
+def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
+    """What `fit` iterates over under `strategy`: under TensorFlow's own, a dataset.
+
+    Args:
+      feed: Called as `feed(replicas=…, share=…)` for each input pipeline of this
+        process, usually `functools.partial(split.shuffled, …)`.
+    """
+
+    def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        pipelines, replicas = context.num_input_pipelines, context.num_replicas_in_sync
+        share = share_of(context.input_pipeline_id, pipelines, replicas)
+        return feed(replicas=replicas, share=share)
+
+    return strategy.distribute_datasets_from_function(of_pipeline)
+
+
+def share_of(pipeline: int, pipelines: int, replicas: int) -> range:
+    """The replicas that an input pipeline feeds; each feeds as many."""
+    local = replicas // pipelines
+    return range(pipeline * local, (pipeline + 1) * local)
+
+
+def _columns(
+    files: tuple[str, ...], spec: Mapping[str, Any], limit: int
+) -> Columns | None:
+    """All examples by column; None if they take more bytes than the limit."""
+    used, parts = 0, []
+    for part in _parsed_blocks(files, spec):
         used += sum(map(_bytes, part.values()))
-        if used <= cache_limit:
-            parts.append(part)
-        else:
-            parts.clear()
-    if not rows:
+        if used > limit:
+            return None
+        parts.append(part)
+        reports.current().alive()
+    if not parts:
         raise UserError(
             f"There is no example in {', '.join(files) or 'the split'}. "
             "Give the split a larger share in `data.split`, or add data."
         )
-    columns = None
-    if used <= cache_limit:
-        columns = {name: tf.concat([p[name] for p in parts], 0) for name in spec}
-    return Split(files, spec, label, rows, columns)
+    return {name: tf.concat([part.pop(name) for part in parts], 0) for name in spec}
 
 
 def _parsed_blocks(
     files: tuple[str, ...], spec: Mapping[str, Any]
-) -> Iterator[tuple[int, Columns]]:
+) -> Iterator[Columns]:
     if not files:
         return
-    parse = _parser(spec)
-    blocks = _records(files).batch(_PARSE_ROWS)
-    blocks = blocks.map(lambda block: (tf.size(block), parse(block)), _PARALLEL_CALLS)
-    for count, columns in _ready(blocks):
-        yield int(count), columns
+    blocks = records.ordered(files).batch(_PARSE_ROWS)
+    yield from _ready(blocks.map(_parser(spec), _PARALLEL_CALLS, deterministic=True))
+
+
+def _cut(
+    order: tf.Tensor,
+    batch_size: int,
+    first: int | tf.Tensor = 0,
+    drop_last: bool = False,
+) -> tf.data.Dataset:
+    """Consecutive batches of row numbers, from batch `first` on."""
+    rows = tf.size(order, tf.int64)
+    steps = rows // batch_size if drop_last else -(-rows // batch_size)
+
+    @no_autograph
+    def batch(step: tf.Tensor) -> tf.Tensor:
+        return order[step * batch_size : (step + 1) * batch_size]
+
+    return tf.data.Dataset.range(first, steps).map(batch)
+
+
+def _shared(
+    batches: tf.data.Dataset, replicas: int, share: range, even: int | None = None
+) -> tf.data.Dataset:
+    """The parts of global batches that the replicas of `share` get, one by one.
+
+    Args:
+      batches: Tensors of rank 1.
+      even: Length of each part, if it is always the same.
+    """
+
+    @no_autograph
+    def parts(batch: tf.Tensor) -> tf.data.Dataset:
+        size = tf.size(batch, tf.int64)
+        rows, more = size // replicas, size % replicas
+
+        @no_autograph
+        def part(replica: tf.Tensor) -> tf.Tensor:
+            first = replica * rows + tf.minimum(replica, more)
+            last = first + rows + tf.cast(replica < more, tf.int64)
+            return tf.ensure_shape(batch[first:last], [even])
+
+        return tf.data.Dataset.range(share.start, share.stop).map(part)
+
+    if replicas == 1:
+        return batches.map(no_autograph(lambda batch: tf.ensure_shape(batch, [even])))
+    return batches.flat_map(parts)
+
+
+def _streamed(
+    source: Records, key: tf.Tensor, batch_size: int, first: tf.Tensor, batches: Any
+) -> tf.data.Dataset:
+    """The records of each batch of one pass, from batch `first` on.
+
+    Args:
+      batches: Function from a block's order and a first batch to a dataset of places.
+    """
+    of_block = source.block_batches(batch_size)
+    first_block = first // of_block
+
+    @no_autograph
+    def of(number: tf.Tensor, block: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        offset = tf.where(number == first_block, first % of_block, 0)
+        places = batches(order, offset)
+        return places.map(no_autograph(lambda rows: tf.gather(block, rows)))
+
+    return source.blocks(key, batch_size, first_block).flat_map(of)
 
 
 def _parser(spec: Mapping[str, Any]) -> Any:
     """A function from serialized examples to columns of rank 2 or more."""
 
+    @no_autograph
     def parse(serialized: tf.Tensor) -> Columns:
         columns = tf.io.parse_example(serialized, dict(spec))
         return {name: _at_least_rank_2(value) for name, value in columns.items()}
@@ -184,29 +395,8 @@ def _bytes(value: Any) -> int:
     return int(tf.size(value)) * value.dtype.size
 
 
-def _ready(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prefetches, without autotuning: its thread can hold up the end for seconds."""
+def _ready(dataset: tf.data.Dataset, of_step: int = 1) -> tf.data.Dataset:
+    """Prefetches two steps, without autotuning: its thread can hold up the end."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    return dataset.prefetch(2).with_options(options)
-
-
-def _records(files: Sequence[str]) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(list(files), _compression(files))
-
-
-def _shuffled_records(files: tuple[str, ...], key: tf.Tensor) -> tf.data.Dataset:
-    order = tf.random.experimental.stateless_shuffle(tf.constant(files), key)
-    records = tf.data.Dataset.from_tensor_slices(order).interleave(
-        lambda file: tf.data.TFRecordDataset(file, _compression(files)),
-        cycle_length=_PARALLEL_FILES,
-        block_length=16,
-        num_parallel_calls=_PARALLEL_CALLS,
-        deterministic=True,
-    )
-    seed = key[0] * 1_000_003 + key[1]
-    return records.shuffle(SHUFFLE_ROWS, seed=seed, reshuffle_each_iteration=False)
-
-
-def _compression(files: Sequence[str]) -> str:
-    return "GZIP" if files and files[0].endswith(".gz") else ""
+    return dataset.prefetch(2 * of_step).with_options(options)

@@ -106,6 +106,118 @@ def test_starting_at_a_step_gives_what_would_have_come_there(split, step):
     assert _order(split.shuffled(5, seed=3, epochs=3, first_step=step)) == whole[step:]
 
 
+def _by_step(batches, replicas):
+    """Rows of each step, of as many consecutive elements as there are replicas."""
+    parts = _order(batches)
+    return [parts[i : i + replicas] for i in range(0, len(parts), replicas)]
+
+
+def _even(rows, replicas):
+    return [len(rows) // replicas + (r < len(rows) % replicas) for r in range(replicas)]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5])
+def test_replicas_get_consecutive_parts_of_the_batches_of_one_device(split, replicas):
+    whole = _order(split.shuffled(5, seed=3, epochs=2))
+    feed = split.shuffled(5, seed=3, epochs=2, replicas=replicas, share=range(replicas))
+    steps = _by_step(feed, replicas)
+    assert [sum(parts, []) for parts in steps] == whole
+    for parts, rows in zip(steps, whole, strict=True):
+        assert [len(part) for part in parts] == _even(rows, replicas)
+
+
+def test_pipelines_together_give_the_batches_of_one_device(split):
+    feeds = [
+        _by_step(split.shuffled(7, seed=3, epochs=2, replicas=3, share=share), n)
+        for share, n in ((range(0, 1), 1), (range(1, 3), 2))
+    ]
+    steps = [sum(first + second, []) for first, second in zip(*feeds, strict=True)]
+    assert steps == _order(split.shuffled(7, seed=3, epochs=2))
+
+
+def test_an_evaluation_pass_is_divided_too(split):
+    feed = split.ordered(5, replicas=4, share=range(4))
+    steps = _by_step(feed, 4)
+    assert [len(part) for part in steps[-1]] == [1, 1, 1, 0]
+    assert sum(sum(steps, []), []) == list(range(ROWS))
+
+
+def test_a_replica_without_rows_gets_an_empty_batch(split):
+    import tensorflow as tf
+
+    *_, (features, label) = split.ordered(5, replicas=4, share=range(4))
+    assert features["x"].shape == (0, 1)
+    assert label.shape == (0, 1)
+    assert isinstance(features["words"], tf.SparseTensor)
+    assert features["words"].dense_shape[0] == 0
+
+
+@pytest.mark.parametrize("step", [2, 4, 5, 9])
+def test_a_share_can_start_at_a_step(split, step):
+    feed = {"seed": 3, "epochs": 3, "replicas": 2, "share": range(1, 2)}
+    whole = _order(split.shuffled(5, **feed))
+    assert _order(split.shuffled(5, first_step=step, **feed)) == whole[step:]
+
+
+def test_the_smaller_last_batch_of_each_epoch_can_be_dropped(split):
+    feed = {"seed": 3, "epochs": 2}
+    assert split.steps(5, drop_last=True) == 4
+    whole = _order(split.shuffled(5, **feed))
+    full = [batch for batch in whole if len(batch) == 5]
+    assert _order(split.shuffled(5, drop_last=True, **feed)) == full
+    resumed = split.shuffled(5, drop_last=True, first_step=6, **feed)
+    assert _order(resumed) == full[6:]
+
+
+def test_batches_that_are_always_even_have_a_fixed_shape(split):
+    feed = {"seed": 3, "epochs": 1, "drop_last": True}
+    features, _ = split.shuffled(4, **feed).element_spec
+    assert features["x"].shape == (4, 1)
+    divided = split.shuffled(4, replicas=2, share=range(2), **feed)
+    assert divided.element_spec[1].shape == (2, 1)
+    uneven = split.shuffled(4, replicas=3, share=range(3), **feed)
+    assert uneven.element_spec[1].shape[0] is None
+
+
+def test_dropping_the_only_batch_is_an_error_that_says_what_to_do(split):
+    with pytest.raises(UserError, match="23 rows are less than a batch of 24.*smaller"):
+        split.shuffled(24, seed=3, epochs=1, drop_last=True)
+
+
+def test_a_stream_without_end_goes_on_as_one_with_an_end(split):
+    import tensorflow as tf
+
+    endless = split.shuffled(5, seed=3, epochs=None)
+    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert _order(endless.take(12)) == _order(
+        split.shuffled(5, seed=3, epochs=3).take(12)
+    )
+
+
+@pytest.mark.parametrize("pipelines", [1, 2])
+def test_remote_pipelines_take_turns_at_the_batches_of_one_device(split, pipelines):
+    import tensorflow as tf
+
+    whole = _order(split.shuffled(5, seed=3, epochs=2))[3:]
+
+    @tf.function
+    def make(pipeline):
+        return split.remote(
+            5,
+            seed=3,
+            epochs=2,
+            first_step=3,
+            pipelines=pipelines,
+            pipeline=pipeline,
+        )
+
+    for pipeline in range(pipelines):
+        batches = _order(make(tf.constant(pipeline)))
+        assert batches == whole[pipeline::pipelines]
+    traced = make.get_concrete_function(tf.TensorSpec([], tf.int32))
+    assert not traced.captured_inputs
+
+
 def test_no_example_is_an_error_that_says_what_to_do(tmp_path, spec):
     import tensorflow as tf
 

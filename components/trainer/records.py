@@ -1,0 +1,160 @@
+"""Examples that do not fit in memory: an order of two levels over TFRecord files.
+
+A pass reads from several places of the files at a time, which its key decides; what
+it reads is cut into blocks of bounded size, and each block is permuted. A block and
+the order within are functions of the key alone, whatever the number of threads.
+
+Files are taken whole, in the order that the key gives, where there are at least
+`CURSORS` of them. Fewer are cut into pieces, so that a block has rows of `CURSORS`
+places even if one large file is sorted by time or by label; where the cuts lie differs
+from pass to pass. Gzip cannot seek: the pieces of one file cost up to `CURSORS` / 2
+further readings of it, without parsing. Give larger splits more files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.trainer import reports
+
+CURSORS = 8
+"""Places of the files that a pass reads from at a time."""
+
+_CHUNK_ROWS = 64  # that a cursor reads before the next one's turn
+_COUNT_ROWS = 4096
+_PARALLEL_CALLS = min(os.cpu_count() or 1, CURSORS)
+_STRING_BYTES = 40  # of a string in memory, besides its characters
+_BLOCKS_IN_MEMORY = 3  # one in use; one being made, as pieces and as a whole
+
+no_autograph = tf.autograph.experimental.do_not_convert
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """The serialized examples of a split.
+
+    Attributes:
+      files: TFRecord files; `.gz` at the end of the first one's name means GZIP.
+      counts: Rows of each file.
+      row_bytes: Bytes that a row takes in memory, the mean over 4,096 consecutive rows
+        where that is highest.
+      limit: Bytes that a pass may keep in memory.
+    """
+
+    files: tuple[str, ...]
+    counts: tuple[int, ...]
+    row_bytes: float
+    limit: int
+
+    @classmethod
+    def count(cls, files: Sequence[str], limit: int) -> Records:
+        """Reads `files` once, without parsing, to know how many rows there are."""
+        counts, heaviest = [0] * len(files), 0.0
+        for file, rows, size in _sizes(files):
+            counts[file] += int(rows)
+            heaviest = max(heaviest, int(size) / int(rows) + _STRING_BYTES)
+            reports.current().alive()
+        return cls(tuple(files), tuple(counts), heaviest, limit)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(self.counts)
+
+    def block_batches(self, batch_size: int) -> int:
+        """Batches of a block: as many as the limit allows, at least one."""
+        return max(
+            1, int(self.limit / _BLOCKS_IN_MEMORY / self.row_bytes) // batch_size
+        )
+
+    def blocks(
+        self, key: tf.Tensor, batch_size: int, first: tf.Tensor
+    ) -> tf.data.Dataset:
+        """One pass in blocks, as (number, records [n], order int64 [n]).
+
+        Args:
+          key: int64 [2]. What the order of the pass is a function of.
+          batch_size: A block has a multiple of it, the last one excepted.
+          first: int64. The block to start at; earlier ones are read and dropped.
+        """
+        rows = self.block_batches(batch_size) * batch_size
+        chunks = self._pieces(key).interleave(
+            no_autograph(self._chunks),
+            cycle_length=CURSORS,
+            block_length=1,
+            num_parallel_calls=_PARALLEL_CALLS,
+            deterministic=True,
+        )
+
+        @no_autograph
+        def permuted(number: tf.Tensor, block: tf.Tensor) -> tuple[Any, ...]:
+            inner = tf.random.experimental.stateless_fold_in(key, number + 1)
+            places = tf.range(tf.size(block, tf.int64))
+            order = tf.random.experimental.stateless_shuffle(places, inner)
+            return number, block, order
+
+        blocks = chunks.rebatch(rows).skip(first).enumerate(first)
+        return blocks.map(permuted).prefetch(1)
+
+    def _pieces(self, key: tf.Tensor) -> tf.data.Dataset:
+        """Parts of the files in the order of the key.
+
+        A part is (file, first row, rows from there, rows from the file's start): one
+        that passes the end goes on at the start.
+        """
+        key = tf.random.experimental.stateless_fold_in(key, tf.constant(0, tf.int64))
+        pieces = -(-CURSORS // len(self.files))  # of each file
+        counts = tf.constant(self.counts, tf.int64)[:, tf.newaxis]
+        bounds = counts * tf.range(pieces + 1, dtype=tf.int64) // pieces
+        shift = tf.zeros_like(counts)
+        if pieces > 1:
+            part = tf.random.stateless_uniform(counts.shape, key, dtype=tf.float64)
+            shift = tf.cast(part * tf.cast(bounds[:, 1:2], tf.float64), tf.int64)
+        firsts, rows = bounds[:, :-1] + shift, bounds[:, 1:] - bounds[:, :-1]
+        beyond = tf.maximum(firsts + rows - counts, 0)
+        names = tf.repeat(tf.constant(self.files), pieces)
+        order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(names)), key)
+        parts = [tf.reshape(part, [-1]) for part in (firsts, rows - beyond, beyond)]
+        parts = [tf.gather(part, order) for part in (names, *parts)]
+        return tf.data.Dataset.from_tensor_slices(tuple(parts))
+
+    def _chunks(
+        self, file: tf.Tensor, first: tf.Tensor, rows: tf.Tensor, beyond: tf.Tensor
+    ) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(file, compression(self.files))
+        piece = records.skip(first).take(rows).concatenate(records.take(beyond))
+        return piece.batch(_CHUNK_ROWS)
+
+
+def ordered(files: Sequence[str]) -> tf.data.Dataset:
+    """The records of `files` as they lie."""
+    return tf.data.TFRecordDataset(list(files), compression(files))
+
+
+def compression(files: Sequence[str]) -> str:
+    """How TFRecord files are compressed, by the name of the first."""
+    return "GZIP" if files and files[0].endswith(".gz") else ""
+
+
+def _sizes(files: Sequence[str]) -> tf.data.Dataset:
+    """(file's index, rows, bytes) of each stretch of 4,096 rows."""
+
+    @no_autograph
+    def of_file(index: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
+        @no_autograph
+        def size(block: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            lengths = tf.cast(tf.strings.length(block), tf.int64)
+            return index, tf.size(block), tf.reduce_sum(lengths)
+
+        records = tf.data.TFRecordDataset(file, compression(files))
+        return records.batch(_COUNT_ROWS).map(size)
+
+    found = tf.data.Dataset.from_tensor_slices(list(files)).enumerate()
+    return found.interleave(
+        of_file, cycle_length=CURSORS, num_parallel_calls=_PARALLEL_CALLS
+    )
