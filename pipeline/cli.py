@@ -109,6 +109,11 @@ def _add_running(commands, parents) -> None:
         "--no-cache", action="store_true", help="run every node, finished or not"
     )
     run.add_argument(
+        "--from-scratch",
+        action="store_true",
+        help="ignore the checkpoints of a training that was interrupted",
+    )
+    run.add_argument(
         "--param",
         action="append",
         default=[],

@@ -27,16 +27,22 @@ def run(arguments: argparse.Namespace) -> int:
     overrides += ["run.cache=false"] if arguments.no_cache else []
     loaded = _load(arguments, *overrides)
     config = loading.apply_parameters(loaded, _pairs(arguments.param)).config
-    return _run(config, arguments.from_node, arguments.to_node)
+    return _run(
+        config,
+        from_node=arguments.from_node,
+        to_node=arguments.to_node,
+        from_scratch=arguments.from_scratch,
+    )
 
 
-def _run(config: Config, from_node: str | None = None, to_node: str | None = None):
-    from strategos.pipeline import display, orchestration, runs
+def _run(config: Config, **options: Any) -> int:
+    from strategos.pipeline import display, orchestration, planning, runs
 
     _refuse(config)
     connection = _connection(config)
-    options = orchestration.Options(from_node=from_node, to_node=to_node)
-    result = orchestration.run(config, connection, options, display.LiveView)
+    result = orchestration.run(
+        config, connection, planning.Options(**options), display.LiveView
+    )
     _remember_root(config.run.root)
     done = runs.run(runs.Store(connection, root=config.run.root), result.run_id)
     query = f"strategos predict {_shown(config.path)} ROWS.csv"

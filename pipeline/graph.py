@@ -11,6 +11,7 @@ are left out.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -46,6 +47,7 @@ PARAMETERS: dict[str, type] = {
     "seed": int,
     "hyperparameters": str,
     "distribution": str,
+    "warm_start": str,
     "baseline": str,
     "candidate": str,
 }
@@ -189,7 +191,7 @@ def _model_nodes(
         schema=schema,
         user_module=_user_module(config, config.trainer.module, fingerprints.model),
         label=config.label,
-        settings=_json({"callbacks": config.trainer.callbacks.model_dump(mode="json")}),
+        settings=_json(dataclasses.asdict(config.trainer.settings())),
         **{
             name: parameters[name]
             for name in (
@@ -198,6 +200,7 @@ def _model_nodes(
                 "seed",
                 "hyperparameters",
                 "distribution",
+                "warm_start",
             )
         },
     )

@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ml_metadata.proto import metadata_store_pb2
+
 from strategos.components.baseline_model import NOTHING
 
 if TYPE_CHECKING:
     import ml_metadata
     from tfx.proto.orchestration import pipeline_pb2
+
+
+WEIGHTS = "Format-Weights"
+"""The folder of a Model artifact that holds what another training starts from."""
+
+_MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -23,12 +31,14 @@ class Production:
       version: Its number, unix seconds of the push.
       candidate: Key of what it was made from, see `candidate_key`.
       baseline: Path of the model that it was judged against, or `NOTHING`.
+      artifact: Id of its artifact.
     """
 
     path: str
     version: int
     candidate: str
     baseline: str
+    artifact: int = 0
 
 
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
@@ -44,6 +54,7 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
                     version=int(Path(path).name),
                     candidate=properties["candidate"].string_value,
                     baseline=properties["baseline"].string_value,
+                    artifact=artifact.id,
                 )
             )
     return max(pushed, key=lambda production: production.version, default=None)
@@ -67,6 +78,51 @@ def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
     if production.candidate == candidate and not fresh:
         return production.baseline
     return production.path
+
+
+def warm_start(
+    store: ml_metadata.MetadataStore,
+    production: Production | None,
+    candidate: str,
+    fresh: bool,
+) -> str:
+    """The weights that `trainer.warm_start: latest` means; `NOTHING` for none.
+
+    Those of the model in production; but where that is this very candidate, those that
+    it started from itself. So an unchanged run stays cached, as with `baseline`.
+    """
+    if production is None:
+        return NOTHING
+    model = _trained(store, production)
+    if production.candidate == candidate and not fresh:
+        return model.custom_properties["warm_start"].string_value or NOTHING
+    return f"{model.uri}/{WEIGHTS}"
+
+
+def _trained(
+    store: ml_metadata.MetadataStore, production: Production
+) -> metadata_store_pb2.Artifact:
+    """What Pusher pushed: the Trainer's Model."""
+    events = store.get_events_by_artifact_ids([production.artifact])
+    pushes = [event.execution_id for event in events if event.type in _MADE]
+    events = store.get_events_by_execution_ids([min(pushes)])
+    inputs = [event.artifact_id for event in events if event.type not in _MADE]
+    models = (a for a in store.get_artifacts_by_id(inputs) if a.type == "Model")
+    return next(models)
+
+
+def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
+    """A hash of all that training resumes by: `candidate_key` on any devices."""
+    return candidate_key(_without(ir, "distribution"))
+
+
+def _without(ir: pipeline_pb2.Pipeline, parameter: str) -> pipeline_pb2.Pipeline:
+    copy = type(ir)()
+    copy.CopyFrom(ir)
+    for node in copy.nodes:
+        if node.pipeline_node.node_info.id == "Trainer":
+            node.pipeline_node.parameters.parameters.pop(parameter, None)
+    return copy
 
 
 def candidate_key(ir: pipeline_pb2.Pipeline) -> str:

@@ -74,7 +74,7 @@ class ReduceLearningRate(Section):
     patience: NotNegative = Field(
         2, description="Epochs without improvement before it is lowered."
     )
-    minimum: Annotated[float, Field(ge=0)] = Field(
+    min_lr: Annotated[float, Field(ge=0)] = Field(
         0.0, description="It is never lowered below this."
     )
     mode: _Mode = Field("auto", description=_MODE)
@@ -254,6 +254,10 @@ class Trainer(Section):
         """What else than data, model and strategy decides the result."""
         names = {field.name for field in dataclasses.fields(Settings)}
         plain = self.model_dump(mode="json", include=names)
+        logs = self.callbacks.tensorboard
+        if logs and logs.profile:
+            first, last = logs.profile.split("..")
+            plain["callbacks"]["tensorboard"]["profile"] = [int(first), int(last)]
         return Settings(**plain | {"cache_limit": size(self.cache_limit)})
 
     def operation(self) -> Operation:

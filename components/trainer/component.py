@@ -24,6 +24,7 @@ class TrainerSpec(types.ComponentSpec):
         "hyperparameters": ExecutionParameter(type=str),
         "distribution": ExecutionParameter(type=str),
         "settings": ExecutionParameter(type=str),
+        "warm_start": ExecutionParameter(type=str),
     }
     INPUTS = {
         "examples": ChannelParameter(type=standard_artifacts.Examples),
@@ -50,14 +51,18 @@ class Trainer(base_component.BaseComponent):
             label="late", batch_size=512, epochs=5, seed=1,
             hyperparameters='{"units": [64, 32]}',
             distribution='{"strategy": "auto"}',
-            settings='{"callbacks": {}}',
+            settings='{"callbacks": {}}', warm_start="none",
         )
+
+    Launcher, time-outs, restarts and checkpoints are no parameters: they change no
+    result, see `operation.py`.
 
     Outputs:
       model: `Format-Serving/` (a SavedModel, see `export.py`), `Format-Weights/` and
         `trainer.json`, whose facts are custom properties as well: `strategy`, `reason`,
         `replicas`, `workers`, `global_batch`, `steps`, `examples`,
-        `examples_per_second`, `restarts`, `seed`, `history`.
+        `examples_per_second`, `restarts`, `seed`, `rows`, `parameters`, `history`,
+        `evaluation`, `warm_start`.
       model_run: TensorBoard's events.
     """
 
@@ -78,6 +83,7 @@ class Trainer(base_component.BaseComponent):
         hyperparameters: str | RuntimeParameter = "{}",
         distribution: str | RuntimeParameter = "{}",
         settings: str = "{}",
+        warm_start: str | RuntimeParameter = "none",
     ):
         """Builds the component.
 
@@ -91,8 +97,10 @@ class Trainer(base_component.BaseComponent):
           epochs: Passes over the training split.
           seed: Of everything random.
           hyperparameters: JSON of the user's own settings.
-          distribution: JSON of `trainer.distribution`.
-          settings: JSON of what else changes results: `callbacks`.
+          distribution: JSON of what in `trainer.distribution` changes results; sizes
+            are bytes, times seconds.
+          settings: JSON of `spec.Settings`, what else changes results.
+          warm_start: `Format-Weights` of a model to start from, or "none".
         """
         spec = TrainerSpec(
             examples=examples,
@@ -106,6 +114,7 @@ class Trainer(base_component.BaseComponent):
             hyperparameters=hyperparameters,
             distribution=distribution,
             settings=settings,
+            warm_start=warm_start,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),
         )

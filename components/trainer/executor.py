@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,19 +16,26 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from strategos.components import filesystems
 from strategos.components.trainer.launchers import local
-from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings, WorkerSpec
 
 _INT_FACTS = (
     "replicas",
     "workers",
     "global_batch",
+    "rows",
     "steps",
     "examples",
     "restarts",
     "seed",
+    "parameters",
 )
 _TEXT_FACTS = ("strategy", "reason")
+_NOTHING = "none"  # TFX takes "" for no value at all
+_OPERATIONAL = ("distribution", "warm_start")  # training resumes whatever they say
+_KEPT_SECONDS = 7 * 86400.0
 
 
 class Executor(base_executor.BaseExecutor):
@@ -43,19 +54,38 @@ class Executor(base_executor.BaseExecutor):
           WorkerError: The worker ended by an error of ours.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        facts = local.launch(worker_spec(input_dict, output_dict, exec_properties))
-        _record(artifact_utils.get_single_instance(output_dict["model"]), facts)
+        operation = Operation.from_environment()
+        spec = worker_spec(
+            input_dict, output_dict, exec_properties, operation.checkpoint_key
+        )
+        prune_checkpoints(spec.checkpoint_dir)
+        facts = local.launch(spec)
+        model = artifact_utils.get_single_instance(output_dict["model"])
+        _record(model, facts)
+        model.set_string_custom_property("warm_start", spec.warm_start or _NOTHING)
 
 
 def worker_spec(
     inputs: Mapping[str, list[types.Artifact]],
     outputs: Mapping[str, list[types.Artifact]],
     properties: Mapping[str, Any],
+    checkpoint_key: str = "",
 ) -> WorkerSpec:
-    """What the worker is told, from what the executor is told."""
+    """What the worker is told, from what the executor is told.
+
+    Args:
+      inputs: Input artifacts by name.
+      outputs: Output artifacts by name.
+      properties: Execution properties.
+      checkpoint_key: What data, settings and code hash to; by default a hash of the
+        inputs' places and the properties.
+    """
     user_module = json.loads(properties["user_module"])
-    settings = json.loads(properties["settings"])
     schema_dir = artifact_utils.get_single_uri(inputs["schema"])
+    model_dir = artifact_utils.get_single_uri(outputs["model"])
+    beside = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
+    key = checkpoint_key or _key(inputs, properties)
+    warm_start = properties.get("warm_start", _NOTHING)
     return WorkerSpec(
         folder=user_module["folder"],
         module=user_module["module"],
@@ -64,15 +94,60 @@ def worker_spec(
         eval_files=_files(inputs["examples"], "eval"),
         transform_graph=artifact_utils.get_single_uri(inputs["transform_graph"]),
         schema_file=io_utils.get_only_uri_in_dir(schema_dir),
-        model_dir=artifact_utils.get_single_uri(outputs["model"]),
+        model_dir=model_dir,
         log_dir=artifact_utils.get_single_uri(outputs["model_run"]),
+        checkpoint_dir=os.path.join(beside, "checkpoints", key),
         batch_size=properties["batch_size"],
         epochs=properties["epochs"],
         seed=properties["seed"],
         hyperparameters=json.loads(properties["hyperparameters"]),
         distribution=json.loads(properties["distribution"]),
-        callbacks=settings.get("callbacks") or {},
+        settings=Settings(**json.loads(properties["settings"])),
+        warm_start="" if warm_start == _NOTHING else warm_start,
     )
+
+
+def prune_checkpoints(
+    own: str, *, now: float | None = None, seconds: float = _KEPT_SECONDS
+) -> None:
+    """Removes what trainings left that nobody resumed, beside the folder `own`.
+
+    Args:
+      own: The folder of this training, which stays.
+      now: Unix seconds.
+      seconds: Age of the newest file after which a folder is removed.
+    """
+    from tensorflow.io import gfile
+
+    filesystems.register(own)
+    parent = os.path.dirname(own)
+    now = time.time() if now is None else now
+    for name in gfile.listdir(parent) if gfile.isdir(parent) else ():
+        folder = os.path.join(parent, name.rstrip("/"))
+        if folder != own and gfile.isdir(folder) and now - _touched(folder) > seconds:
+            logging.info("Removing %s, which nobody has resumed.", folder)
+            gfile.rmtree(folder)
+
+
+def _touched(folder: str) -> float:
+    """When the newest file in `folder` was written; Unix seconds."""
+    from tensorflow.io import gfile
+
+    paths = [
+        os.path.join(parent, name)
+        for parent, _, names in gfile.walk(folder)
+        for name in names
+    ]
+    return max((gfile.stat(path).mtime_nsec / 1e9 for path in paths), default=0.0)
+
+
+def _key(
+    inputs: Mapping[str, list[types.Artifact]], properties: Mapping[str, Any]
+) -> str:
+    uris = {name: [each.uri for each in found] for name, found in inputs.items()}
+    settings = {k: v for k, v in properties.items() if k not in _OPERATIONAL}
+    text = json.dumps([uris, settings], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _files(examples: list[types.Artifact], split: str) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +23,7 @@ class Plan:
       connection: Where ML Metadata is.
       events: The run's event file, read by the live view.
       log: Where the output of executors goes.
+      environment: Variables for executors: how they run, which changes no result.
     """
 
     run_id: str
@@ -29,6 +31,7 @@ class Plan:
     connection: metadata_store_pb2.ConnectionConfig
     events: Path
     log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> str:

@@ -36,7 +36,7 @@ class BeamRunner:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **quiet.environment()},
+                env={**os.environ, **quiet.environment(), **plan.environment},
                 start_new_session=True,
             )
         try:

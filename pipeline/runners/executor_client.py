@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from strategos.pipeline.config import Config
     from strategos.pipeline.graph import Fingerprints
     from strategos.pipeline.runners import Plan
+
+_GRACE_SECONDS = 30.0  # a training that is asked to end saves a checkpoint first
 
 
 class ExecutorClient:
@@ -52,7 +55,7 @@ class ExecutorClient:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
-                self._process.wait(timeout=5)
+                self._process.wait(timeout=_GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
@@ -73,7 +76,10 @@ class ExecutorClient:
         self._call(op="compile", arguments=arguments.decode(), target=str(target))
 
     def execute(
-        self, executor_spec: Any, info: data_types.ExecutionInfo
+        self,
+        executor_spec: Any,
+        info: data_types.ExecutionInfo,
+        environment: Mapping[str, str],
     ) -> execution_result_pb2.ExecutorOutput:
         """Runs an executor; a failure is in the output's `execution_result`."""
         from tfx.orchestration.python_execution_binary import (
@@ -83,6 +89,7 @@ class ExecutorClient:
 
         answer = self._call(
             op="execute",
+            environment=dict(environment),
             node=info.pipeline_node.node_info.id,
             beam=type(executor_spec).__name__ == "BeamExecutableSpec",
             spec=binary_utils.serialize_executable_spec(executor_spec),
@@ -100,6 +107,7 @@ class ExecutorClient:
         """
         answer = self._call(
             op="launch",
+            environment=dict(plan.environment),
             node=node,
             ir=base64.b64encode(plan.ir.SerializeToString()).decode(),
             connection=base64.b64encode(plan.connection.SerializeToString()).decode(),

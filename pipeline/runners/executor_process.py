@@ -30,6 +30,7 @@ def main(descriptor: int, events_path: str) -> None:
     operations = {"compile": _compile, "execute": _execute, "launch": _launch}
     for line in channel:
         request = json.loads(line)
+        os.environ.update(request.pop("environment", {}))
         answer = operations[request.pop("op")](**request)
         channel.write(json.dumps(answer) + "\n")
         channel.flush()

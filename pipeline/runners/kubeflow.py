@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.errors import BadInputError
 
 if TYPE_CHECKING:
+    from strategos.components.trainer.operation import Operation
     from strategos.pipeline.config import Config
 
 WORKLOAD = "/workload"
@@ -80,9 +81,9 @@ def _in_image(config: Config, section: Any) -> Config:
 def _compile(config: Config, section: Any) -> dict[str, Any]:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
-    from strategos.pipeline import graph, orchestration
+    from strategos.pipeline import graph, planning
 
-    defaults = orchestration.parameters(config)
+    defaults = planning.parameters(config)
     fingerprints = graph.Fingerprints.of(config)
     pipeline = graph.build(_in_image(config, section), fingerprints, defaults)
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
@@ -94,4 +95,14 @@ def _compile(config: Config, section: Any) -> dict[str, Any]:
         kubeflow_v2_dag_runner.KubeflowV2DagRunner(
             config=runner_config, output_dir=folder, output_filename="job.json"
         ).run(pipeline)
-        return json.loads(Path(folder, "job.json").read_text())
+        job = json.loads(Path(folder, "job.json").read_text())
+    _set_environment(job["pipelineSpec"], "Trainer", config.trainer.operation())
+    return job
+
+
+def _set_environment(spec: dict[str, Any], node: str, operation: Operation) -> None:
+    """Gives the container of `node` what is no parameter of it."""
+    label = spec["components"][node]["executorLabel"]
+    container = spec["deploymentSpec"]["executors"][label]["container"]
+    variables = operation.to_environment().items()
+    container["env"] = [{"name": name, "value": value} for name, value in variables]

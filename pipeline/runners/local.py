@@ -7,6 +7,7 @@ needs TensorFlow even to see what is there: its nodes are launched in that proce
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from strategos.components import events, filesystems
@@ -41,7 +42,7 @@ class LocalRunner:
                 plan.ir,
                 deployment,
                 plan.connection,
-                _remote_operators(self._executors),
+                _remote_operators(self._executors, plan.environment),
             )
 
     def _launch_there(self, node: str, plan: Plan) -> None:
@@ -63,7 +64,9 @@ class InterruptedRunError(UserError):
     exit_code = 130
 
 
-def _remote_operators(executors: ExecutorClient) -> dict[Any, Any]:
+def _remote_operators(
+    executors: ExecutorClient, environment: Mapping[str, str]
+) -> dict[Any, Any]:
     """Executor operators that hand an execution over to the executor process."""
     from tfx.orchestration.portable import base_executor_operator
     from tfx.proto.orchestration import executable_spec_pb2
@@ -77,7 +80,9 @@ def _remote_operators(executors: ExecutorClient) -> dict[Any, Any]:
 
         def run_executor(self, execution_info):
             try:
-                return executors.execute(self._executor_spec, execution_info)
+                return executors.execute(
+                    self._executor_spec, execution_info, environment
+                )
             except KeyboardInterrupt:
                 # An Exception, so that the Launcher publishes it and cleans up.
                 raise InterruptedRunError("interrupted") from None

@@ -41,11 +41,11 @@ import time
 from pathlib import Path
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
-from strategos.pipeline import graph, loading, orchestration
+from strategos.pipeline import graph, loading, orchestration, planning
 
 config = loading.load(sys.argv[1], (), sys.argv[2:]).config
 orchestration.prepare_data(config)
-parameters = orchestration.parameters(config)
+parameters = planning.parameters(config)
 pipeline = graph.build(config, graph.Fingerprints.of(config), parameters)
 database = str(Path(config.run.root) / "metadata.sqlite")
 pipeline.metadata_connection_config = sqlite_metadata_connection_config(database)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from strategos.pipeline import graph, loading, orchestration, production
+from strategos.pipeline import graph, loading, planning, production
 
 ALL = [
     *("ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "AnomalyGate"),
@@ -20,7 +20,7 @@ def compiled(workload):
 
     def compile_with(*sets):
         config = loading.load(workload, (), sets).config
-        defaults = orchestration.parameters(config)
+        defaults = planning.parameters(config)
         fingerprints = graph.Fingerprints.of(config)
         return Compiler().compile(graph.build(config, fingerprints, defaults))
 

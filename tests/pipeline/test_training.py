@@ -205,7 +205,7 @@ def test_settings_are_what_the_trainer_runs_with(workload):
     found = trainer(
         workload,
         "callbacks.early_stopping.patience=1",
-        "callbacks.tensorboard.histograms=true",
+        "callbacks.tensorboard={histograms: true, profile: 10..20}",
         "cache_limit=1.5KiB",
         "scale_learning_rate=linear",
         "base_batch_size=32",
@@ -222,7 +222,7 @@ def test_settings_are_what_the_trainer_runs_with(workload):
             "early_stopping": stopping,
             "best_checkpoint": None,
             "reduce_learning_rate": None,
-            "tensorboard": {"histograms": True, "profile": None},
+            "tensorboard": {"histograms": True, "profile": [10, 20]},
             "csv": False,
             "terminate_on_nan": True,
         },

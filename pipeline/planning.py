@@ -1,0 +1,289 @@
+"""What a run will do, decided before its first node: from a config to a `Plan`.
+
+choose spans → compile (or take the IR from disk) → substitute runtime parameters
+  → mark what is left out
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import events
+from strategos.components.baseline_model import NOTHING
+from strategos.components.errors import BadInputError
+from strategos.components.example_gen import spans as span_files
+from strategos.components.filesystems import is_remote
+from strategos.pipeline import graph, production
+from strategos.pipeline.runners import Plan
+from strategos.pipeline.state import state_folder
+from strategos.pipeline.values import LATEST
+
+if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2
+
+    from strategos.pipeline.config import Config
+    from strategos.pipeline.runners.executor_client import ExecutorClient
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, as opposed to what: `strategos run`'s own flags.
+
+    Attributes:
+      from_node: Start here; what lies before is taken from the last run.
+      to_node: Stop after this one.
+      from_scratch: Train from the start, whatever an interrupted training has left.
+    """
+
+    from_node: str | None = None
+    to_node: str | None = None
+    from_scratch: bool = False
+
+
+@dataclass
+class RunFiles:
+    """The run's own folder, in the state of its root: its events and its log."""
+
+    root: str
+    run_id: str
+    folder: Path = field(init=False)
+
+    def __post_init__(self):
+        self.folder = state_folder(self.root) / "runs" / self.run_id
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.events.touch()
+        self.log.touch()
+
+    @property
+    def events(self) -> Path:
+        """The event file."""
+        return self.folder / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Where the output of executors goes."""
+        return self.folder / "log.txt"
+
+
+def parameters(config: Config) -> dict[str, Any]:
+    """A value for each of `graph.PARAMETERS`, data spans resolved to what is there.
+
+    Raises:
+      BadInputError: No data match the pattern or the choice of spans.
+    """
+    found = span_files.find_spans(config.data.examples)
+    chosen = span_files.select_spans(found, str(config.data.spans))
+    values = {
+        **config.runtime_parameters(),
+        "spans": json.dumps([[span.number, span.version] for span in chosen]),
+        "data_fingerprint": span_files.fingerprint(chosen),
+        "warm_start": _named_weights(config),
+        "baseline": NOTHING,
+        "candidate": NOTHING,
+    }
+    return {name: values[name] for name in graph.PARAMETERS}
+
+
+def plan(
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+    options: Options,
+    files: RunFiles,
+    client: ExecutorClient,
+) -> Plan:
+    """Decides all of a run.
+
+    Args:
+      config: The effective settings, already checked.
+      connection: ML Metadata's.
+      options: Flags of this run.
+      files: Where the run reports to.
+      client: Compiles, where the IR on disk is not that of these settings.
+
+    Raises:
+      BadInputError: What was asked for cannot be run.
+    """
+    values = parameters(config)
+    ir = _compiled(config, values, client)
+    values["pipeline-run-id"] = files.run_id
+    key = _substitute(ir, values, config, connection)
+    operation = dataclasses.replace(
+        config.trainer.operation(),
+        checkpoint_key=key,
+        from_scratch=options.from_scratch,
+    )
+    lost = _lost_what_it_pushed(config, connection)
+    for node in ir.nodes:
+        caching = node.pipeline_node.execution_options.caching_options
+        again = lost and node.pipeline_node.node_info.id == "Pusher"
+        caching.enable_cache = config.run.cache and not again
+    plan = Plan(
+        files.run_id,
+        ir,
+        connection,
+        files.events,
+        files.log,
+        operation.to_environment(),
+    )
+    _mark(plan, options)
+    return plan
+
+
+def _lost_what_it_pushed(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> bool:
+    """Whether Pusher's cached work is void because its versions are gone.
+
+    Under a local root its artifact is a link to the version, and the cache sees it
+    dangle; a remote root has no links.
+    """
+    import ml_metadata
+
+    if not config.pusher or not is_remote(config.run.root):
+        return False
+    if is_remote(config.pusher.to):
+        return False
+    store = ml_metadata.MetadataStore(connection)
+    return production.newest(store, config.pusher.to) is None
+
+
+def _compiled(config: Config, values: dict[str, Any], client: ExecutorClient) -> Any:
+    """The IR, from disk where nothing it depends on has changed."""
+    from tfx.proto.orchestration import pipeline_pb2
+
+    fingerprints = graph.Fingerprints.of(config)
+    key = _ir_key(config, fingerprints)
+    path = state_folder(config.run.root) / "ir" / f"{key}.pb"
+    if not path.is_file():
+        events.emit("note", message="compiling the pipeline (settings or code are new)")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        client.compile(config, fingerprints, values, path)
+    return pipeline_pb2.Pipeline.FromString(path.read_bytes())
+
+
+def _ir_key(config: Config, fingerprints: graph.Fingerprints) -> str:
+    settings = config.model_dump(
+        mode="json",
+        exclude={
+            "data": {"spans", "prepare"},
+            "trainer": {
+                "batch_size",
+                "epochs",
+                "seed",
+                "hyperparameters",
+                "distribution",
+                "checkpoint",
+                "warm_start",
+            },
+            "run": {"metadata", "runner", "cache"},
+            "schedule": True,
+            "kubeflow": True,
+            "vertex": True,
+        },
+    )
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for part in (str(config.folder), repr(fingerprints), graph.stack_versions()):
+        digest.update(part.encode() + b"\0")
+    here = Path(__file__).parents[1]
+    sources = [Path(graph.__file__), *here.glob("components/*/component.py")]
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _named_weights(config: Config) -> str:
+    """The weights in the folder that `trainer.warm_start` names; `NOTHING` for none."""
+    folder = config.trainer.warm_start
+    if folder in (None, LATEST):
+        return NOTHING
+    named = folder.rstrip("/").endswith(f"/{production.WEIGHTS}")
+    return folder if named else f"{folder}/{production.WEIGHTS}"
+
+
+def _substitute(
+    ir: Any,
+    values: dict[str, Any],
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+) -> str:
+    """Puts the runtime parameters into the IR, last those that production decides.
+
+    Returns:
+      The key of the Trainer's checkpoints.
+    """
+    from tfx.orchestration.portable import runtime_parameter_utils
+    from tfx.proto.orchestration import pipeline_pb2
+
+    # What `latest` means today is no part of what a candidate is.
+    asked = config.trainer.warm_start or NOTHING
+    trial = pipeline_pb2.Pipeline()
+    trial.CopyFrom(ir)
+    runtime_parameter_utils.substitute_runtime_parameter(
+        trial, {**values, "warm_start": asked}
+    )
+    if config.pusher:
+        values = {**values, **_of_production(config, connection, trial)}
+    runtime_parameter_utils.substitute_runtime_parameter(ir, values)
+    return production.checkpoint_key(trial)
+
+
+def _of_production(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig, trial: Any
+) -> dict[str, str]:
+    """The parameters that depend on the model in production."""
+    import ml_metadata
+
+    store = ml_metadata.MetadataStore(connection)
+    serving = production.newest(store, config.pusher.to)
+    key, fresh = production.candidate_key(trial), not config.run.cache
+    found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
+    if config.trainer.warm_start == LATEST:
+        weights = production.warm_start(store, serving, key, fresh)
+        _tell_warm_start(config, serving, weights)
+        found["warm_start"] = weights
+    return found
+
+
+def _tell_warm_start(
+    config: Config, serving: production.Production | None, weights: str
+) -> None:
+    """Says where nothing is there to start from.
+
+    Raises:
+      BadInputError: The weights of the model in production are gone.
+    """
+    if serving is None:
+        events.emit(
+            "note",
+            message="trainer.warm_start: latest: nothing has been pushed to "
+            f"{config.pusher.to} yet, so training starts from fresh weights",
+        )
+    elif not (weights == NOTHING or is_remote(weights) or Path(weights).is_dir()):
+        raise BadInputError(
+            f"{config.where('trainer.warm_start')}: trainer.warm_start: latest: the "
+            f"weights of {serving.path} should be in {weights}, which is gone. Remove "
+            "the setting for one run, and the model that it pushes can be started from."
+        )
+
+
+def _mark(plan: Plan, options: Options) -> None:
+    if not (options.from_node or options.to_node):
+        return
+    from tfx.orchestration.portable import partial_run_utils
+
+    names = [node.pipeline_node.node_info.id for node in plan.ir.nodes]
+    for flag, name in (("--from", options.from_node), ("--to", options.to_node)):
+        if name and name not in names:
+            raise BadInputError(
+                f"{flag} {name}: no such node. This pipeline has {', '.join(names)}."
+            )
+    partial_run_utils.mark_pipeline(
+        plan.ir,
+        from_nodes=[options.from_node] if options.from_node else None,
+        to_nodes=[options.to_node] if options.to_node else None,
+    )
