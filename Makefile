@@ -6,7 +6,7 @@ JOBS ?= 2
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup run test test-new-stack lint
+.PHONY: help setup run test test-faults test-gpu test-new-stack lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -19,6 +19,12 @@ run: setup  ## Run the flights pipeline on the whole year.
 
 test: setup  ## Run the tests (TESTS=tests/components for some of them).
 	@.venv/bin/pytest -n $(JOBS) --dist loadfile $(TESTS)
+
+test-faults: setup  ## Run the tests that kill, freeze and starve processes.
+	@.venv/bin/pytest -n $(JOBS) --dist loadfile -m faults $(TESTS)
+
+test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
+	@.venv/bin/pytest -m gpu -rs $(TESTS)
 
 test-new-stack:  ## Run the tests on the newer stack, in a Debian 13 user space.
 	@scripts/new_stack.sh $(TESTS)
