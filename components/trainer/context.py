@@ -45,10 +45,11 @@ class TrainingContext:
       transform_output: TFT's own view of the transform graph.
       rows: Training examples.
       epochs: Passes over them, if nothing stops earlier.
-      steps_per_epoch: Global batches of one pass, the last one perhaps smaller.
       replicas: Copies of the model that train together.
       global_batch_size: Rows of a step, over all replicas.
       seed: Already set in TensorFlow, NumPy and Python.
+      drops_last_batch: Whether a smaller batch at the end of a pass is left out.
+      is_chief: Whether this process is the one whose model is published.
     """
 
     hyperparameters: Mapping[str, Any]
@@ -59,10 +60,43 @@ class TrainingContext:
     transform_output: tft.TFTransformOutput
     rows: int
     epochs: int
-    steps_per_epoch: int
     replicas: int
     global_batch_size: int
     seed: int
+    drops_last_batch: bool = False
+    is_chief: bool = True
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches of one pass, the last one perhaps smaller."""
+        if self.drops_last_batch:
+            return self.rows // self.global_batch_size
+        return -(-self.rows // self.global_batch_size)
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows that one pass trains on."""
+        if self.drops_last_batch:
+            return self.steps_per_epoch * self.global_batch_size
+        return self.rows
+
+    def rows_of_step(self, step: tf.Tensor) -> tf.Tensor:
+        """Rows of the global batch of `step`, counted from 0; both int64 scalars."""
+        rest = self.rows_per_epoch % self.global_batch_size or self.global_batch_size
+        is_last = step % self.steps_per_epoch == self.steps_per_epoch - 1
+        return tf.where(is_last, tf.cast(rest, tf.int64), self.global_batch_size)
+
+    def dropout(self, rate: float, seed: int = 0) -> tf.keras.layers.Layer:
+        """A dropout layer that survives a resume, see `layers.Dropout`.
+
+        Args:
+          rate: Fraction of the values to drop, in [0, 1).
+          seed: Give each dropout layer of a model its own.
+        """
+        from strategos.components.trainer.layers import Dropout
+
+        seed = self.seed * 1_000_003 + seed
+        return Dropout(rate, seed=seed, rows_of=self.rows_of_step)
 
     @property
     def per_replica_batch_size(self) -> int:

@@ -87,8 +87,29 @@ class ModelChecker:
         for name, tensor in zip(names, inputs, strict=True):
             self._check_input(name, tensor, features[name])
 
+    def check_scope(
+        self, model: tf.keras.Model, strategy: tf.distribute.Strategy
+    ) -> None:
+        """Refuses a model or optimizer that was not made within `strategy.scope()`."""
+        if not tf.distribute.has_strategy():
+            return
+        made = strategy.extended.variable_created_in_scope
+        parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
+        for part, variables in parts.items():
+            outside = [x.name for x in variables if not made(x)]
+            if outside:
+                raise self._refusal(
+                    f"returned a model whose {part} was made elsewhere "
+                    f"({outside[0]}): each replica needs its own copy. Make the {part} "
+                    "inside `build_model`, not when the module is imported."
+                )
+
     def check_output(
-        self, model: tf.keras.Model, features: Any, labels: tf.Tensor
+        self,
+        model: tf.keras.Model,
+        features: Any,
+        labels: tf.Tensor,
+        strategy: tf.distribute.Strategy,
     ) -> None:
         """Calls the model on a few rows; refuses an output that its loss cannot take.
 
@@ -100,6 +121,7 @@ class ModelChecker:
           features: A sample batch of features.
           labels: All labels that are at hand, `[rows, k]`; the first belong to the
             sample.
+          strategy: The strategy of the model.
         """
         with self._blamed("the model fails on the first rows"):
             output = model(features, training=False)
@@ -110,9 +132,13 @@ class ModelChecker:
             self._check_probabilities(loss, model, output.numpy())
         if type(model).train_step is tf.keras.Model.train_step:
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
-            with self._blamed("the loss or a metric fails on the first rows"):
+
+            def measure() -> None:
                 model.compute_loss(features, first, output)
                 model.compute_metrics(features, first, output, None)
+
+            with self._blamed("the loss or a metric fails on the first rows"):
+                strategy.run(measure)
             model.reset_metrics()
             if hasattr(model.optimizer, "build"):
                 model.optimizer.build(model.trainable_variables)

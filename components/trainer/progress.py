@@ -1,4 +1,4 @@
-"""How training is getting on: live text, speed, and a stop at the first NaN."""
+"""How training is getting on: live text, speed, history, a stop at the first NaN."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer import reports
+from strategos.components.trainer.context import TrainingContext
+from strategos.components.trainer.position import Position
 
 _REPORT_SECONDS = 0.5
 
@@ -19,92 +22,127 @@ class Progress(tf.keras.callbacks.Callback):
     """Reports epoch, step, metrics, examples/s and the time left, twice a second.
 
     The first step, which compiles, does not count towards the speed, nor does
-    evaluation between epochs.
+    evaluation between epochs. The gang hears of each step, the user from the chief.
 
     Args:
-      epochs: Passes over the data.
-      steps_per_epoch: Steps of a pass.
-      rows: Examples of a pass.
+      context: The facts of this run.
+      position: Where training is.
+      waiting: Share of the time since its last call that training waited for input,
+        or None where that cannot be known.
       clock: Seconds, ever growing.
     """
 
     def __init__(
         self,
-        epochs: int,
-        steps_per_epoch: int,
-        rows: int,
+        context: TrainingContext,
+        position: Position,
+        waiting: Callable[[], float | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
         self._supports_tf_logs = True  # no conversion to NumPy at every step
-        self._epochs = epochs
-        self._steps = steps_per_epoch
-        self._rows = rows
+        self._context = context
+        self._position = position
+        self._waiting = waiting
         self._clock = clock
-        self._epoch = 0
-        self._done = 0
+        self._started = False
+        self._mark: tuple[float, int] | None = None
         self._busy = 0.0
-        self._since = None
+        self._timed_steps = 0
         self._reported = -math.inf
-
-    @property
-    def steps_done(self) -> int:
-        """Steps that ended, in all epochs."""
-        return self._done
-
-    @property
-    def examples_done(self) -> int:
-        """Examples of these steps."""
-        full, rest = divmod(self._done, self._steps)
-        batch = -(-self._rows // self._steps)
-        return full * self._rows + rest * batch
 
     @property
     def examples_per_second(self) -> float:
         """Examples per second of training, the first step excepted."""
-        rate = max(self._done - 1, 0) / self._busy if self._busy else 0.0
-        return rate * self._rows / self._steps
+        rate = self._timed_steps / self._busy if self._busy else 0.0
+        return rate * self._context.rows_per_epoch / self._context.steps_per_epoch
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Starts the clock of an epoch."""
-        self._epoch = epoch
-        self._since = self._clock() if self._done else None
+        self._mark = (self._clock(), self._position.step) if self._started else None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts a step; reports if half a second has passed."""
-        now = self._clock()
-        if self._since is not None:
-            self._busy += now - self._since
-        self._since = now
-        self._done += 1
-        if "loss" in logs and not math.isfinite(float(logs["loss"])):
-            raise UserError(self._not_finite(batch))
+        now, step = self._clock(), self._position.step
+        if self._mark:
+            self._busy += now - self._mark[0]
+            self._timed_steps += step - self._mark[1]
+        self._mark, self._started = (now, step), True
+        reports.current().step(step)
         if now - self._reported >= _REPORT_SECONDS:
             self._reported = now
             self._report(logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Evaluating is no standstill."""
+        reports.current().alive()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Reports the epoch, evaluation included."""
         self._report(logs)
 
     def _report(self, logs: Any) -> None:
-        step = self._done - self._epoch * self._steps
-        text = f"epoch {self._epoch + 1}/{self._epochs}  step {step}/{self._steps}"
+        if not self._context.is_chief:
+            return
+        done, steps = self._position.step, self._context.steps_per_epoch
+        epoch = (done - 1) // steps  # of the step that ended
+        text = f"epoch {epoch + 1}/{self._context.epochs}"
+        text += f"  step {done - epoch * steps}/{steps}"
         for name, value in logs.items():
             text += f"  {name} {float(value):.4f}"
         speed = self.examples_per_second
         if speed:
-            left = (self._epochs * self._rows - self.examples_done) / speed
-            text += f"  {speed:,.0f} examples/s  {_duration(left)} left"
+            left = (self._context.epochs * steps - done) * self._busy
+            text += f"  {speed:,.0f} examples/s"
+            waiting = self._waiting()
+            if waiting is not None:
+                text += f"  {waiting:.0%} waiting for input"
+            text += f"  {_duration(left / self._timed_steps)} left"
         events.emit("progress", message=text)
 
-    def _not_finite(self, batch: int) -> str:
-        return (
-            f"The loss is not a finite number at step {self._done} (epoch "
-            f"{self._epoch + 1}, batch {batch + 1} of {self._steps}). Look for a "
-            "learning rate that is too high, a feature or label that is NaN, infinite "
-            "or not scaled, and a logarithm or division by zero in the loss."
+
+class TerminateOnNaN(tf.keras.callbacks.Callback):
+    """Ends training at the first loss that is no finite number, by name of the step.
+
+    Args:
+      position: Where training is.
+    """
+
+    def __init__(self, position: Position):
+        super().__init__()
+        self._supports_tf_logs = True
+        self._position = position
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Looks at the loss, which Keras gives as the mean of the epoch so far.
+
+        Raises:
+          UserError: It is NaN or infinite.
+        """
+        if "loss" not in logs or math.isfinite(float(logs["loss"])):
+            return
+        steps = self._position.steps_per_epoch
+        raise UserError(
+            f"The loss is not a finite number at step {self._position.step} (epoch "
+            f"{(self._position.step - 1) // steps + 1}, batch {batch + 1} of {steps}). "
+            "Look for a learning rate that is too high, a feature or label that is "
+            "NaN, infinite or not scaled, and a logarithm or division by zero in the "
+            "loss."
         )
+
+
+class Recorder(tf.keras.callbacks.Callback):
+    """Keeps the history: value per epoch of each metric."""
+
+    def __init__(self):
+        super().__init__()
+        self._supports_tf_logs = True
+        self.history: dict[str, list[float]] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Adds the epoch's values."""
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(float(value))
 
 
 class MonitorCheck(tf.keras.callbacks.Callback):

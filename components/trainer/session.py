@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
+import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,65 +18,64 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components import events, user_code
 from strategos.components.errors import UserError
-from strategos.components.trainer import dataset, loop, strategy
+from strategos.components.trainer import (
+    callbacks,
+    dataset,
+    last_batch,
+    layers,
+    learning_rate,
+    loop,
+    preemption,
+    reports,
+    strategy,
+)
+from strategos.components.trainer.agreement import Agreement
 from strategos.components.trainer.autograph import convert_own_steps
-from strategos.components.trainer.checkpoints import read_weights, write_weights
+from strategos.components.trainer.checkpoints import (
+    Checkpoints,
+    read_weights,
+    warm_start,
+    write_weights,
+)
+from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.export import export
+from strategos.components.trainer.keeper import Cadence, Keeper
 from strategos.components.trainer.model_checks import ModelChecker
-from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.position import Position
+from strategos.components.trainer.progress import Progress, Recorder, TerminateOnNaN
+from strategos.components.trainer.spec import Settings, WorkerSpec
 from strategos.components.user_errors import explain, location
 
 _SAMPLE_ROWS = 64
 _OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
 
 
-def train(spec: WorkerSpec, weights: str) -> dict[str, Any]:
-    """Trains as `spec` says and writes the weights to files that begin with `weights`.
+def train(
+    spec: WorkerSpec, operation: Operation, cluster: ClusterSpec, weights: str
+) -> dict[str, Any]:
+    """Trains as `spec` says, as one task of `cluster`.
+
+    Args:
+      spec: What is trained.
+      operation: How it is run.
+      cluster: Whom this process trains with.
+      weights: What the files that get the chief's weights begin with.
 
     Returns:
-      The facts that the Model artifact carries.
+      The facts that the Model artifact carries, `restarts` excepted.
 
     Raises:
       UserError: The user's code, settings or data cannot be trained with.
+      Preempted: SIGTERM came to one of the workers; all have saved.
     """
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    choice = strategy.choose(spec.distribution, gpus)
-    events.emit("progress", message="reading examples")
-    code = _UserCode(spec)
-    transform_output = tft.TFTransformOutput(spec.transform_graph)
-    training = _read(spec, transform_output, spec.train_files)
-    evaluation = _read(spec, transform_output, spec.eval_files)
-    distribution = choice.build()
-    replicas = distribution.num_replicas_in_sync
-    context = _context(spec, transform_output, training.rows, replicas)
-    tf.keras.utils.set_random_seed(spec.seed)
-    with distribution.scope():
-        model = code.build_model(context)
-        code.check(model, training)
-        callbacks = loop.configured_callbacks(spec.callbacks, spec.log_dir)
-        callbacks += code.callbacks(context)
-        with code.blamed("training fails"):
-            trained = loop.fit(
-                model,
-                context,
-                training,
-                evaluation,
-                callbacks=callbacks,
-            )
-    write_weights(model, weights)
-    return {
-        "strategy": choice.name,
-        "reason": choice.reason,
-        "replicas": replicas,
-        "workers": 1,
-        "rows": training.rows,
-        "global_batch": spec.batch_size,
-        "restarts": 0,
-        "seed": spec.seed,
-        "parameters": model.count_params(),
-        **dataclasses.asdict(trained),
-    }
+    reports.current().joined()
+    configure(spec)
+    choice = strategy.choose(spec.distribution, cluster)
+    distribution = strategy.build(choice, spec.distribution, cluster)
+    preemption.watch()
+    return _Training(spec, operation, cluster, choice, distribution).run(weights)
 
 
 def evaluate_and_export(
@@ -83,11 +86,11 @@ def evaluate_and_export(
     Returns:
       Its metrics on the evaluation split.
     """
+    configure(spec)
     code = _UserCode(spec)
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     evaluation = _read(spec, transform_output, spec.eval_files)
     context = _context(spec, transform_output, facts["rows"], facts["replicas"])
-    tf.keras.utils.set_random_seed(spec.seed)
     model = code.build_model(context)
     features, _ = evaluation.sample(1)
     with code.blamed("the model fails on the first row of the evaluation split"):
@@ -100,6 +103,171 @@ def evaluate_and_export(
     with code.blamed("the model cannot be exported"):
         export(model, context, spec.schema_file, folder)
     return {name: float(value) for name, value in found.items()}
+
+
+def configure(spec: WorkerSpec) -> None:
+    """Seeds, precision, determinism and logging of this process."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
+    tf.keras.utils.set_random_seed(spec.seed)
+    if spec.settings.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    if spec.settings.mixed_precision:
+        policy = f"mixed_{spec.settings.mixed_precision}"
+        tf.keras.mixed_precision.set_global_policy(policy)
+
+
+class _Training:
+    """The parts of one training run in one process, and what they need in common."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        operation: Operation,
+        cluster: ClusterSpec,
+        choice: strategy.Choice,
+        distribution: tf.distribute.Strategy,
+    ):
+        self._spec = spec
+        self._operation = operation
+        self._cluster = cluster
+        self._choice = choice
+        self._strategy = distribution
+        events.emit("progress", message="reading examples")
+        self._code = _UserCode(spec)
+        transform_output = tft.TFTransformOutput(spec.transform_graph)
+        self._train = _read(spec, transform_output, spec.train_files)
+        self._eval = _read(spec, transform_output, spec.eval_files)
+        replicas = distribution.num_replicas_in_sync
+        strategy.check_batch(spec.batch_size, replicas)
+        context = _context(spec, transform_output, self._train.rows, replicas)
+        self._context = dataclasses.replace(context, is_chief=cluster.is_chief)
+
+    def run(self, weights: str) -> dict[str, Any]:
+        """Trains, and writes the weights; the facts of it."""
+        with self._strategy.scope():
+            model = self._model()
+            position = Position(self._context.steps_per_epoch)
+            progress = Progress(self._context, position)
+            recorder = Recorder()
+            with self._log_dir() as log_dir, self._code.blamed("training fails"):
+                others = self._callbacks(model, position, log_dir)
+                accompanying = [progress, *others, recorder]
+                self._fit(model, position, accompanying)
+            with self._weights_path(weights) as path:
+                write_weights(model, path)
+        return self._facts(model, position, progress, recorder)
+
+    def _model(self) -> tf.keras.Model:
+        spec, settings = self._spec, self._spec.settings
+        model = self._code.build_model(self._context)
+        learning_rate.scale(model, settings, spec.batch_size, self._context.replicas)
+        self._code.check_scope(model, self._strategy)
+        self._context = _without_last_batch(model, self._context)
+        if not self._context.drops_last_batch:
+            last_batch.weigh(model, self._context)
+        layers.follow_optimizer(model)
+        _compile(model, settings)
+        self._code.check(model, self._train, self._strategy)
+        if spec.warm_start:
+            warm_start(model, f"{spec.warm_start}/weights")
+        if self._cluster.is_chief:
+            model.summary(print_fn=logging.info)
+        return model
+
+    def _callbacks(
+        self, model: tf.keras.Model, position: Position, log_dir: str
+    ) -> list[tf.keras.callbacks.Callback]:
+        asked = self._spec.settings.callbacks
+        found = callbacks.configured(asked, log_dir)
+        if asked.get("terminate_on_nan", True):
+            found.insert(0, TerminateOnNaN(position))
+        return [*found, *self._code.callbacks(self._context)]
+
+    def _fit(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        accompanying: list[tf.keras.callbacks.Callback],
+    ) -> None:
+        keeper = self._keeper(position, accompanying)
+        keeper.restore(model)
+        spec, context = self._spec, self._context
+        stream = functools.partial(
+            self._train.shuffled,
+            spec.batch_size,
+            seed=spec.seed,
+            epochs=None,
+            drop_last=context.drops_last_batch,
+        )
+        loop.fit(
+            model,
+            context,
+            position,
+            feed=lambda step: dataset.distributed(
+                self._strategy, functools.partial(stream, first_step=step)
+            ),
+            evaluation=dataset.distributed(
+                self._strategy, functools.partial(self._eval.ordered, spec.batch_size)
+            ),
+            evaluation_steps=self._eval.steps(spec.batch_size),
+            callbacks=[*accompanying, keeper],
+        )
+
+    def _keeper(self, position: Position, followed: list[Any]) -> Keeper:
+        return Keeper(
+            Checkpoints(
+                self._spec.checkpoint_dir,
+                keep=self._operation.checkpoint_keep,
+                is_chief=self._cluster.is_chief,
+            ),
+            Cadence.of(self._operation.checkpoint_every),
+            Agreement(self._strategy, self._choice.workers),
+            position,
+            followed,
+        )
+
+    @contextlib.contextmanager
+    def _log_dir(self) -> Iterator[str]:
+        """Where the callbacks of this task log: only the chief's logs are kept."""
+        if self._cluster.is_chief:
+            yield self._spec.log_dir
+            return
+        with tempfile.TemporaryDirectory(prefix="logs-") as aside:
+            yield aside
+
+    @contextlib.contextmanager
+    def _weights_path(self, path: str) -> Iterator[str]:
+        """All workers write, because reading a variable may be a collective."""
+        if self._cluster.is_chief:
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="weights-") as aside:
+            yield f"{aside}/weights"
+
+    def _facts(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        progress: Progress,
+        recorder: Recorder,
+    ) -> dict[str, Any]:
+        epochs, steps = divmod(position.step, position.steps_per_epoch)
+        examples = epochs * self._context.rows_per_epoch
+        examples += steps * self._spec.batch_size
+        return {
+            "strategy": self._choice.name,
+            "reason": self._choice.reason,
+            "replicas": self._context.replicas,
+            "workers": self._choice.workers,
+            "rows": self._train.rows,
+            "global_batch": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "parameters": model.count_params(),
+            "steps": position.step,
+            "examples": examples,
+            "examples_per_second": round(progress.examples_per_second, 1),
+            "history": recorder.history,
+        }
 
 
 class _UserCode:
@@ -124,22 +292,33 @@ class _UserCode:
         """The user's callbacks, if the module has a function `callbacks`."""
         function = getattr(self._module, "callbacks", None)
         with self.blamed("`callbacks` fails"):
-            return loop.user_callbacks(function, context, str(self._module.__file__))
+            return callbacks.of_user(function, context, str(self._module.__file__))
 
-    def check(self, model: tf.keras.Model, training: dataset.Split) -> None:
+    def check_scope(
+        self, model: tf.keras.Model, distribution: tf.distribute.Strategy
+    ) -> None:
+        """Refuses a model or optimizer that was made outside of `build_model`."""
+        self._checker.check_scope(model, distribution)
+
+    def check(
+        self,
+        model: tf.keras.Model,
+        training: dataset.Split,
+        distribution: tf.distribute.Strategy,
+    ) -> None:
         """Refuses a model that does not fit its data or its loss."""
         features, labels = training.sample(_SAMPLE_ROWS)
         if training.columns is not None:
             labels = training.columns[self._spec.label]
         self._checker.check_inputs(model, features)
-        self._checker.check_output(model, features, labels)
+        self._checker.check_output(model, features, labels, distribution)
 
     @contextlib.contextmanager
     def blamed(self, what: str) -> Iterator[None]:
         """Turns an error into one that names the user's file and line."""
         try:
             yield
-        except UserError:
+        except (UserError, preemption.Preempted):
             raise
         except Exception as error:
             where = location(error, self._spec.folder)
@@ -149,6 +328,26 @@ class _UserCode:
             if not where:
                 text = f"{self._module.__file__}: {text}"
             raise UserError(f"{what}: {text}") from error
+
+
+def _compile(model: tf.keras.Model, settings: Settings) -> None:
+    """What the settings say of how `fit` runs a step."""
+    if settings.jit_compile:
+        model.jit_compile = True
+    if settings.steps_per_execution > 1:
+        # What `compile(steps_per_execution=…)` calls; the user compiles, not we.
+        model._configure_steps_per_execution(settings.steps_per_execution)
+
+
+def _without_last_batch(
+    model: tf.keras.Model, context: TrainingContext
+) -> TrainingContext:
+    """The context of a run that drops the last batch, where the model demands it."""
+    reason = last_batch.must_drop(model, context)
+    if context.drops_last_batch or not reason:
+        return context
+    logging.info("the last, smaller batch of each epoch is left out: %s", reason)
+    return dataclasses.replace(context, drops_last_batch=True)
 
 
 def _read(
@@ -166,13 +365,13 @@ def _read(
             "lack it. Require it in the schema (presence and shape), or make it dense "
             "in `preprocessing_fn`."
         )
-    return dataset.read(files, feature_spec, spec.label)
+    limit = spec.settings.cache_limit
+    return dataset.read(files, feature_spec, spec.label, cache_limit=limit)
 
 
 def _context(
     spec: WorkerSpec, transform_output: tft.TFTransformOutput, rows: int, replicas: int
 ) -> TrainingContext:
-    steps_per_epoch = -(-rows // spec.batch_size)
     feature_spec = transform_output.transformed_feature_spec()
     schema = schema_pb2.Schema()
     with tf.io.gfile.GFile(spec.schema_file) as file:
@@ -186,8 +385,8 @@ def _context(
         transform_output=transform_output,
         rows=rows,
         epochs=spec.epochs,
-        steps_per_epoch=steps_per_epoch,
         replicas=replicas,
         global_batch_size=spec.batch_size,
         seed=spec.seed,
+        drops_last_batch=spec.settings.last_batch == "drop",
     )

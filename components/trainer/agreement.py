@@ -1,0 +1,40 @@
+"""What all workers of a gang decide alike, by a collective, never each by its clock."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+
+class Agreement:
+    """Sums over the workers of a strategy; all of them must ask at the same step.
+
+    Args:
+      strategy: The strategy of this process.
+      workers: Processes that train together; with one nothing is exchanged.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, workers: int):
+        self._strategy = strategy
+        self.workers = workers
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self.workers == 1
+
+    def total(self, *values: float) -> tuple[float, ...]:
+        """The sum of each value over the workers; float64."""
+        if self.alone:
+            return values
+        replicas = self._strategy.num_replicas_in_sync // self.workers
+        share = np.asarray(values, np.float64) / replicas
+        given = self._strategy.experimental_distribute_values_from_function(
+            lambda _: tf.constant(share)
+        )
+        summed = self._strategy.reduce("SUM", given, axis=None)
+        return tuple(float(value) for value in summed.numpy())
+
+    def mean(self, value: float) -> float:
+        """The mean of `value` over the workers."""
+        return self.total(value)[0] / self.workers

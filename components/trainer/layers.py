@@ -1,0 +1,80 @@
+"""Layers for models whose training must be resumable to the last digit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class Dropout(tf.keras.layers.Layer):
+    """Dropout whose mask is a function of seed, step and row.
+
+    Keras's Dropout keeps its random state in an operation that no checkpoint holds:
+    training that resumes takes other masks, and so do two replicas instead of one
+    device. Here the mask of a global batch is drawn from (seed, optimizer step), and
+    each replica takes the rows that are its own: equal after a resume and under every
+    synchronous strategy. Made by `TrainingContext.dropout`.
+
+    Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
+
+    Args:
+      rate: Fraction of the values to drop, in [0, 1).
+      seed: Of the masks; different for each layer of a model.
+      rows_of: Rows of the global batch of a step: int64 scalar to int64 scalar.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        seed: int,
+        rows_of: Callable[[tf.Tensor], tf.Tensor],
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"`rate` must lie in [0, 1). Received: rate={rate}")
+        self._rate = rate
+        self._seed = seed
+        self._rows_of = rows_of
+        self._step: Callable[[], tf.Tensor] = lambda: tf.constant(0, tf.int64)
+
+    def follow(self, step: Callable[[], tf.Tensor]) -> None:
+        """Takes the step from `step()`, an int64 scalar: the optimizer's iterations."""
+        self._step = step
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Drops values in training; gives `inputs` back otherwise."""
+        if not training or self._rate == 0:
+            return inputs
+        step = tf.cast(self._step(), tf.int64)
+        rows = tf.shape(inputs, tf.int64)[0]
+        drawn = tf.random.stateless_uniform(
+            tf.concat([[self._rows_of(step)], tf.shape(inputs, tf.int64)[1:]], 0),
+            seed=tf.stack([tf.constant(self._seed, tf.int64), step]),
+        )
+        first = _first_row(self._rows_of(step))
+        kept = drawn[first : first + rows] >= self._rate
+        return tf.where(kept, inputs / (1 - self._rate), tf.zeros_like(inputs))
+
+
+def _first_row(rows: tf.Tensor) -> tf.Tensor:
+    """Where this replica's share of a global batch of `rows` begins."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None:  # called outside of a step, on a sample
+        return tf.constant(0, tf.int64)
+    number = tf.cast(replica.replica_id_in_sync_group, tf.int64)
+    share, more = (
+        rows // replica.num_replicas_in_sync,
+        (rows % replica.num_replicas_in_sync),
+    )
+    return number * share + tf.minimum(number, more)
+
+
+def follow_optimizer(model: tf.keras.Model) -> None:
+    """Lets the dropout layers of `model` take their step from its optimizer."""
+    for layer in model.submodules:
+        if isinstance(layer, Dropout):
+            layer.follow(lambda: model.optimizer.iterations)

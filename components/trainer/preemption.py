@@ -1,0 +1,34 @@
+"""SIGTERM as a wish: save, then end.
+
+Platforms that take a machine back say so by SIGTERM some seconds before. TensorFlow's
+own notifier swallows the signal under MultiWorkerMirroredStrategy, so the handler is
+installed after the strategy is built.
+"""
+
+from __future__ import annotations
+
+import signal
+
+EXIT_CODE = 128 + signal.SIGTERM
+"""What a process ends with that was preempted and has saved."""
+
+_wished = False
+
+
+class Preempted(Exception):
+    """Training ended on request, at a step that all workers have saved."""
+
+
+def watch() -> None:
+    """Notes SIGTERM from now on. Called in the main thread."""
+    signal.signal(signal.SIGTERM, _note)
+
+
+def wished() -> bool:
+    """Whether SIGTERM came."""
+    return _wished
+
+
+def _note(*_: object) -> None:
+    global _wished
+    _wished = True
