@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from strategos.components.errors import UserError
 
 SYNCHRONOUS = ("chief", "worker")
 """Task types that hold replicas of a synchronous gang."""
+
+_TYPES = ("chief", "worker", "ps", "evaluator")
+# Vertex numbers its pools; what each is for is fixed.
+_VERTEX_POOLS = {f"workerpool{index}": name for index, name in enumerate(_TYPES)}
+_ADDRESS = re.compile(r"^([^\s/:\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$")
+_EXAMPLE = (
+    '{"cluster": {"chief": ["HOST:PORT"], "worker": ["HOST:PORT"]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
+_TPU_PORT = 8470  # of a TPU worker's gRPC server, where none is named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +55,17 @@ class ClusterSpec:
     tpu: str | None = None
     gpus: int = 0
 
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> ClusterSpec:
+        """What TF_CONFIG or CLUSTER_SPEC, the TPU's variables and the GPUs say.
+
+        Raises:
+          UserError: The cluster that the environment names cannot be, or lacks the task
+            that this process is to be.
+        """
+        addresses, task = _cluster(environ)
+        return cls(addresses, task, _tpu(environ), len(visible_gpus(environ)))
+
     @property
     def tasks(self) -> tuple[Task, ...]:
         """All tasks, the chief's type first."""
@@ -64,6 +91,10 @@ class ClusterSpec:
         """The same cluster, seen from `task`."""
         return dataclasses.replace(self, task=task)
 
+    def count(self, *types: str) -> int:
+        """How many tasks of these types there are."""
+        return sum(len(self.addresses.get(kind, ())) for kind in types)
+
     def tf_config(self) -> str:
         """As the environment variable TF_CONFIG."""
         cluster = {kind: list(found) for kind, found in self.addresses.items()}
@@ -71,3 +102,193 @@ class ClusterSpec:
         if self.task:
             config["task"] = {"type": self.task.type, "index": self.task.index}
         return json.dumps(config)
+
+    def share_of_gpus(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Variables that leave this task its share of the machine's GPUs.
+
+        For a cluster whose tasks all run on this machine: those that compute gradients
+        divide the visible GPUs and share none, the others get none. Without any GPU
+        there is nothing to set.
+        """
+        gpus = visible_gpus(environ)
+        if not gpus or self.task is None:
+            return {}
+        types = ("worker",) if self.count("ps") else SYNCHRONOUS
+        computing = [task for task in self.tasks if task.type in types]
+        share: tuple[str, ...] = ()
+        if self.task in computing:
+            each = len(gpus) // len(computing)
+            first = computing.index(self.task) * each
+            share = gpus[first : first + each]
+        return {"CUDA_VISIBLE_DEVICES": ",".join(share) or "-1"}
+
+
+def visible_gpus(
+    environ: Mapping[str, str] = os.environ, root: str | Path = "/"
+) -> tuple[str, ...]:
+    """The NVIDIA GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them.
+
+    Neither CUDA nor TensorFlow is loaded.
+
+    Args:
+      environ: The process's environment.
+      root: Root of the file system with the devices.
+    """
+    numbers = [str(number) for number in range(_gpu_devices(Path(root)))]
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or not numbers:
+        return tuple(numbers)
+    found = []
+    for name in chosen.split(","):
+        name = name.strip()
+        if name not in numbers and not name.startswith(("GPU-", "MIG-")):
+            break  # CUDA itself ignores what follows a name that it does not know
+        found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
+def _gpu_devices(root: Path) -> int:
+    """GPUs by their device files; before the first use only the driver knows them."""
+    devices = list(root.glob("dev/nvidia[0-9]*"))
+    return len(devices) or len(list(root.glob("proc/driver/nvidia/gpus/*")))
+
+
+def _tpu(environ: Mapping[str, str]) -> str | None:
+    """Name, `grpc://` address, or `local` for one that is part of this machine."""
+    colab = environ.get("COLAB_TPU_ADDR")
+    hosts = [h for h in environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if h]
+    if environ.get("TPU_NAME"):
+        return environ["TPU_NAME"]
+    if colab:
+        return colab if "://" in colab else f"grpc://{colab}"
+    if environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"):
+        return environ["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"]
+    if len(hosts) > 1:  # a slice over several hosts of GKE
+        return ",".join(f"grpc://{host}:{_TPU_PORT}" for host in hosts)
+    if hosts or environ.get("TPU_ACCELERATOR_TYPE"):
+        return "local"
+    return None
+
+
+def _cluster(
+    environ: Mapping[str, str],
+) -> tuple[dict[str, tuple[str, ...]], Task | None]:
+    for variable, names in (("TF_CONFIG", {}), ("CLUSTER_SPEC", _VERTEX_POOLS)):
+        if environ.get(variable, "").strip() not in ("", "{}"):
+            return _Reader(variable, environ[variable], names).read()
+    return {}, None
+
+
+class _Reader:
+    """Reads one variable that describes a cluster, and says what is wrong with it.
+
+    Args:
+      variable: Its name.
+      text: Its value.
+      names: The task type that another name stands for.
+    """
+
+    def __init__(self, variable: str, text: str, names: Mapping[str, str]):
+        self._variable = variable
+        self._text = text
+        self._names = names
+
+    def read(self) -> tuple[dict[str, tuple[str, ...]], Task]:
+        """The addresses by type, and this process's task.
+
+        Raises:
+          UserError: Something is missing, wrong or in contradiction.
+        """
+        config = self._parsed()
+        addresses = self._addresses(config.get("cluster"))
+        task = self._task(config.get("task"), addresses)
+        # An evaluator takes no part in training: evaluation is the chief's here.
+        addresses.pop("evaluator", None)
+        return addresses, task
+
+    def _parsed(self) -> dict[str, Any]:
+        try:
+            config = json.loads(self._text)
+        except ValueError as error:
+            raise self._refusal(f"is not JSON ({error}): {self._text[:80]!r}") from None
+        if not isinstance(config, dict):
+            raise self._refusal(f"is not a JSON object: {self._text[:80]!r}")
+        return config
+
+    def _addresses(self, cluster: Any) -> dict[str, tuple[str, ...]]:
+        if not isinstance(cluster, dict) or not cluster:
+            raise self._refusal(
+                f"names no cluster: `cluster` is {json.dumps(cluster)}, expected the "
+                "addresses of each task by type"
+            )
+        addresses: dict[str, tuple[str, ...]] = {}
+        for name, found in cluster.items():
+            kind = self._type(name, "cluster")
+            if not isinstance(found, list) or not all(map(_is_address, found)):
+                raise self._refusal(
+                    f"`cluster.{name}` is {json.dumps(found)}, expected a list of "
+                    "`HOST:PORT`"
+                )
+            if found:
+                addresses[kind] = tuple(found)
+        self._check_cluster(addresses)
+        return addresses
+
+    def _type(self, name: Any, key: str) -> str:
+        kind = self._names.get(name, name)
+        if kind not in _TYPES:
+            allowed = ", ".join(self._names or _TYPES)
+            raise self._refusal(
+                f"`{key}` has a task of type {json.dumps(name)}, allowed: {allowed}"
+            )
+        return kind
+
+    def _check_cluster(self, addresses: Mapping[str, tuple[str, ...]]) -> None:
+        every = [address for found in addresses.values() for address in found]
+        twice = sorted({address for address in every if every.count(address) > 1})
+        if twice:
+            raise self._refusal(
+                f"gives {', '.join(twice)} to more than one task; each needs its own"
+            )
+        if len(addresses.get("chief", ())) > 1:
+            raise self._refusal(
+                f"names {len(addresses['chief'])} chiefs, expected one; the others are "
+                "of type `worker`"
+            )
+
+    def _task(self, task: Any, addresses: Mapping[str, tuple[str, ...]]) -> Task:
+        known = ", ".join(f"{kind} ({len(found)})" for kind, found in addresses.items())
+        if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
+            raise self._refusal(
+                f"does not say which task this process is: `task` is {json.dumps(task)}"
+                f"; the cluster has {known}"
+            )
+        kind = self._type(task["type"], "task.type")
+        if kind == "evaluator":
+            raise self._refusal(
+                "makes this process an evaluator, which Strategos has none of: the "
+                "chief's process evaluates. Start no such task"
+            )
+        if kind not in addresses:
+            raise self._refusal(
+                f"makes this process a {task['type']}, but its cluster has only {known}"
+            )
+        index = str(task["index"])
+        if not index.isdecimal() or int(index) >= len(addresses[kind]):
+            last = len(addresses[kind]) - 1
+            raise self._refusal(
+                f"makes this process {task['type']} number {json.dumps(task['index'])},"
+                f" but its cluster has {known}: `task.index` must be "
+                + (f"0 to {last}" if last else "0")
+            )
+        return Task(kind, int(index))
+
+    def _refusal(self, what: str) -> UserError:
+        return UserError(
+            f"{self._variable} {what}. Set it as {_EXAMPLE}, the same cluster on every "
+            f"host, or unset it to train without one."
+        )
+
+
+def _is_address(value: Any) -> bool:
+    return isinstance(value, str) and bool(_ADDRESS.match(value))
