@@ -104,8 +104,9 @@ class Keeper(tf.keras.callbacks.Callback):
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {found.step:,}")
 
-    def watch(self) -> None:
-        """Remembers the callbacks' state as it is before training begins."""
+    def set_model(self, model: tf.keras.Model) -> None:
+        """Takes the model; notes how the callbacks are before training begins."""
+        super().set_model(model)
         self._state = CallbackState(self._callbacks)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -124,12 +125,17 @@ class Keeper(tf.keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Looks whether a checkpoint is due; at the end of an epoch, later."""
-        if self._position.offset and self._position.step >= self._next_look:
+        due = self._position.step >= self._next_look and self._position.is_exact
+        if self._position.offset and due:
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Looks whether a checkpoint is due, after all other callbacks."""
         self._look()
+
+    def is_due(self, step: int) -> bool:
+        """Whether this worker alone would save after `step`."""
+        return preemption.wished() or self._is_due(self._clock(), step)
 
     def _look(self) -> None:
         now, step = self._clock(), self._position.step
