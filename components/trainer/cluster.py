@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +103,15 @@ class ClusterSpec:
             config["task"] = {"type": self.task.type, "index": self.task.index}
         return json.dumps(config)
 
-    def share_of_gpus(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Variables that leave this task its share of the machine's GPUs.
+    def share_gpus(self, environ: MutableMapping[str, str] = os.environ) -> ClusterSpec:
+        """Leaves this task its share of the machine's GPUs, here and in `environ`.
 
         For a cluster whose tasks all run on this machine: those that compute gradients
-        divide the visible GPUs and share none, the others get none. Without any GPU
-        there is nothing to set.
+        divide the visible GPUs and share none, the others get none.
         """
         gpus = visible_gpus(environ)
         if not gpus or self.task is None:
-            return {}
+            return self
         types = ("worker",) if self.count("ps") else SYNCHRONOUS
         computing = [task for task in self.tasks if task.type in types]
         share: tuple[str, ...] = ()
@@ -120,7 +119,8 @@ class ClusterSpec:
             each = len(gpus) // len(computing)
             first = computing.index(self.task) * each
             share = gpus[first : first + each]
-        return {"CUDA_VISIBLE_DEVICES": ",".join(share) or "-1"}
+        environ["CUDA_VISIBLE_DEVICES"] = ",".join(share) or "-1"
+        return dataclasses.replace(self, gpus=len(share))
 
 
 def visible_gpus(

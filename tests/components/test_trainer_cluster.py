@@ -165,35 +165,47 @@ def test_before_its_devices_exist_the_driver_tells_of_a_gpu(tmp_path):
     assert visible_gpus({}, tmp_path) == ("0",)
 
 
-def test_local_workers_divide_the_gpus_and_share_none(machine, monkeypatch):
+@pytest.fixture
+def shares(machine, monkeypatch):
+    """What each task of a cluster on that machine may see, and how many it counts."""
     monkeypatch.setattr(
         "strategos.components.trainer.cluster.visible_gpus",
         lambda environ: visible_gpus(environ, machine),
     )
-    cluster = ClusterSpec({"chief": ("a:1",), "worker": ("b:1",)})
-    shares = [cluster.at(task).share_of_gpus({}) for task in cluster.tasks]
-    assert [each["CUDA_VISIBLE_DEVICES"] for each in shares] == ["0,1", "2,3"]
-    chosen = {"CUDA_VISIBLE_DEVICES": "3,1,0"}
-    shares = [cluster.at(task).share_of_gpus(chosen) for task in cluster.tasks]
-    assert [each["CUDA_VISIBLE_DEVICES"] for each in shares] == ["3", "1"]
+
+    def share(addresses, environ):
+        found = {}
+        for task in ClusterSpec(addresses).tasks:
+            own = dict(environ)
+            mine = ClusterSpec(addresses, task, gpus=4).share_gpus(own)
+            found[task.name] = (own["CUDA_VISIBLE_DEVICES"], mine.gpus)
+        return found
+
+    return share
 
 
-def test_under_parameter_servers_only_workers_get_gpus(machine, monkeypatch):
-    monkeypatch.setattr(
-        "strategos.components.trainer.cluster.visible_gpus",
-        lambda environ: visible_gpus(environ, machine),
-    )
-    cluster = ClusterSpec({"chief": ("a:1",), "ps": ("b:1",), "worker": ("c:1", "d:1")})
-    shares = {
-        task.name: cluster.at(task).share_of_gpus({})["CUDA_VISIBLE_DEVICES"]
-        for task in cluster.tasks
+def test_local_workers_divide_the_gpus_and_share_none(shares):
+    two = {"chief": ("a:1",), "worker": ("b:1",)}
+    assert shares(two, {}) == {"chief-0": ("0,1", 2), "worker-0": ("2,3", 2)}
+    three = {"CUDA_VISIBLE_DEVICES": "3,1,0"}
+    assert shares(two, three) == {"chief-0": ("3", 1), "worker-0": ("1", 1)}
+
+
+def test_under_parameter_servers_only_workers_get_gpus(shares):
+    addresses = {"chief": ("a:1",), "ps": ("b:1",), "worker": ("c:1", "d:1")}
+    assert shares(addresses, {}) == {
+        "chief-0": ("-1", 0),
+        "ps-0": ("-1", 0),
+        "worker-0": ("0,1", 2),
+        "worker-1": ("2,3", 2),
     }
-    assert shares == {
-        "chief-0": "-1",
-        "ps-0": "-1",
-        "worker-0": "0,1",
-        "worker-1": "2,3",
-    }
+
+
+def test_without_gpus_there_is_nothing_to_share(tmp_path):
+    environ = {}
+    cluster = ClusterSpec({"worker": ("a:1", "b:1")}, Task("worker"))
+    assert cluster.share_gpus(environ) == cluster
+    assert environ == {}
 
 
 def test_neither_this_nor_the_choice_needs_tensorflow():
