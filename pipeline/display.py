@@ -202,7 +202,7 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.outcome == "running":
         yield "running", f"since {terminal.moment(run.started)} on {run.host or '?'}"
     if run.trainer:
-        yield "trained", f"{run.trainer['strategy']}: {run.trainer.get('reason', '')}"
+        yield "trained", _trained(run.trainer)
     yield from _verdict(run)
     judged = run.summary is not None and run.failed_node == "EvaluationGate"
     if run.cause and not judged:  # else the verdict says it
@@ -215,6 +215,17 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     ended_badly = run.outcome in ("failed", "stopped", "interrupted")
     if run.log and (ended_badly or not next_step):
         yield "log", terminal.path(run.log)
+
+
+def _trained(facts: Mapping[str, Any]) -> str:
+    """`mirrored on 2 replicas, restarted once: asked for`."""
+    text, replicas = facts["strategy"], facts.get("replicas", 1)
+    restarts = facts.get("restarts", 0)
+    if replicas > 1:
+        text += f" on {replicas} replicas"
+    if restarts:
+        text += f", restarted {'once' if restarts == 1 else f'{restarts} times'}"
+    return f"{text}: {facts.get('reason', '')}"
 
 
 def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:

@@ -348,8 +348,9 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
     for artifact in artifacts:
         facts = properties(artifact)
         if artifact.type == "Model" and "strategy" in facts:
-            with contextlib.suppress(ValueError, TypeError):
-                facts["history"] = json.loads(facts.get("history"))
+            for name in ("history", "evaluation"):
+                with contextlib.suppress(ValueError, TypeError):
+                    facts[name] = json.loads(facts.get(name))
             return facts
     return {}
 

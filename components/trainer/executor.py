@@ -130,7 +130,7 @@ def prune_checkpoints(
 
 
 def _touched(folder: str) -> float:
-    """When the newest file in `folder` was written; Unix seconds."""
+    """When the newest file in `folder` was written, or an empty one was made."""
     from tensorflow.io import gfile
 
     paths = [
@@ -138,7 +138,7 @@ def _touched(folder: str) -> float:
         for parent, _, names in gfile.walk(folder)
         for name in names
     ]
-    return max((gfile.stat(path).mtime_nsec / 1e9 for path in paths), default=0.0)
+    return max(gfile.stat(path).mtime_nsec / 1e9 for path in paths or [folder])
 
 
 def _key(

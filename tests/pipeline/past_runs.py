@@ -74,6 +74,7 @@ def Trainer(
     model.set_int_custom_property("replicas", 1)
     model.set_int_custom_property("steps", 40)
     model.set_string_custom_property("history", json.dumps({"loss": [0.5, 0.4]}))
+    model.set_string_custom_property("evaluation", json.dumps({"auc": 0.7}))
     _touch(model)
 
 

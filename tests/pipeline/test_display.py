@@ -270,6 +270,25 @@ def test_a_report_ends_with_verdict_place_and_next_command(blessed):
     ]
 
 
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({}, "one_device: asked for"),
+        ({"replicas": 1, "restarts": 0}, "one_device: asked for"),
+        ({"replicas": 4}, "one_device on 4 replicas: asked for"),
+        ({"restarts": 1}, "one_device, restarted once: asked for"),
+        (
+            {"replicas": 2, "restarts": 3},
+            "one_device on 2 replicas, restarted 3 times: asked for",
+        ),
+    ],
+)
+def test_a_report_says_on_what_the_model_was_trained(blessed, facts, line):
+    facts = {"strategy": "one_device", "reason": "asked for", **facts}
+    run = dataclasses.replace(blessed, trainer=facts)
+    assert f"  trained    {line}" in reported(run)
+
+
 def test_a_model_that_was_pushed_by_an_earlier_run_is_only_serving(blessed):
     run = dataclasses.replace(blessed, nodes=(NodeRun("Pusher", "cached"),))
     assert f"  serving    {run.pushed[0]}" in reported(run)

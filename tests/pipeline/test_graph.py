@@ -79,6 +79,29 @@ def test_candidate_is_what_the_model_is_made_from_and_nothing_else(compiled):
     assert production.candidate_key(compiled("data.split.eval=5")) != key
 
 
+def test_checkpoints_are_found_again_on_other_devices(compiled):
+    key = production.checkpoint_key(compiled())
+    mirrored = compiled("trainer.distribution.strategy=mirrored")
+    assert production.checkpoint_key(mirrored) == key
+    assert production.candidate_key(mirrored) != production.candidate_key(compiled())
+    for other in ("trainer.epochs=3", "trainer.last_batch=drop", "data.split.eval=5"):
+        assert production.checkpoint_key(compiled(other)) != key
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "trainer.checkpoint.every=1s",
+        "trainer.distribution.launcher=external",
+        "trainer.distribution.stall_timeout=1m",
+        "trainer.distribution.max_restarts=0",
+        "trainer.distribution.bandwidth=1Gbit",
+    ],
+)
+def test_how_training_is_run_is_no_part_of_the_pipeline(compiled, setting):
+    assert compiled(setting) == compiled()
+
+
 def test_fingerprints_follow_the_files(workload):
     config = loading.load(workload, (), ["schema.file=schema.pbtxt"]).config
     before = graph.Fingerprints.of(config)

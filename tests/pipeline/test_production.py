@@ -14,17 +14,40 @@ def store():
     return ml_metadata.MetadataStore(config)
 
 
-def push(store, folder, candidate="c", baseline=""):
-    folder.mkdir(parents=True)
-    type_id = store.put_artifact_type(mlmd.ArtifactType(name="PushedModel"))
-    artifact = mlmd.Artifact(type_id=type_id, uri=str(folder))
-    for key, value in (
-        ("pushed_destination", str(folder)),
-        ("candidate", candidate),
-        ("baseline", baseline),
-    ):
+def put(store, kind, uri, **properties):
+    type_id = store.put_artifact_type(mlmd.ArtifactType(name=kind))
+    artifact = mlmd.Artifact(type_id=type_id, uri=str(uri))
+    for key, value in properties.items():
         artifact.custom_properties[key].string_value = value
-    store.put_artifacts([artifact])
+    return store.put_artifacts([artifact])[0]
+
+
+def push(store, folder, candidate="c", baseline="", warm_start="none"):
+    """Leaves what Trainer and Pusher leave; the model lies beside the version."""
+    folder.mkdir(parents=True)
+    model = put(store, "Model", f"{folder}-model", warm_start=warm_start)
+    blessing = put(store, "InfraBlessing", folder)
+    pushed = put(
+        store,
+        "PushedModel",
+        folder,
+        pushed_destination=str(folder),
+        candidate=candidate,
+        baseline=baseline,
+    )
+    kind = store.put_execution_type(mlmd.ExecutionType(name="Pusher"))
+    (execution,) = store.put_executions([mlmd.Execution(type_id=kind)])
+    roles = [(blessing, "INPUT"), (model, "INPUT"), (pushed, "OUTPUT")]
+    store.put_events(
+        [
+            mlmd.Event(
+                artifact_id=artifact,
+                execution_id=execution,
+                type=mlmd.Event.Type.Value(role),
+            )
+            for artifact, role in roles
+        ]
+    )
     return str(folder)
 
 
@@ -52,3 +75,25 @@ def test_unchanged_run_keeps_the_baseline_of_the_model_in_production():
     serving = production.Production("/s/2", 2, candidate="same", baseline="/s/1")
     assert production.baseline(serving, "same", fresh=False) == "/s/1"
     assert production.baseline(serving, "same", fresh=True) == "/s/2"
+
+
+def test_training_starts_from_the_weights_behind_the_model_in_production(
+    store, tmp_path
+):
+    push(store, tmp_path / "serving" / "1", candidate="old")
+    path = push(store, tmp_path / "serving" / "2", candidate="old")
+    serving = production.newest(store, str(tmp_path / "serving"))
+    found = production.warm_start(store, serving, "new", fresh=False)
+    assert found == f"{path}-model/Format-Weights"
+
+
+def test_unchanged_run_keeps_the_start_of_the_model_in_production(store, tmp_path):
+    first = push(store, tmp_path / "serving" / "1", "same", warm_start="/m/Format-W")
+    serving = production.newest(store, str(tmp_path / "serving"))
+    assert production.warm_start(store, serving, "same", fresh=False) == "/m/Format-W"
+    found = production.warm_start(store, serving, "same", fresh=True)
+    assert found == f"{first}-model/Format-Weights"
+
+
+def test_nothing_pushed_means_a_start_from_fresh_weights(store):
+    assert production.warm_start(store, None, "c", fresh=False) == "none"

@@ -72,6 +72,7 @@ def test_a_run_shows_nodes_rows_summary_and_trainer(past_runs):
     assert run.summary["bounds"][0]["required"] == 0.7
     assert run.trainer["strategy"] == "one_device"
     assert run.trainer["history"] == {"loss": [0.5, 0.4]}
+    assert run.trainer["evaluation"] == {"auc": 0.7}
     assert run.duration > 0
     assert (run.runner, run.host) == ("local", "here")
 

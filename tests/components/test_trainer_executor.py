@@ -1,0 +1,87 @@
+"""What the executor hands on, and what it tidies up; training has tests of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from strategos.components.trainer.spec import Settings
+
+_PROPERTIES = {
+    "user_module": json.dumps({"folder": "/w", "module": "model", "fingerprint": "f"}),
+    "label": "late",
+    "batch_size": 8,
+    "epochs": 2,
+    "seed": 1,
+    "hyperparameters": '{"units": [4]}',
+    "distribution": '{"strategy": "mirrored", "devices": 2}',
+    "settings": '{"callbacks": {"csv": true}, "last_batch": "drop"}',
+    "warm_start": "none",
+}
+
+
+@pytest.fixture
+def artifacts(tmp_path):
+    """Inputs and outputs as a run has them, under `tmp_path`."""
+    from tfx.types import standard_artifacts
+
+    def artifact(kind, *names):
+        made = kind()
+        made.uri = str(tmp_path.joinpath(*names))
+        Path(made.uri).mkdir(parents=True)
+        return [made]
+
+    examples = artifact(standard_artifacts.Examples, "Transform", "examples", "3")
+    examples[0].split_names = '["train", "eval"]'
+    schema = artifact(standard_artifacts.Schema, "SchemaGen", "schema", "2")
+    Path(schema[0].uri, "schema.pbtxt").touch()
+    graph = artifact(standard_artifacts.TransformGraph, "Transform", "graph", "3")
+    inputs = {"examples": examples, "schema": schema, "transform_graph": graph}
+    outputs = {
+        "model": artifact(standard_artifacts.Model, "Trainer", "model", "4"),
+        "model_run": artifact(standard_artifacts.ModelRun, "Trainer", "model_run", "4"),
+    }
+    return inputs, outputs
+
+
+def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_path):
+    from strategos.components.trainer.executor import worker_spec
+
+    spec = worker_spec(*artifacts, _PROPERTIES, "abc")
+    assert spec.settings == Settings(callbacks={"csv": True}, last_batch="drop")
+    assert spec.distribution == {"strategy": "mirrored", "devices": 2}
+    assert spec.checkpoint_dir == str(tmp_path / "Trainer" / "checkpoints" / "abc")
+    assert spec.warm_start == ""
+    warm = {**_PROPERTIES, "warm_start": "/m/Format-Weights"}
+    assert worker_spec(*artifacts, warm, "abc").warm_start == "/m/Format-Weights"
+
+
+def test_other_orchestrators_find_checkpoints_by_inputs_and_settings(artifacts):
+    from strategos.components.trainer.executor import worker_spec
+
+    def place(**changes):
+        return worker_spec(*artifacts, {**_PROPERTIES, **changes}).checkpoint_dir
+
+    assert place(distribution="{}", warm_start="/m") == place()
+    assert place(epochs=3) != place()
+    before = place()
+    artifacts[0]["examples"][0].uri += "/other"
+    assert place() != before
+
+
+def test_checkpoints_that_nobody_resumed_for_a_week_are_removed(tmp_path):
+    from strategos.components.trainer.executor import prune_checkpoints
+
+    for name, days in (("own", 30), ("old", 8), ("young", 6)):
+        (tmp_path / name / "5").mkdir(parents=True)
+        file = tmp_path / name / "5" / "weights"
+        file.touch()
+        os.utime(file, (time.time() - days * 86400,) * 2)
+    (tmp_path / "just made").mkdir()
+    prune_checkpoints(str(tmp_path / "own"))
+    assert {path.name for path in tmp_path.iterdir()} == {"own", "young", "just made"}
+    prune_checkpoints(str(tmp_path / "nothing" / "yet"))
