@@ -53,6 +53,7 @@ class Split:
       rows: Number of examples.
       columns: All examples by column if they are kept in memory, else None.
       records: The serialized examples if they are streamed, else None.
+      rows_per_pass: How many rows a shuffled pass ends after; None for all.
     """
 
     files: tuple[str, ...]
@@ -61,10 +62,12 @@ class Split:
     rows: int
     columns: Columns | None
     records: Records | None = None
+    rows_per_pass: int | None = None
 
     def steps(self, batch_size: int, drop_last: bool = False) -> int:
         """Batches of one pass, the last one perhaps smaller, or dropped if it is."""
-        return self.rows // batch_size if drop_last else -(-self.rows // batch_size)
+        rows = self.rows if self.rows_per_pass is None else self.rows_per_pass
+        return rows // batch_size if drop_last else -(-rows // batch_size)
 
     def ordered(
         self, batch_size: int, *, replicas: int = 1, share: range = range(1)
@@ -76,11 +79,11 @@ class Split:
           replicas: Number of replicas that a global batch is divided among.
           share: Those of them that this dataset feeds, see `shuffled`.
         """
+        parts = _Parts(batch_size, replicas, share)
         if self.columns is None:
-            keys = records.ordered(self.files).batch(batch_size)
+            keys = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
         else:
-            keys = _cut(tf.range(self.rows, dtype=tf.int64), batch_size)
-        keys = _shared(keys, replicas, share)
+            keys = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
         return _ready(self._fetched(keys, self.columns), len(share))
 
     def shuffled(
@@ -112,9 +115,8 @@ class Split:
         Raises:
           UserError: `drop_last` leaves no batch.
         """
-        keys = self._keys(
-            batch_size, seed, epochs, first_step, drop_last, replicas, share
-        )
+        parts = _Parts(batch_size, replicas, share, drop_last)
+        keys = self._keys(parts, seed, epochs, first_step)
         batches = self._fetched(keys, self.columns)
         if epochs is None:
             endless = tf.data.experimental.assert_cardinality(
@@ -144,7 +146,8 @@ class Split:
           pipeline: Which of them this is: it gets every `pipelines`-th batch of the
             stream, from `first_step + pipeline` on.
         """
-        keys = self._keys(batch_size, seed, epochs, first_step, drop_last)
+        parts = _Parts(batch_size, 1, range(1), drop_last)
+        keys = self._keys(parts, seed, epochs, first_step)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
         if self.columns is None:
             return _ready(self._fetched(keys, None))
@@ -163,52 +166,47 @@ class Split:
         size = sum(tf.io.gfile.stat(file).length for file in self.files)
         files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
         read = f"{self.rows:,} rows from {files} ({size / 1e6:,.1f} MB)"
-        if len(share) == replicas:
-            which = "all of them for the replicas here"
-        else:
-            which = f"all: any row may fall to any of {replicas} replicas"
-        if self.columns is None:
-            return f"{read}, {which}; streamed, every epoch anew; own rows are parsed"
-        return f"{read}, {which}; read once and kept in memory"
+        if len(share) < replicas:
+            read += ", all: any row may fall to any worker"
+        if self.columns is not None:
+            return f"{read}; kept in memory"
+        return f"{read}; streamed in every epoch, only own rows are parsed"
 
     def _keys(
-        self,
-        batch_size: int,
-        seed: int,
-        epochs: int | None,
-        first_step: int,
-        drop_last: bool,
-        replicas: int = 1,
-        share: range = range(1),
+        self, parts: _Parts, seed: int, epochs: int | None, first_step: int
     ) -> tf.data.Dataset:
         """Which rows the batches have: their numbers, or their records if streamed."""
-        steps = self.steps(batch_size, drop_last)
+        steps = self.steps(parts.batch_size, parts.drop_last)
         if not steps:
             raise UserError(
-                f"{self.rows:,} rows are less than a batch of {batch_size:,}, and "
+                f"{self.rows:,} rows do not fill a batch of {parts.batch_size:,}, and "
                 "`last_batch: drop` leaves none. Choose a smaller `batch_size`."
             )
         first_epoch, offset = divmod(first_step, steps)
-        even = (
-            batch_size // replicas if drop_last and not batch_size % replicas else None
+        epochs = tf.data.Dataset.range(
+            first_epoch, _NO_END if epochs is None else epochs
         )
 
-        def batches(order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
-            cut = _cut(order, batch_size, first, drop_last)
-            return _shared(cut, replicas, share, even)
+        def begin(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            key = tf.stack([tf.constant(seed, tf.int64), epoch])
+            return key, tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), 0)
 
         @no_autograph
-        def one_pass(epoch: tf.Tensor) -> tf.data.Dataset:
-            key = tf.stack([tf.constant(seed, tf.int64), epoch])
-            first = tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), 0)
-            if self.records is not None:
-                return _streamed(self.records, key, batch_size, first, batches)
+        def order(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            key, first = begin(epoch)
             rows = tf.range(self.rows, dtype=tf.int64)
             order = tf.random.experimental.stateless_shuffle(rows, key)
-            return batches(order, first)
+            return order[: self.rows_per_pass], first
 
-        end = _NO_END if epochs is None else epochs
-        return tf.data.Dataset.range(first_epoch, end).flat_map(one_pass)
+        @no_autograph
+        def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
+            key, first = begin(epoch)
+            found = parts.of_blocks(self.records.blocks(key, parts.batch_size, first))
+            return found.take((steps - first) * len(parts.share))
+
+        if self.records is not None:
+            return epochs.flat_map(streamed)
+        return epochs.map(order).prefetch(1).flat_map(no_autograph(parts.of))
 
     def _fetched(
         self, keys: tf.data.Dataset, columns: Columns | None
@@ -299,69 +297,56 @@ def _parsed_blocks(
     yield from _ready(blocks.map(_parser(spec), _PARALLEL_CALLS, deterministic=True))
 
 
-def _cut(
-    order: tf.Tensor,
-    batch_size: int,
-    first: int | tf.Tensor = 0,
-    drop_last: bool = False,
-) -> tf.data.Dataset:
-    """Consecutive batches of row numbers, from batch `first` on."""
-    rows = tf.size(order, tf.int64)
-    steps = rows // batch_size if drop_last else -(-rows // batch_size)
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """Which rows of an order the replicas of a share get.
 
-    @no_autograph
-    def batch(step: tf.Tensor) -> tf.Tensor:
-        return order[step * batch_size : (step + 1) * batch_size]
-
-    return tf.data.Dataset.range(first, steps).map(batch)
-
-
-def _shared(
-    batches: tf.data.Dataset, replicas: int, share: range, even: int | None = None
-) -> tf.data.Dataset:
-    """The parts of global batches that the replicas of `share` get, one by one.
-
-    Args:
-      batches: Tensors of rank 1.
-      even: Length of each part, if it is always the same.
+    Attributes:
+      batch_size: Rows of a global batch.
+      replicas: Number of replicas that it is divided among.
+      share: Those of them that are fed.
+      drop_last: Whether a smaller last batch is left out.
     """
 
-    @no_autograph
-    def parts(batch: tf.Tensor) -> tf.data.Dataset:
-        size = tf.size(batch, tf.int64)
-        rows, more = size // replicas, size % replicas
+    batch_size: int
+    replicas: int
+    share: range
+    drop_last: bool = False
+
+    def of(self, order: tf.Tensor, first: int | tf.Tensor) -> tf.data.Dataset:
+        """A tensor of entries of `order` per batch and replica, from a batch on."""
+        rows, local = tf.size(order, tf.int64), len(self.share)
+        steps = rows // self.batch_size
+        if not self.drop_last:
+            steps = -(-rows // self.batch_size)
+        always_even = self.drop_last and not self.batch_size % self.replicas
+        length = self.batch_size // self.replicas if always_even else None
 
         @no_autograph
-        def part(replica: tf.Tensor) -> tf.Tensor:
-            first = replica * rows + tf.minimum(replica, more)
-            last = first + rows + tf.cast(replica < more, tf.int64)
-            return tf.ensure_shape(batch[first:last], [even])
+        def part(number: tf.Tensor) -> tf.Tensor:
+            start = number // local * self.batch_size
+            size = tf.minimum(rows - start, self.batch_size)
+            begin = start + self._begin(size, self.share.start + number % local)
+            end = start + self._begin(size, self.share.start + number % local + 1)
+            return tf.ensure_shape(order[begin:end], [length])
 
-        return tf.data.Dataset.range(share.start, share.stop).map(part)
+        return tf.data.Dataset.range(first * local, steps * local).map(part)
 
-    if replicas == 1:
-        return batches.map(no_autograph(lambda batch: tf.ensure_shape(batch, [even])))
-    return batches.flat_map(parts)
+    def of_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """The records of each batch and replica, from blocks of records."""
 
+        @no_autograph
+        def of(block: tf.Tensor, order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+            gather = no_autograph(lambda rows: tf.gather(block, rows))
+            return self.of(order, first).map(gather)
 
-def _streamed(
-    source: Records, key: tf.Tensor, batch_size: int, first: tf.Tensor, batches: Any
-) -> tf.data.Dataset:
-    """The records of each batch of one pass, from batch `first` on.
+        return blocks.flat_map(of)
 
-    Args:
-      batches: Function from a block's order and a first batch to a dataset of places.
-    """
-    of_block = source.block_batches(batch_size)
-    first_block = first // of_block
-
-    @no_autograph
-    def of(number: tf.Tensor, block: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        offset = tf.where(number == first_block, first % of_block, 0)
-        places = batches(order, offset)
-        return places.map(no_autograph(lambda rows: tf.gather(block, rows)))
-
-    return source.blocks(key, batch_size, first_block).flat_map(of)
+    def _begin(self, rows: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+        """Where the part of a replica begins in a global batch of so many rows."""
+        return replica * (rows // self.replicas) + tf.minimum(
+            replica, rows % self.replicas
+        )
 
 
 def _parser(spec: Mapping[str, Any]) -> Any:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -25,11 +24,14 @@ from strategos.components.trainer import reports
 CURSORS = 8
 """Places of the files that a pass reads from at a time."""
 
+_ORDERED_BATCHES = 8
 _CHUNK_ROWS = 64  # that a cursor reads before the next one's turn
 _COUNT_ROWS = 4096
 _PARALLEL_CALLS = min(os.cpu_count() or 1, CURSORS)
 _STRING_BYTES = 40  # of a string in memory, besides its characters
 _BLOCKS_IN_MEMORY = 3  # one in use; one being made, as pieces and as a whole
+
+Block = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -75,14 +77,15 @@ class Records:
     def blocks(
         self, key: tf.Tensor, batch_size: int, first: tf.Tensor
     ) -> tf.data.Dataset:
-        """One pass in blocks, as (number, records [n], order int64 [n]).
+        """One pass in blocks: records [n], their order int64 [n], first batch of them.
 
         Args:
           key: int64 [2]. What the order of the pass is a function of.
           batch_size: A block has a multiple of it, the last one excepted.
-          first: int64. The block to start at; earlier ones are read and dropped.
+          first: int64. The batch to start at; blocks before its own are read and
+            dropped.
         """
-        rows = self.block_batches(batch_size) * batch_size
+        batches = self.block_batches(batch_size)
         chunks = self._pieces(key).interleave(
             no_autograph(self._chunks),
             cycle_length=CURSORS,
@@ -92,14 +95,16 @@ class Records:
         )
 
         @no_autograph
-        def permuted(number: tf.Tensor, block: tf.Tensor) -> tuple[Any, ...]:
+        def permuted(number: tf.Tensor, block: tf.Tensor) -> Block:
             inner = tf.random.experimental.stateless_fold_in(key, number + 1)
             places = tf.range(tf.size(block, tf.int64))
             order = tf.random.experimental.stateless_shuffle(places, inner)
-            return number, block, order
+            own = tf.where(number == first // batches, first % batches, 0)
+            return block, order, own
 
-        blocks = chunks.rebatch(rows).skip(first).enumerate(first)
-        return blocks.map(permuted).prefetch(1)
+        skipped = first // batches
+        blocks = chunks.rebatch(batches * batch_size).skip(skipped)
+        return blocks.enumerate(skipped).map(permuted).prefetch(1)
 
     def _pieces(self, key: tf.Tensor) -> tf.data.Dataset:
         """Parts of the files in the order of the key.
@@ -134,6 +139,16 @@ class Records:
 def ordered(files: Sequence[str]) -> tf.data.Dataset:
     """The records of `files` as they lie."""
     return tf.data.TFRecordDataset(list(files), compression(files))
+
+
+def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
+    """The records of `files` as they lie, in blocks as `Records.blocks` gives them."""
+
+    @no_autograph
+    def block(block: tf.Tensor) -> Block:
+        return block, tf.range(tf.size(block, tf.int64)), tf.constant(0, tf.int64)
+
+    return ordered(files).batch(_ORDERED_BATCHES * batch_size).map(block)
 
 
 def compression(files: Sequence[str]) -> str:

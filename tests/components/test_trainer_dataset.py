@@ -180,7 +180,7 @@ def test_batches_that_are_always_even_have_a_fixed_shape(split):
 
 
 def test_dropping_the_only_batch_is_an_error_that_says_what_to_do(split):
-    with pytest.raises(UserError, match="23 rows are less than a batch of 24.*smaller"):
+    with pytest.raises(UserError, match="23 rows do not fill a batch of 24.*smaller"):
         split.shuffled(24, seed=3, epochs=1, drop_last=True)
 
 
@@ -216,6 +216,14 @@ def test_remote_pipelines_take_turns_at_the_batches_of_one_device(split, pipelin
         assert batches == whole[pipeline::pipelines]
     traced = make.get_concrete_function(tf.TensorSpec([], tf.int32))
     assert not traced.captured_inputs
+
+
+def test_the_log_line_says_what_is_read(split):
+    size = "23 rows from 3 files (0.0 MB)"
+    how = "streamed" if split.columns is None else "kept in memory"
+    assert split.reads().startswith(f"{size}; {how}")
+    several = f"{size}, all: any row may fall to any worker; {how}"
+    assert split.reads(2, range(1)).startswith(several)
 
 
 def test_no_example_is_an_error_that_says_what_to_do(tmp_path, spec):
