@@ -126,8 +126,12 @@ class Hooks(tf.keras.callbacks.CallbackList):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Moves the position on, then tells the callbacks."""
-        self._position.step = self._begun_at + batch + 1
+        self._position.step = self.step_of(batch)
         super().on_train_batch_end(batch + self._skipped(), logs)
+
+    def step_of(self, batch: int) -> int:
+        """Steps done when `batch` of this call of `fit` is, in all epochs."""
+        return self._begun_at + batch + 1
 
     def _skipped(self) -> int:
         return self._begun_at % self._position.steps_per_epoch

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import sharded
 
 _STATE = "state.json"
 _ARRAYS = "arrays.npz"
@@ -204,7 +205,10 @@ def _written_shapes(path: str) -> list[list[Any]]:
 
 def shapes(model: tf.keras.Model) -> list[list[Any]]:
     """`[name, shape, dtype]` of each of the model's variables; JSON-able."""
-    return [[v.name, v.shape.as_list(), v.dtype.name] for v in model.variables]
+    return [
+        [sharded.name(table), sharded.shape(table), table[0].dtype.name]
+        for table in sharded.tables(model.variables)
+    ]
 
 
 def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:

@@ -19,8 +19,8 @@ def fit(
     *,
     feed: Callable[[int], Any],
     evaluation: Any,
-    evaluation_steps: int,
-    callbacks: list[tf.keras.callbacks.Callback],
+    evaluation_steps: int | None,
+    hooks: Hooks,
 ) -> None:
     """Trains `model` from `position` to the end, evaluating after each epoch.
 
@@ -32,11 +32,10 @@ def fit(
       context: The facts of this run.
       position: Where training is; moved on with each step.
       feed: From a step to the stream of batches that begins with it.
-      evaluation: Batches to evaluate on after each epoch.
+      evaluation: Batches to evaluate on after each epoch; None where the hooks do it.
       evaluation_steps: How many of them there are.
-      callbacks: In the order in which they are called.
+      hooks: The callbacks.
     """
-    hooks = Hooks(callbacks, model, position, context.epochs)
     hooks.begin()
     while position.epoch < context.epochs and not model.stop_training:
         epoch, offset = position.epoch, position.offset

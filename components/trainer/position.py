@@ -12,10 +12,13 @@ class Position:
     Attributes:
       steps_per_epoch: Global batches of one pass.
       step: Steps done since the start of training, in all epochs.
+      is_exact: Whether the model is as it was after that step; steps that are taken
+        asynchronously may be ahead of those that have been told.
     """
 
     steps_per_epoch: int
     step: int = 0
+    is_exact: bool = True
 
     @property
     def epoch(self) -> int:

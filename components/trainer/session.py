@@ -25,6 +25,7 @@ from strategos.components.trainer import (
     layers,
     learning_rate,
     loop,
+    parameter_server,
     preemption,
     reports,
     strategy,
@@ -72,10 +73,13 @@ def train(
     """
     reports.current().joined()
     configure(spec)
-    choice = strategy.choose(spec.distribution, cluster)
+    choice = strategy.choose(spec.distribution, cluster, spec.settings)
+    if not choice.is_synchronous and not cluster.is_chief:
+        parameter_server.serve(cluster)
     distribution = strategy.build(choice, spec.distribution, cluster)
     preemption.watch()
-    return _Training(spec, operation, cluster, choice, distribution).run(weights)
+    kind = _Training if choice.is_synchronous else _AsyncTraining
+    return kind(spec, operation, cluster, choice, distribution).run(weights)
 
 
 def evaluate_and_export(
@@ -142,6 +146,10 @@ class _Training:
         context = _context(spec, transform_output, self._train.rows, replicas)
         self._context = dataclasses.replace(context, is_chief=cluster.is_chief)
 
+    @property
+    def _workers_that_agree(self) -> int:
+        return self._choice.workers
+
     def run(self, weights: str) -> dict[str, Any]:
         """Trains, and writes the weights; the facts of it."""
         with self._strategy.scope():
@@ -154,20 +162,21 @@ class _Training:
                 accompanying = [progress, *others, recorder]
                 self._fit(model, position, accompanying)
             with self._weights_path(weights) as path:
-                write_weights(model, path)
+                self._write(model, path)
         return self._facts(model, position, progress, recorder)
 
     def _model(self) -> tf.keras.Model:
         spec, settings = self._spec, self._spec.settings
         model = self._code.build_model(self._context)
         learning_rate.scale(model, settings, spec.batch_size, self._context.replicas)
-        self._code.check_scope(model, self._strategy)
+        scope = tf.distribute.get_strategy()
+        self._code.check_scope(model, scope)
         self._context = _without_last_batch(model, self._context)
         if not self._context.drops_last_batch:
             last_batch.weigh(model, self._context)
         layers.follow_optimizer(model)
         _compile(model, settings)
-        self._code.check(model, self._train, self._strategy)
+        self._code.check(model, self._train, scope)
         if spec.warm_start:
             warm_start(model, f"{spec.warm_start}/weights")
         if self._cluster.is_chief:
@@ -191,27 +200,50 @@ class _Training:
     ) -> None:
         keeper = self._keeper(position, accompanying)
         keeper.restore(model)
-        spec, context = self._spec, self._context
-        stream = functools.partial(
-            self._train.shuffled,
-            spec.batch_size,
-            seed=spec.seed,
-            epochs=None,
-            drop_last=context.drops_last_batch,
-        )
+        evaluation, steps = self._evaluation()
         loop.fit(
             model,
-            context,
+            self._context,
             position,
-            feed=lambda step: dataset.distributed(
-                self._strategy, functools.partial(stream, first_step=step)
-            ),
-            evaluation=dataset.distributed(
-                self._strategy, functools.partial(self._eval.ordered, spec.batch_size)
-            ),
-            evaluation_steps=self._eval.steps(spec.batch_size),
-            callbacks=[*accompanying, keeper],
+            feed=self._feed,
+            evaluation=evaluation,
+            evaluation_steps=steps,
+            hooks=self._hooks(model, position, accompanying, keeper),
         )
+
+    def _hooks(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        accompanying: list[tf.keras.callbacks.Callback],
+        keeper: Keeper,
+    ) -> callbacks.Hooks:
+        epochs = self._context.epochs
+        return callbacks.Hooks([*accompanying, keeper], model, position, epochs)
+
+    def _feed(self, step: int) -> Any:
+        """What `fit` iterates over from `step` on."""
+        feed = functools.partial(self._train.shuffled, **self._stream(step))
+        return dataset.distributed(self._strategy, feed)
+
+    def _stream(self, step: int) -> dict[str, Any]:
+        """What the stream of batches from `step` on depends on."""
+        return {
+            "batch_size": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "epochs": None,
+            "first_step": step,
+            "drop_last": self._context.drops_last_batch,
+        }
+
+    def _evaluation(self) -> tuple[Any, int | None]:
+        """What `fit` evaluates on after each epoch, and in how many steps."""
+        feed = functools.partial(self._eval.ordered, self._spec.batch_size)
+        steps = self._eval.steps(self._spec.batch_size)
+        return dataset.distributed(self._strategy, feed), steps
+
+    def _write(self, model: tf.keras.Model, path: str) -> None:
+        write_weights(model, path)
 
     def _keeper(self, position: Position, followed: list[Any]) -> Keeper:
         return Keeper(
@@ -221,7 +253,7 @@ class _Training:
                 is_chief=self._cluster.is_chief,
             ),
             Cadence.of(self._operation.checkpoint_every),
-            Agreement(self._strategy, self._choice.workers),
+            Agreement(self._strategy, self._workers_that_agree),
             position,
             followed,
         )
@@ -268,6 +300,53 @@ class _Training:
             "examples_per_second": round(progress.examples_per_second, 1),
             "history": recorder.history,
         }
+
+
+class _AsyncTraining(_Training):
+    """Training under parameter servers, in their coordinator."""
+
+    _workers_that_agree = 1  # it decides alone
+
+    def run(self, weights: str) -> dict[str, Any]:
+        """As without parameter servers; there is a second model, in this process."""
+        self._ordinary = self._model()
+        return super().run(weights)
+
+    def _model(self) -> tf.keras.Model:
+        tf.keras.utils.set_random_seed(self._spec.seed)
+        model = super()._model()
+        if tf.distribute.has_strategy():
+            parameter_server.follow(model, self._ordinary)
+        return model
+
+    def _hooks(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        accompanying: list[tf.keras.callbacks.Callback],
+        keeper: Keeper,
+    ) -> callbacks.Hooks:
+        return parameter_server.AsyncHooks(
+            [*accompanying, keeper],
+            model,
+            position,
+            self._context.epochs,
+            workers=self._choice.workers,
+            ordinary=self._ordinary,
+            evaluation=self._eval.ordered(self._spec.batch_size),
+            pauses=keeper.is_due,
+        )
+
+    def _feed(self, step: int) -> Any:
+        feed = functools.partial(self._train.remote, **self._stream(step))
+        return parameter_server.distributed(feed, self._choice.workers)
+
+    def _evaluation(self) -> tuple[Any, int | None]:
+        return None, None  # the hooks do it
+
+    def _write(self, model: tf.keras.Model, path: str) -> None:
+        self._ordinary.set_weights(model.get_weights())
+        write_weights(self._ordinary, path)
 
 
 class _UserCode:

@@ -1,0 +1,63 @@
+"""Tables that parameter servers hold in parts, as the whole that users know.
+
+A partitioner splits a variable along its first axis into variables named `…/part_0`,
+`…/part_1`, …, which Keras then lists one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+_PART = re.compile(r"/part_(\d+)(:0)?$")
+
+
+def tables(variables: Sequence[tf.Variable]) -> list[list[tf.Variable]]:
+    """The variables of a model, the parts of one table together."""
+    found: list[list[tf.Variable]] = []
+    for variable in variables:
+        part = _PART.search(variable.name)
+        if part and int(part[1]):
+            found[-1].append(variable)
+        else:
+            found.append([variable])
+    return found
+
+
+def name(table: Sequence[tf.Variable]) -> str:
+    """The name of a table, without that of its part."""
+    return _PART.sub(r"\2", table[0].name)
+
+
+def shape(table: Sequence[tf.Variable]) -> list[int]:
+    """The shape of a table, all parts together."""
+    first = table[0].shape.as_list()
+    if len(table) == 1:
+        return first
+    return [sum(part.shape[0] for part in table), *first[1:]]
+
+
+def get_weights(model: tf.keras.Model) -> list[np.ndarray]:
+    """What `model.get_weights()` would give if no table were split."""
+    return [
+        np.concatenate([part.numpy() for part in table])
+        if len(table) > 1
+        else table[0].numpy()
+        for table in tables(model.weights)
+    ]
+
+
+def set_weights(model: tf.keras.Model, weights: Sequence[np.ndarray]) -> None:
+    """The inverse of `get_weights`."""
+    for table, values in zip(tables(model.weights), weights, strict=True):
+        first = 0
+        for part in table:
+            if len(table) == 1:
+                part.assign(values)
+                continue
+            rows = part.shape[0]
+            part.assign(values[first : first + rows])
+            first += rows
