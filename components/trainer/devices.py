@@ -54,6 +54,9 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
                 "mirrored`, or remove `devices`.",
             )
         return Devices(1, "GPU" if cluster.gpus else "CPU", seen(cluster.gpus))
+    if name == "parameter_server" and cluster.task and cluster.task.type != "worker":
+        # A coordinator or parameter server, which has no GPU: the workers check theirs.
+        return Devices(asked or 1, "CPU", _count(workers, "worker"))
     if cluster.gpus:
         return _on_gpus(name, asked, cluster, workers)
     return _on_cpu(name, asked, workers)

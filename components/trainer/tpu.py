@@ -27,9 +27,12 @@ _MODULE = "strategos.components.trainer.tpu"
 PROBE_SECONDS = 13.0
 """Within which a TPU must have answered."""
 
-_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 4.0  # to connect, and again to greet
 _DEFAULT_PORT = 8470
 _CAUSE_LETTERS = 200
+# gRPC is spoken over HTTP/2: both sides begin with a frame of settings (type 4).
+_HTTP2_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _HTTP2_SETTINGS
 _REMEDY = (
     "Check `trainer.distribution.tpu` (name, zone, project) and TPU_NAME, that the TPU "
     "is READY and that this machine may use it, or use another strategy."
@@ -101,9 +104,13 @@ def _look_for(name: str, zone: str | None, project: str | None) -> None:
         return
     for host, port in _endpoints(name, zone, project):
         try:
-            socket.create_connection((host, port), _CONNECT_SECONDS).close()
+            with socket.create_connection((host, port), _ANSWER_SECONDS) as connection:
+                connection.sendall(_HTTP2_GREETING)
+                greeting = connection.recv(len(_HTTP2_SETTINGS))
         except OSError as error:
             raise _NotThere(f"{host}:{port}: {error}") from error
+        if greeting[3:4] != _HTTP2_SETTINGS[3:4]:
+            raise _NotThere(f"{host}:{port}: what listens there does not speak gRPC")
 
 
 def _endpoints(
