@@ -11,7 +11,8 @@ import csv
 import gzip
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from strategos.components import user_code
@@ -27,55 +28,88 @@ _SHOWN = 12
 
 def check(config: Config) -> list[Problem]:
     """Problems with the files, modules and folders that `config` names."""
-    files, problems = _data_files(config)
+    files, problems = data_files(config)
     schema, found = _schema_features(config)
     return [
         *problems,
         *found,
         *_column_problems(config, files, schema),
         *_module_problems(config),
+        *_weights_problems(config),
         *_folder_problems(config),
     ]
 
 
 def _module_problems(config: Config) -> Iterator[Problem]:
     wanted = [
-        ("transform.module", config.transform.module, "preprocessing_fn", "inputs"),
-        ("trainer.module", config.trainer.module, "build_model", "context"),
+        ("transform.module", config.transform.module, "preprocessing_fn(inputs)"),
+        ("trainer.module", config.trainer.module, "build_model(context)"),
     ]
     if config.data.prepare:
         module, _, function = config.data.prepare.partition(":")
-        wanted.append(("data.prepare", module, function or "prepare", "folder"))
-    for key, module, function, argument in wanted:
-        yield from _function_problems(config, key, module, f"{function}({argument})")
+        wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
+    for key, module, signature in wanted:
+        found = _read_module(config, key, module)
+        if isinstance(found, Problem):
+            yield found
+        elif found and key == "trainer.module" and "run_fn" in found.names:
+            yield from _loop_problems(config)
+        elif found:
+            yield from _function_problems(config, key, found, signature)
+
+
+def _loop_problems(config: Config) -> Iterator[Problem]:
+    """A training loop of the user's own, where there can be none."""
+    if config.trainer.distribution.strategy == "parameter_server":
+        key = "trainer.distribution.strategy"
+        yield Problem(
+            config.where(key),
+            key,
+            f"`{config.trainer.module}` has a loop of its own, `run_fn`, which needs "
+            "workers that take each step together: under `parameter_server` they do "
+            "not",
+            remedy="Use `multi_worker_mirrored`, or let `build_model(context)` take "
+            "the place of `run_fn`.",
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a module of the user's defines; `*` among names for what cannot be known."""
+
+    path: Path
+    names: frozenset[str]
+    functions: tuple[str, ...]
+
+
+def _read_module(config: Config, key: str, module: str) -> _Source | Problem | None:
+    """The parsed module, or what is wrong with it; None where it is no source."""
+    path = user_code.find(str(config.folder), module) or _installed(module)
+    if path is None:
+        return _no_module(config, key, module)
+    if path.suffix != ".py":
+        return None
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError) as error:
+        return _unreadable_module(config, key, path, error)
+    functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
+    return _Source(path, frozenset(_defined(body)), functions)
 
 
 def _function_problems(
-    config: Config, key: str, module: str, signature: str
+    config: Config, key: str, source: _Source, signature: str
 ) -> Iterator[Problem]:
-    path = user_code.find(str(config.folder), module) or _installed(module)
-    if path is None:
-        yield _no_module(config, key, module)
-        return
-    if path.suffix != ".py":
-        return
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError) as error:
-        yield _unreadable_module(config, key, path, error)
-        return
     name = signature.partition("(")[0]
-    names = set(_defined(tree.body))
-    if name in names or "*" in names:
+    if name in source.names or "*" in source.names:
         return
-    functions = [node.name for node in tree.body if isinstance(node, _FUNCTIONS)]
-    near = nearest(name, functions)
+    near = nearest(name, source.functions)
     remedy = f"Rename `{near}`, or define" if near else "Define"
     yield Problem(
         config.where(key),
         key,
-        f"{shown(path)} has no function `{name}`; functions there: "
-        f"{_listed(functions)}",
+        f"{shown(source.path)} has no function `{name}`; functions there: "
+        f"{_listed(source.functions)}",
         "",
         f"{remedy} `def {signature}` there.",
     )
@@ -146,7 +180,7 @@ def _no_module(config: Config, key: str, module: str) -> Problem:
     )
 
 
-def _data_files(config: Config) -> tuple[list[str], list[Problem]]:
+def data_files(config: Config) -> tuple[list[str], list[Problem]]:
     """The files to read, and what is wrong with their names."""
     from strategos.components.example_gen import spans
 
@@ -219,6 +253,19 @@ def _header(path: str) -> list[str]:
         return []
 
 
+def _weights_problems(config: Config) -> Iterator[Problem]:
+    """A model to start from that is not there."""
+    key, folder = "trainer.warm_start", config.trainer.named_weights
+    if folder and not is_remote(folder) and not Path(folder).is_dir():
+        yield Problem(
+            config.where(key),
+            key,
+            f"there is no folder {shown(folder)}",
+            remedy="Name the folder of a Model artifact, such as "
+            f"{config.name}/Trainer/model/4 under the root, or `latest`.",
+        )
+
+
 def _folder_problems(config: Config) -> Iterator[Problem]:
     folders = {"run.root": config.run.root}
     if config.pusher:
@@ -258,6 +305,6 @@ def shown(path: str | Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (", ".join(names[:_SHOWN]) + more) or "none"

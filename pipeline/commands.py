@@ -39,6 +39,7 @@ def _run(config: Config, **options: Any) -> int:
     from strategos.pipeline import display, orchestration, planning, runs
 
     _refuse(config)
+    _refuse_training(config, probe=True)
     connection = _connection(config)
     result = orchestration.run(
         config, connection, planning.Options(**options), display.LiveView
@@ -54,6 +55,7 @@ def validate(arguments: argparse.Namespace) -> int:
     """`strategos validate`: every problem at once, without TensorFlow."""
     config = _load(arguments).config
     _refuse(config)
+    _refuse_training(config, probe=False)
     print(f"{arguments.pipeline}: no problems found")
     return 0
 
@@ -211,6 +213,22 @@ def _refuse(config: Config) -> None:
     from strategos.pipeline import checks, loading
 
     problems = checks.check(config)
+    if problems:
+        raise loading.ConfigError(problems, str(config.path))
+
+
+def _refuse_training(config: Config, *, probe: bool) -> None:
+    """Raises where this machine, or these data, cannot train as is asked.
+
+    Args:
+      config: The effective settings.
+      probe: Whether a TPU is asked if it is there.
+    """
+    from strategos.pipeline import feasibility, loading
+
+    problems = feasibility.check(config)
+    if probe and not problems:
+        problems = feasibility.probe(config)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

@@ -82,7 +82,7 @@ def parameters(config: Config) -> dict[str, Any]:
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
         "data_fingerprint": span_files.fingerprint(chosen),
-        "warm_start": _named_weights(config),
+        "warm_start": config.trainer.named_weights or NOTHING,
         "baseline": NOTHING,
         "candidate": NOTHING,
     }
@@ -194,15 +194,6 @@ def _ir_key(config: Config, fingerprints: graph.Fingerprints) -> str:
     for source in sorted(sources):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _named_weights(config: Config) -> str:
-    """The weights in the folder that `trainer.warm_start` names; `NOTHING` for none."""
-    folder = config.trainer.warm_start
-    if folder in (None, LATEST):
-        return NOTHING
-    named = folder.rstrip("/").endswith(f"/{production.WEIGHTS}")
-    return folder if named else f"{folder}/{production.WEIGHTS}"
 
 
 def _substitute(

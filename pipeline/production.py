@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ml_metadata.proto import metadata_store_pb2
 
 from strategos.components.baseline_model import NOTHING
+from strategos.pipeline.training import WEIGHTS
 
 if TYPE_CHECKING:
     import ml_metadata
     from tfx.proto.orchestration import pipeline_pb2
 
-
-WEIGHTS = "Format-Weights"
-"""The folder of a Model artifact that holds what another training starts from."""
 
 _MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
 

@@ -26,6 +26,7 @@ from strategos.pipeline.distribution import Distribution
 from strategos.pipeline.problems import raise_all, received, refuse, refuse_at
 from strategos.pipeline.surface import Allowed
 from strategos.pipeline.values import (
+    LATEST,
     Hyperparameters,
     Interval,
     Metric,
@@ -39,6 +40,9 @@ from strategos.pipeline.values import (
     seconds,
     size,
 )
+
+WEIGHTS = "Format-Weights"
+"""The folder of a Model artifact that holds what another training starts from."""
 
 _Mode = Literal["auto", "min", "max"]
 _MODE = (
@@ -249,6 +253,14 @@ class Trainer(Section):
                 "that no two runs are equal",
                 remedy="Remove it, or use `multi_worker_mirrored`.",
             )
+
+    @property
+    def named_weights(self) -> str | None:
+        """The weights in the folder that `warm_start` names, if it names one."""
+        folder = self.warm_start
+        if folder in (None, LATEST) or folder.endswith(f"/{WEIGHTS}"):
+            return None if folder == LATEST else folder
+        return f"{folder}/{WEIGHTS}"
 
     def settings(self) -> Settings:
         """What else than data, model and strategy decides the result."""

@@ -225,3 +225,28 @@ def test_nothing_heavy_is_imported(workload):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("argument", ["context", "fn_args"])
+def test_a_module_may_have_a_loop_of_its_own(write, workload, argument):
+    write("model.py", f"def run_fn({argument}): ...\n")
+    assert found(workload) == []
+    assert found(workload, "trainer.distribution.strategy=mirrored") == []
+
+
+def test_parameter_servers_take_no_loop_of_its_own(write, workload):
+    write("model.py", "def run_fn(context): ...\n")
+    problem = only(workload, "trainer.distribution.strategy=parameter_server")
+    assert problem.key == "trainer.distribution.strategy"
+    assert "`model` has a loop of its own, `run_fn`" in str(problem)
+    assert "Use `multi_worker_mirrored`" in str(problem)
+
+
+def test_a_model_to_start_from_that_is_not_there_is_refused(workload, tmp_path):
+    problem = only(workload, "trainer.warm_start=old/4")
+    assert problem.key == "trainer.warm_start"
+    assert "4/Format-Weights" in str(problem) and "Trainer/model" in str(problem)
+    (tmp_path / "old" / "4" / "Format-Weights").mkdir(parents=True)
+    assert found(workload, "trainer.warm_start=old/4") == []
+    assert found(workload, "trainer.warm_start=old/4/Format-Weights") == []
+    assert found(workload, "trainer.warm_start=latest") == []
