@@ -88,6 +88,9 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
     model.get_weights = functools.partial(sharded.get_weights, model)
     model.set_weights = functools.partial(sharded.set_weights, model)
     model.set_weights(ordinary.get_weights())
+    if hasattr(model.optimizer, "build"):
+        # Its tables can be restored when they are there, not while they are made.
+        model.optimizer.build(model.trainable_variables)
 
 
 class AsyncHooks(Hooks):
