@@ -36,10 +36,11 @@ def convert_own_steps(model: tf.keras.Model) -> None:
     Keras, itself left alone, calls them plainly. Layers, losses and metrics it converts
     by the same means as here.
     """
-    import tensorflow as tf
+    from strategos.components.trainer.keras3 import package_of
 
+    plain = package_of(model).Model
     for name in _STEPS:
-        if getattr(type(model), name) is not getattr(tf.keras.Model, name):
+        if getattr(type(model), name) is not getattr(plain, name):
             setattr(model, name, _converted(getattr(model, name)))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.position import Position
 from strategos.components.trainer.progress import MonitorCheck
@@ -22,29 +23,31 @@ _NOT_STATE = ("model", "params", "validation_data")
 
 
 def configured(
-    settings: Mapping[str, Any], log_dir: str
+    settings: Mapping[str, Any], log_dir: str, keras: Any = None
 ) -> list[tf.keras.callbacks.Callback]:
     """The callbacks that `trainer.callbacks` asks for.
 
     Args:
       settings: `trainer.callbacks`.
       log_dir: For TensorBoard's events and the CSV history.
+      keras: The package of the model; by default `tf.keras`.
 
     Raises:
       UserError: TensorBoard is asked for and not installed.
     """
+    made_by = (keras or tf.keras).callbacks
     found: list[tf.keras.callbacks.Callback] = []
     for name, make in _MAKERS.items():
         if settings.get(name):
             key = f"trainer.callbacks.{name}"
             monitor = settings[name].get("monitor")
             found.append(MonitorCheck(monitor, f"{key}.monitor"))
-            found.append(make(settings[name]))
+            found.append(make(made_by, settings[name]))
     if settings.get("csv"):
         found.append(CsvHistory(f"{log_dir}/history.csv"))
     if settings.get("tensorboard"):
-        found.append(_tensorboard(settings["tensorboard"], log_dir))
-    return found
+        found.append(_tensorboard(made_by, settings["tensorboard"], log_dir))
+    return list(map(keras3.join, found))
 
 
 def of_user(
@@ -61,12 +64,13 @@ def of_user(
         return []
     found = list(function(context) or [])
     for callback in found:
-        if not isinstance(callback, tf.keras.callbacks.Callback):
+        ours = isinstance(callback, tf.keras.callbacks.Callback)
+        if not ours and not keras3.is_callback(callback):
             raise UserError(
                 f"{where}: `callbacks` returned a {type(callback).__name__}, "
                 "expected a list of `tf.keras.callbacks.Callback`."
             )
-    return found
+    return list(map(keras3.join, found))
 
 
 class Hooks(tf.keras.callbacks.CallbackList):
@@ -262,12 +266,14 @@ def _is_arrays(value: Any) -> bool:
     )
 
 
-def _early_stopping(settings: Mapping[str, Any]) -> tf.keras.callbacks.Callback:
-    return tf.keras.callbacks.EarlyStopping(restore_best_weights=True, **settings)
+def _early_stopping(
+    callbacks: Any, settings: Mapping[str, Any]
+) -> tf.keras.callbacks.Callback:
+    return callbacks.EarlyStopping(restore_best_weights=True, **settings)
 
 
 def _tensorboard(
-    settings: bool | Mapping[str, Any], log_dir: str
+    callbacks: Any, settings: bool | Mapping[str, Any], log_dir: str
 ) -> tf.keras.callbacks.Callback:
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError(
@@ -276,7 +282,7 @@ def _tensorboard(
         )
     asked = {} if settings is True else settings
     profile = asked.get("profile") or 0
-    return tf.keras.callbacks.TensorBoard(
+    return callbacks.TensorBoard(
         log_dir,
         histogram_freq=int(asked.get("histograms") or 0),
         profile_batch=tuple(profile) if isinstance(profile, (list, tuple)) else profile,
@@ -284,7 +290,7 @@ def _tensorboard(
 
 
 _MAKERS = {
-    "reduce_learning_rate": lambda s: tf.keras.callbacks.ReduceLROnPlateau(**s),
+    "reduce_learning_rate": lambda callbacks, s: callbacks.ReduceLROnPlateau(**s),
     "early_stopping": _early_stopping,
-    "best_checkpoint": lambda s: BestWeights(**s),
+    "best_checkpoint": lambda _, s: BestWeights(**s),
 }

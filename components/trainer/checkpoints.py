@@ -206,7 +206,7 @@ def _written_shapes(path: str) -> list[list[Any]]:
 def shapes(model: tf.keras.Model) -> list[list[Any]]:
     """`[name, shape, dtype]` of each of the model's variables; JSON-able."""
     return [
-        [sharded.name(table), sharded.shape(table), table[0].dtype.name]
+        [sharded.name(table), sharded.shape(table), tf.as_dtype(table[0].dtype).name]
         for table in sharded.tables(model.variables)
     ]
 

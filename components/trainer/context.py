@@ -103,9 +103,16 @@ class TrainingContext:
         """Rows of a step that one replica gets."""
         return self.global_batch_size // self.replicas
 
-    def inputs(self) -> dict[str, tf.keras.KerasTensor]:
-        """One `tf.keras.Input` per feature, of the shape and dtype of the data."""
-        return {name: _input(name, spec) for name, spec in self.feature_spec.items()}
+    def inputs(self, keras: Any = None) -> dict[str, tf.keras.KerasTensor]:
+        """One `Input` per feature, of the shape and dtype of the data.
+
+        Args:
+          keras: The package that makes them: `keras`, for a model of Keras 3; by
+            default `tf.keras`.
+        """
+        keras = keras or tf.keras
+        spec = self.feature_spec
+        return {name: _input(keras, name, kind) for name, kind in spec.items()}
 
     def vocabulary_size(self, name: str) -> int:
         """Number of entries of the vocabulary that Transform wrote under `name`.
@@ -145,10 +152,12 @@ def feature_shape(spec: Any) -> tuple[int | None, ...]:
     return (None,)
 
 
-def _input(name: str, spec: Any) -> tf.keras.KerasTensor:
-    sparse = not isinstance(spec, tf.io.FixedLenFeature)
-    return tf.keras.Input(
-        feature_shape(spec), name=name, dtype=spec.dtype, sparse=sparse
+def _input(keras: Any, name: str, spec: Any) -> tf.keras.KerasTensor:
+    return keras.Input(
+        feature_shape(spec),
+        name=name,
+        dtype=spec.dtype.name,
+        sparse=not isinstance(spec, tf.io.FixedLenFeature),
     )
 
 

@@ -23,7 +23,9 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
+from strategos.components.trainer.model_checks import inputs_of
 from strategos.components.transform.graph import TransformGraph
 
 MISSING_INT = tf.int64.min
@@ -41,7 +43,7 @@ def export(
     graph = TransformGraph(context.transform_output)
     servable = _Servable(model, graph, context)
     signatures = servable.signatures()
-    archive = tf.keras.export.ExportArchive()
+    archive = keras3.package_of(model).export.ExportArchive()
     archive.track(model)
     archive.track(graph.layer)
     for name, function in signatures.items():
@@ -64,7 +66,7 @@ class _Servable:
         self._model = model
         self._graph = graph
         self._label = context.label
-        names = getattr(model, "input_names", None) or list(context.feature_spec)
+        names = list(inputs_of(model)) or list(context.feature_spec)
         self._features = [name for name in names if name in context.feature_spec]
         needed = graph.raw_features_of(self._features)
         self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}

@@ -183,7 +183,7 @@ class _Metrics(tf.Module):
 
     def __init__(self, model: tf.keras.Model):
         super().__init__()
-        self.metrics = list(model.metrics)
+        self.values = [v for metric in model.metrics for v in metric.variables]
 
 
 def _random_state() -> dict[str, Any]:

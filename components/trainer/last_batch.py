@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
 
 
@@ -46,6 +47,8 @@ def must_drop(model: tf.keras.Model, context: TrainingContext) -> str | None:
     """Why the last batch cannot be split unevenly for this model, or None."""
     if context.replicas == 1 or context.rows % context.global_batch_size == 0:
         return None
+    if keras3.is_model(model):
+        return "the model is one of Keras 3"
     for name in ("train_step", "compute_loss"):
         if getattr(type(model), name) is not getattr(tf.keras.Model, name):
             return f"the model has a `{name}` of its own"

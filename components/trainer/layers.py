@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from strategos.components.trainer import keras3
+
 
 class Dropout(tf.keras.layers.Layer):
     """Dropout whose mask is a function of seed, step and row.
@@ -75,6 +77,8 @@ def _first_row(rows: tf.Tensor) -> tf.Tensor:
 
 def follow_optimizer(model: tf.keras.Model) -> None:
     """Lets the dropout layers of `model` take their step from its optimizer."""
+    if keras3.is_model(model):
+        return  # it has layers of its own, whose random state is in variables
     for layer in model.submodules:
         if isinstance(layer, Dropout):
             layer.follow(lambda: model.optimizer.iterations)

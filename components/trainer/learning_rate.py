@@ -14,13 +14,16 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import keras3
 from strategos.components.trainer.spec import Settings
 
 _SCALES = {"none": lambda k: 1.0, "linear": lambda k: k, "sqrt": math.sqrt}
 
 
-class Scaled(tf.keras.optimizers.schedules.LearningRateSchedule):
+class Scaled:
     """A learning rate that rises from 0 to `factor` times its value, then follows it.
+
+    Becomes a schedule of Keras by `_schedule`.
 
     Args:
       rate: The rate as the model has it: a number or a schedule.
@@ -29,7 +32,6 @@ class Scaled(tf.keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, rate: Any, factor: float, warm_up_steps: int):
-        super().__init__()
         self._rate = rate
         self._factor = factor
         self._steps = warm_up_steps
@@ -71,15 +73,15 @@ def scale(
     times = factor(settings, batch_size, replicas)
     if times == 1 and not settings.warm_up_steps:
         return
-    optimizer = model.optimizer
+    optimizer, keras = model.optimizer, keras3.package_of(model)
     inner = getattr(optimizer, "inner_optimizer", None)  # of a LossScaleOptimizer
-    scaled = _scaled(inner or optimizer, times, settings.warm_up_steps)
+    scaled = _scaled(keras, inner or optimizer, times, settings.warm_up_steps)
     if inner:
-        scaled = tf.keras.mixed_precision.LossScaleOptimizer(scaled)
+        scaled = keras.mixed_precision.LossScaleOptimizer(scaled)
     model.optimizer = scaled
 
 
-def _scaled(optimizer: Any, times: float, warm_up_steps: int) -> Any:
+def _scaled(keras: Any, optimizer: Any, times: float, warm_up_steps: int) -> Any:
     config = getattr(optimizer, "get_config", dict)()
     if "learning_rate" not in config:
         raise UserError(
@@ -89,9 +91,15 @@ def _scaled(optimizer: Any, times: float, warm_up_steps: int) -> Any:
         )
     rate = config["learning_rate"]
     if isinstance(rate, dict):
-        rate = tf.keras.optimizers.schedules.deserialize(rate)
+        rate = keras.optimizers.schedules.deserialize(rate)
     if warm_up_steps or callable(rate):
-        rate = Scaled(rate, times, warm_up_steps)
+        rate = _schedule(keras)(rate, times, warm_up_steps)
     else:
         rate = float(rate) * times
     return type(optimizer).from_config({**config, "learning_rate": rate})
+
+
+def _schedule(keras: Any) -> type:
+    """`Scaled` as a schedule of the given Keras."""
+    base = keras.optimizers.schedules.LearningRateSchedule
+    return type("Scaled", (Scaled, base), {"__module__": __name__})

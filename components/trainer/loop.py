@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from strategos.components.trainer import keras3
 from strategos.components.trainer.callbacks import Hooks
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.position import Position
@@ -46,7 +47,8 @@ def fit(
             steps_per_epoch=context.steps_per_epoch - offset,
             validation_data=evaluation,
             validation_steps=evaluation_steps,
-            callbacks=hooks,
+            # In a list Keras 3 takes them for one callback, and calls it in order.
+            callbacks=[hooks] if keras3.is_model(model) else hooks,
             verbose=0,
         )
     hooks.end()

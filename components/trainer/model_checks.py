@@ -15,8 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import keras3
 from strategos.components.user_errors import explain
 
+_PACKAGES = ("tf_keras.", "keras.")
 _PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
 _REGRESSION = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
 _ALIASES = {
@@ -44,24 +46,32 @@ class ModelChecker:
       where: What to call the function in errors: `FILE: build_model`.
       folder: The folder of the user's code, to find their line in a traceback.
       label: Name of the label.
+      strategy: Name of the strategy that the model trains under.
     """
 
-    def __init__(self, where: str, folder: str, label: str):
+    def __init__(
+        self, where: str, folder: str, label: str, strategy: str = "one_device"
+    ):
         self._where = where
         self._folder = folder
         self._label = label
+        self._strategy = strategy
 
-    def check_kind(self, model: Any) -> None:
-        """Refuses what is no compiled `tf.keras.Model`."""
+    def check_kind(self, model: Any, needs_optimizer: bool = True) -> None:
+        """Refuses what is no compiled Keras model, or one that cannot train here."""
         if model is None:
             raise self._refusal("returned None. End it with `return model`.")
-        if not isinstance(model, tf.keras.Model):
+        if keras3.package_of(model) is None:
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            raise self._refusal(f"returned a {kind}, expected a `tf.keras.Model`.")
+        if keras3.is_model(model) and self._strategy not in keras3.STRATEGIES:
             raise self._refusal(
-                f"returned a {kind}, expected a `tf.keras.Model`. Take `tf.keras` "
-                "(`import tensorflow as tf`), not the package `keras`, to build it."
+                "returned a Keras 3 model (made with the package `keras`), which "
+                f"does not train under {self._strategy}, only under "
+                f"{' and '.join(keras3.STRATEGIES)}. Build it with `tf.keras` instead: "
+                "replace `import keras` by `import tensorflow as tf; keras = tf.keras`."
             )
-        if getattr(model, "optimizer", None) is None:
+        if needs_optimizer and getattr(model, "optimizer", None) is None:
             raise self._refusal(
                 "returned a model that is not compiled. Call "
                 "`model.compile(optimizer, loss, metrics=[…])` before returning it."
@@ -69,22 +79,21 @@ class ModelChecker:
 
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
         """Refuses inputs that the data does not have, or not in this shape or type."""
-        inputs = getattr(model, "inputs", None) or []
-        names = getattr(model, "input_names", None) or []
-        if isinstance(model, tf.keras.Sequential) and not inputs:
+        inputs = inputs_of(model)
+        if isinstance(model, keras3.package_of(model).Sequential) and not inputs:
             raise self._refusal(
                 "returned a Sequential model without an input. Begin it with "
-                "`tf.keras.Input(shape, name=FEATURE)`; features: "
+                "`keras.Input(shape, name=FEATURE)`; features: "
                 f"{', '.join(sorted(features))}."
             )
-        unknown = sorted(set(names) - set(features))
+        unknown = sorted(set(inputs) - set(features))
         if unknown:
             raise self._refusal(
                 f"has inputs that the data does not have: {', '.join(unknown)}. "
                 f"Transformed features: {', '.join(sorted(features))}. "
-                "Give `tf.keras.Input` the `name` of a feature."
+                "Give `keras.Input` the `name` of a feature."
             )
-        for name, tensor in zip(names, inputs, strict=True):
+        for name, tensor in inputs.items():
             self._check_input(name, tensor, features[name])
 
     def check_scope(
@@ -96,7 +105,7 @@ class ModelChecker:
         made = strategy.extended.variable_created_in_scope
         parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
         for part, variables in parts.items():
-            outside = [x.name for x in variables if not made(x)]
+            outside = [x.name for x in variables if not made(_of_tensorflow(x))]
             if outside:
                 raise self._refusal(
                     f"returned a model whose {part} was made elsewhere "
@@ -130,7 +139,7 @@ class ModelChecker:
         if loss and isinstance(output, tf.Tensor):
             self._check_shapes(loss, output.shape, labels)
             self._check_probabilities(loss, model, output.numpy())
-        if type(model).train_step is tf.keras.Model.train_step:
+        if type(model).train_step is keras3.package_of(model).Model.train_step:
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
 
             def measure() -> None:
@@ -152,15 +161,16 @@ class ModelChecker:
             raise UserError(f"{self._where}: {what}. {text}") from error
 
     def _check_input(self, name: str, tensor: Any, value: Any) -> None:
-        if not tensor.shape.is_compatible_with(value.shape):
+        shape, dtype = tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)
+        if not shape.is_compatible_with(value.shape):
             raise self._refusal(
-                f"input `{name}` has shape {_shape(tensor)}, "
-                f"but the feature has shape {_shape(value)}."
+                f"input `{name}` has shape {_shown(shape)}, "
+                f"but the feature has shape {_shown(value.shape)}."
             )
-        if (tensor.dtype == tf.string) != (value.dtype == tf.string):
+        if (dtype == tf.string) != (value.dtype == tf.string):
             raise self._refusal(
-                f"input `{name}` is {tensor.dtype.name}, but the feature is "
-                f"{value.dtype.name}. Give `tf.keras.Input` that dtype, or make "
+                f"input `{name}` is {dtype.name}, but the feature is "
+                f"{value.dtype.name}. Give `keras.Input` that dtype, or make "
                 "numbers of it in `preprocessing_fn`."
             )
 
@@ -251,20 +261,32 @@ class ModelChecker:
         return UserError(f"{self._where}: {what}")
 
 
+def inputs_of(model: Any) -> dict[str, Any]:
+    """The inputs of a functional model, by name of the feature; `{}` of others."""
+    tensors = []
+    with contextlib.suppress(ValueError):  # Keras 3: a Sequential that is not built
+        tensors = getattr(model, "inputs", None) or []
+    if keras3.is_model(model):
+        # A dict goes by its keys. Keras 3 keeps `inputs` in the order of these.
+        given = model.input if tensors else None
+        names = sorted(given) if isinstance(given, dict) else [x.name for x in tensors]
+    else:
+        names = getattr(model, "input_names", None) or []
+    return dict(zip(names, tensors, strict=True))
+
+
 def known_loss(loss: Any) -> Loss | None:
     """The loss of a compiled model if it is one whose demands are known here."""
     if isinstance(loss, (list, tuple)) and len(loss) == 1:
         loss = loss[0]
     if isinstance(loss, dict) and len(loss) == 1:
         loss = next(iter(loss.values()))
-    if isinstance(loss, tf.keras.losses.Loss):
-        if not type(loss).__module__.startswith("tf_keras."):
-            return None
+    if isinstance(loss, str):
+        name, from_logits = _snake(loss), False
+    elif type(loss).__module__.startswith(_PACKAGES):
         from_logits = bool(loss.get_config().get("from_logits", False))
         name = _snake(type(loss).__name__)
-    elif isinstance(loss, str):
-        name, from_logits = _snake(loss), False
-    elif getattr(loss, "__module__", "").startswith("tf_keras."):
+    elif getattr(loss, "__module__", "").startswith(_PACKAGES):
         name, from_logits = loss.__name__, False
     else:
         return None
@@ -280,10 +302,15 @@ def _last_activation(model: tf.keras.Model) -> str | None:
     layers = [x for x in model.layers if any(x.output is y for y in model.outputs)]
     if len(layers) != 1:
         return None
-    if isinstance(layers[0], tf.keras.layers.Softmax):
+    if isinstance(layers[0], keras3.package_of(model).layers.Softmax):
         return "softmax"
     activation = getattr(layers[0], "activation", None)
     return getattr(activation, "__name__", None)
+
+
+def _of_tensorflow(variable: Any) -> tf.Variable:
+    """The TensorFlow variable within one of Keras 3."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def _range(labels: tf.Tensor) -> tuple[float, float]:
@@ -295,8 +322,8 @@ def _snake(name: str) -> str:
     return "".join(letters).lstrip("_")
 
 
-def _shape(tensor: Any) -> str:
-    sizes = ["batch", *tensor.shape.as_list()[1:]]
+def _shown(shape: tf.TensorShape) -> str:
+    sizes = ["batch", *shape.as_list()[1:]]
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
 
 

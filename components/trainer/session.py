@@ -16,11 +16,12 @@ import tensorflow_transform as tft
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components import events, user_code
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer import (
     callbacks,
     dataset,
+    keras3,
     last_batch,
     layers,
     learning_rate,
@@ -31,7 +32,6 @@ from strategos.components.trainer import (
     strategy,
 )
 from strategos.components.trainer.agreement import Agreement
-from strategos.components.trainer.autograph import convert_own_steps
 from strategos.components.trainer.checkpoints import (
     Checkpoints,
     read_weights,
@@ -42,15 +42,11 @@ from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.export import export
 from strategos.components.trainer.keeper import Cadence, Keeper
-from strategos.components.trainer.model_checks import ModelChecker
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.position import Position
 from strategos.components.trainer.progress import Progress, Recorder, TerminateOnNaN
 from strategos.components.trainer.spec import Settings, WorkerSpec
-from strategos.components.user_errors import explain, location
-
-_SAMPLE_ROWS = 64
-_OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
+from strategos.components.trainer.user_module import UserModule
 
 
 def train(
@@ -91,7 +87,7 @@ def evaluate_and_export(
       Its metrics on the evaluation split.
     """
     configure(spec)
-    code = _UserCode(spec)
+    code = UserModule(spec, facts["strategy"])
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     evaluation = _read(spec, transform_output, spec.eval_files)
     context = _context(spec, transform_output, facts["rows"], facts["replicas"])
@@ -107,6 +103,18 @@ def evaluate_and_export(
     with code.blamed("the model cannot be exported"):
         export(model, context, spec.schema_file, folder)
     return {name: float(value) for name, value in found.items()}
+
+
+def untrained(spec: WorkerSpec, replicas: int) -> tuple[tf.keras.Model, dataset.Split]:
+    """The model before its first step, outside of any strategy, and its examples."""
+    configure(spec)
+    code = UserModule(spec)
+    transform_output = tft.TFTransformOutput(spec.transform_graph)
+    training = _read(spec, transform_output, spec.train_files)
+    model = code.build_model(_context(spec, transform_output, training.rows, replicas))
+    code.check(model, training, tf.distribute.get_strategy())
+    _compile(model, dataclasses.replace(spec.settings, steps_per_execution=1))
+    return model, training
 
 
 def configure(spec: WorkerSpec) -> None:
@@ -137,7 +145,7 @@ class _Training:
         self._choice = choice
         self._strategy = distribution
         events.emit("progress", message="reading examples")
-        self._code = _UserCode(spec)
+        self._code = UserModule(spec, choice.name)
         transform_output = tft.TFTransformOutput(spec.transform_graph)
         self._train = _read(spec, transform_output, spec.train_files)
         self._eval = _read(spec, transform_output, spec.eval_files)
@@ -187,7 +195,7 @@ class _Training:
         self, model: tf.keras.Model, position: Position, log_dir: str
     ) -> list[tf.keras.callbacks.Callback]:
         asked = self._spec.settings.callbacks
-        found = callbacks.configured(asked, log_dir)
+        found = callbacks.configured(asked, log_dir, keras3.package_of(model))
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
         return [*found, *self._code.callbacks(self._context)]
@@ -349,68 +357,11 @@ class _AsyncTraining(_Training):
         write_weights(self._ordinary, path)
 
 
-class _UserCode:
-    """The user's module: calls into it, with its file and line in every error."""
-
-    def __init__(self, spec: WorkerSpec):
-        self._spec = spec
-        self._build_model = user_code.function(spec.folder, spec.module, "build_model")
-        self._module = user_code.load(spec.folder, spec.module)
-        where = f"{self._module.__file__}: `build_model`"
-        self._checker = ModelChecker(where, spec.folder, spec.label)
-
-    def build_model(self, context: TrainingContext) -> tf.keras.Model:
-        """The user's compiled model."""
-        with self.blamed("`build_model` fails"):
-            model = self._build_model(context)
-        self._checker.check_kind(model)
-        convert_own_steps(model)
-        return model
-
-    def callbacks(self, context: TrainingContext) -> list[Any]:
-        """The user's callbacks, if the module has a function `callbacks`."""
-        function = getattr(self._module, "callbacks", None)
-        with self.blamed("`callbacks` fails"):
-            return callbacks.of_user(function, context, str(self._module.__file__))
-
-    def check_scope(
-        self, model: tf.keras.Model, distribution: tf.distribute.Strategy
-    ) -> None:
-        """Refuses a model or optimizer that was made outside of `build_model`."""
-        self._checker.check_scope(model, distribution)
-
-    def check(
-        self,
-        model: tf.keras.Model,
-        training: dataset.Split,
-        distribution: tf.distribute.Strategy,
-    ) -> None:
-        """Refuses a model that does not fit its data or its loss."""
-        features, labels = training.sample(_SAMPLE_ROWS)
-        if training.columns is not None:
-            labels = training.columns[self._spec.label]
-        self._checker.check_inputs(model, features)
-        self._checker.check_output(model, features, labels, distribution)
-
-    @contextlib.contextmanager
-    def blamed(self, what: str) -> Iterator[None]:
-        """Turns an error into one that names the user's file and line."""
-        try:
-            yield
-        except (UserError, preemption.Preempted):
-            raise
-        except Exception as error:
-            where = location(error, self._spec.folder)
-            if not where and not isinstance(error, _OF_MODEL_OR_DATA):
-                raise  # an error of ours
-            text = explain(error, self._spec.folder)
-            if not where:
-                text = f"{self._module.__file__}: {text}"
-            raise UserError(f"{what}: {text}") from error
-
-
 def _compile(model: tf.keras.Model, settings: Settings) -> None:
     """What the settings say of how `fit` runs a step."""
+    if keras3.is_model(model):
+        keras3.compile_as(model, settings)
+        return
     if settings.jit_compile:
         model.jit_compile = True
     if settings.steps_per_execution > 1:

@@ -1,0 +1,130 @@
+"""Keras 3 models (`import keras`) beside tf-keras, which `tf.keras` is here.
+
+Both may be in one process. A Keras 3 model trains by its own `fit` under one device
+and under Mirrored; elsewhere Keras 3 itself fails, and it is refused. The two packages
+name most things alike, so that what differs is little and stands here.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.trainer.spec import Settings
+
+STRATEGIES = ("one_device", "mirrored")
+"""Under which a Keras 3 model trains."""
+
+_HOOKS = ("train", "test", "predict")
+
+
+def package_of(model: Any) -> ModuleType | None:
+    """The Keras that `model` is made with: `tf.keras` or `keras`; None for no model."""
+    if isinstance(model, tf.keras.Model):
+        return tf.keras
+    return _package() if is_model(model) else None
+
+
+def is_model(model: Any) -> bool:
+    """Whether `model` is one of Keras 3."""
+    keras = _package()
+    return keras is not None and isinstance(model, keras.Model)
+
+
+def is_callback(callback: Any) -> bool:
+    """Whether `callback` is one of Keras 3."""
+    keras = _package()
+    return keras is not None and isinstance(callback, keras.callbacks.Callback)
+
+
+def prepare(settings: Settings, seed: int, replicas: int) -> None:
+    """Settings of Keras 3 as a package, where the user's module has imported it.
+
+    To be called before the model is built.
+    """
+    keras = _package()
+    if keras is None:
+        return
+    keras.utils.set_random_seed(seed)
+    if settings.mixed_precision:
+        policy = f"mixed_{settings.mixed_precision}"
+        keras.mixed_precision.set_global_policy(policy)
+    if replicas > 1 and keras.__version__.startswith("3.3."):
+        _add_up_over_replicas(keras)
+
+
+def compile_as(model: Any, settings: Settings) -> None:
+    """What the settings say of how the `fit` of a Keras 3 model runs a step."""
+    model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
+    model.steps_per_execution = settings.steps_per_execution
+
+
+def mend_loss(model: Any) -> None:
+    """Makes the loss of a replica's empty batch 0: the mean of no rows is NaN."""
+    plain = model.compute_loss
+
+    def compute_loss(
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        **training: Any,
+    ) -> tf.Tensor:
+        loss = plain(x, y, y_pred, sample_weight, **training)
+        empty = tf.equal(tf.size(tf.nest.flatten(y)[0]), 0)
+        return tf.where(empty, tf.zeros_like(loss), loss)
+
+    model.compute_loss = compute_loss
+
+
+def join(callback: Any) -> Any:
+    """Lets a callback of Keras 3 be called by tf-keras's `CallbackList`; returns it."""
+    if is_callback(callback):
+        for name in _HOOKS:
+            setattr(callback, f"_implements_{name}_batch_hooks", lambda: True)
+    return callback
+
+
+def _package() -> ModuleType | None:
+    """Keras 3, if anybody has imported it."""
+    return sys.modules.get("keras")
+
+
+def _add_up_over_replicas(keras: ModuleType) -> None:
+    """Makes replicas one training under Keras 3.3, as later versions do.
+
+    It neither adds up the gradients of the replicas, which then go separate ways, nor
+    divides the loss by their number, nor adds up what their metrics count.
+    """
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    optimizer, metric = keras.optimizers.Optimizer, keras.metrics.Metric
+    if getattr(metric, "_added_up", False):
+        return
+    update, scale = TFOptimizer._backend_update_step, optimizer.scale_loss
+    add_variable = metric.add_variable
+
+    def update_by_sum(self: Any, grads: Any, variables: Any, rate: Any) -> Any:
+        pairs = self._all_reduce_sum_gradients(zip(grads, variables, strict=True))
+        return update(self, [gradient for gradient, _ in pairs], variables, rate)
+
+    def scale_by_replicas(self: Any, loss: tf.Tensor) -> tf.Tensor:
+        return scale(self, loss) / tf.distribute.get_strategy().num_replicas_in_sync
+
+    def add_summed_variable(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with tf.variable_creator_scope(_summed):
+            return add_variable(self, *args, **kwargs)
+
+    TFOptimizer._backend_update_step = update_by_sum
+    optimizer.scale_loss = scale_by_replicas
+    metric.add_variable = add_summed_variable
+    metric._added_up = True
+
+
+def _summed(create: Any, **kwargs: Any) -> tf.Variable:
+    kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
+    kwargs["aggregation"] = tf.VariableAggregation.SUM
+    return create(**kwargs)

@@ -1,0 +1,120 @@
+"""The user's training module: what it has, and calls into it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import user_code
+from strategos.components.errors import UserError
+from strategos.components.trainer import callbacks, dataset, keras3, preemption
+from strategos.components.trainer.autograph import convert_own_steps
+from strategos.components.trainer.context import TrainingContext
+from strategos.components.trainer.model_checks import ModelChecker
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_errors import explain, location
+
+_SAMPLE_ROWS = 64
+_OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
+
+
+class UserModule:
+    """The user's module: calls into it, with its file and line in every error.
+
+    Args:
+      spec: What is trained.
+      strategy: Name of the strategy.
+
+    Attributes:
+      file: Its source.
+      run_fn: The user's own training loop, `run_fn(context)`, or None.
+
+    Raises:
+      UserError: It cannot be imported or lacks a function.
+    """
+
+    def __init__(self, spec: WorkerSpec, strategy: str = "one_device"):
+        self._spec = spec
+        self._module = user_code.load(spec.folder, spec.module)
+        self.file = str(self._module.__file__)
+        self.run_fn = self._loop()
+        self._build_model = user_code.function(spec.folder, spec.module, "build_model")
+        where = f"{self.file}: `build_model`"
+        self._checker = ModelChecker(where, spec.folder, spec.label, strategy)
+
+    def build_model(self, context: TrainingContext) -> tf.keras.Model:
+        """The user's model; compiled, unless they have a loop of their own."""
+        keras3.prepare(self._spec.settings, context.seed, context.replicas)
+        with self.blamed("`build_model` fails"):
+            model = self._build_model(context)
+        self.accept(model)
+        return model
+
+    def accept(self, model: Any) -> None:
+        """Refuses what is no model that can be trained here."""
+        self._checker.check_kind(model, needs_optimizer=self.run_fn is None)
+        convert_own_steps(model)
+
+    def callbacks(self, context: TrainingContext) -> list[Any]:
+        """The user's callbacks, if the module has a function `callbacks`."""
+        function = getattr(self._module, "callbacks", None)
+        with self.blamed("`callbacks` fails"):
+            return callbacks.of_user(function, context, self.file)
+
+    def check_scope(
+        self, model: tf.keras.Model, distribution: tf.distribute.Strategy
+    ) -> None:
+        """Refuses a model or optimizer that was made outside of `build_model`."""
+        self._checker.check_scope(model, distribution)
+
+    def check(
+        self,
+        model: tf.keras.Model,
+        training: dataset.Split,
+        distribution: tf.distribute.Strategy,
+    ) -> None:
+        """Refuses a model that does not fit its data or its loss."""
+        features, labels = training.sample(_SAMPLE_ROWS)
+        if training.columns is not None:
+            labels = training.columns[self._spec.label]
+        self._checker.check_inputs(model, features)
+        self._checker.check_output(model, features, labels, distribution)
+
+    @contextlib.contextmanager
+    def blamed(self, what: str) -> Iterator[None]:
+        """Turns an error into one that names the user's file and line."""
+        try:
+            yield
+        except (UserError, preemption.Preempted):
+            raise
+        except Exception as error:
+            where = location(error, self._spec.folder)
+            if not where and not isinstance(error, _OF_MODEL_OR_DATA):
+                raise  # an error of ours
+            text = explain(error, self._spec.folder)
+            if not where:
+                text = f"{self.file}: {text}"
+            raise UserError(f"{what}: {text}") from error
+
+    def _loop(self) -> Callable[[Any], Any] | None:
+        run_fn = getattr(self._module, "run_fn", None)
+        if run_fn is None:
+            return None
+        names = list(inspect.signature(run_fn).parameters)
+        if names != ["context"]:
+            raise UserError(
+                f"{self.file}: `run_fn` takes ({', '.join(names)}), expected "
+                "`run_fn(context)` for a loop over our data, or `run_fn(fn_args)` as "
+                "TFX calls it."
+            )
+        if not callable(getattr(self._module, "build_model", None)):
+            raise UserError(
+                f"{self.file}: has `run_fn(context)`, but no function `build_model`. "
+                "Define `def build_model(context)` beside it, and call it in `run_fn`: "
+                "the export builds the model anew from it, and reads the weights."
+            )
+        return run_fn
