@@ -15,13 +15,14 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import functools
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from strategos.components.trainer import preemption, reports, sharded
+from strategos.components.trainer import preemption, sharded
 from strategos.components.trainer.callbacks import Hooks
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.position import Position
@@ -29,7 +30,7 @@ from strategos.components.trainer.position import Position
 STEPS_AHEAD = 8
 """Steps per worker that are handed out before the oldest of them has ended."""
 
-_HEARTBEAT_SECONDS = 1.0
+_LOOK_SECONDS = 0.2
 
 Feed = Callable[..., tf.data.Dataset]
 
@@ -53,8 +54,7 @@ def serve(cluster: ClusterSpec) -> NoReturn:
         config=config,
     )
     while server and not preemption.wished():
-        reports.current().alive()
-        time.sleep(_HEARTBEAT_SECONDS)
+        time.sleep(_LOOK_SECONDS)
     raise preemption.Preempted
 
 
@@ -91,6 +91,28 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
     if hasattr(model.optimizer, "build"):
         # Its tables can be restored when they are there, not while they are made.
         model.optimizer.build(model.trainable_variables)
+    for line in _placement(model.variables):
+        logging.info(line)
+
+
+def _placement(variables: list[tf.Variable]) -> list[str]:
+    """Where variables lie, for people."""
+    held: collections.Counter[str] = collections.Counter()
+    for variable in variables:
+        size = variable.shape.num_elements() * variable.dtype.size
+        held[_server_of(variable)] += size
+    lines = [f"{server} holds {held[server]:,} bytes" for server in sorted(held)]
+    for table in sharded.tables(variables):
+        if len(table) > 1:
+            parts = (f"{part.shape[0]:,} rows on {_server_of(part)}" for part in table)
+            name = sharded.name(table).removesuffix(":0")
+            lines.append(f"{name} is split: {', '.join(parts)}")
+    return lines
+
+
+def _server_of(variable: tf.Variable) -> str:
+    device = tf.DeviceSpec.from_string(variable.device)
+    return f"{device.job}-{device.task}"
 
 
 class AsyncHooks(Hooks):

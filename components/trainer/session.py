@@ -120,6 +120,7 @@ def untrained(spec: WorkerSpec, replicas: int) -> tuple[tf.keras.Model, dataset.
 def configure(spec: WorkerSpec) -> None:
     """Seeds, precision, determinism and logging of this process."""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
+    tf.get_logger().setLevel(logging.WARNING)
     tf.keras.utils.set_random_seed(spec.seed)
     if spec.settings.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -162,6 +163,8 @@ class _Training:
         """Trains, and writes the weights; the facts of it."""
         with self._strategy.scope():
             model = self._model()
+            if self._cluster.is_chief:
+                model.summary(print_fn=logging.info)
             position = Position(self._context.steps_per_epoch)
             progress = Progress(self._context, position)
             recorder = Recorder()
@@ -187,8 +190,6 @@ class _Training:
         self._code.check(model, self._train, scope)
         if spec.warm_start:
             warm_start(model, f"{spec.warm_start}/weights")
-        if self._cluster.is_chief:
-            model.summary(print_fn=logging.info)
         return model
 
     def _callbacks(
