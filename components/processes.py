@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
 def die_with_parent(sig: int = signal.SIGKILL) -> None:
@@ -20,3 +24,71 @@ def die_with_parent(sig: int = signal.SIGKILL) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel was told
         os.kill(os.getpid(), sig)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of all that its children leave behind."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> set[int]:
+    """Process ids of this process's children, those that ended unnoticed included."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended in between
+            _, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid():
+                found.add(int(path.parent.name))
+    return found
+
+
+def end(pids: set[int]) -> None:
+    """Kills these children and waits for their end."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGCHLD as something that `select` can wait for."""
+
+    def __init__(self) -> None:
+        self.asked_to_end = False
+
+    def take(self) -> None:
+        """Handles the signals from now on."""
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._handlers = {sig: signal.signal(sig, self._note) for sig in _SIGNALS}
+
+    def give_back(self) -> None:
+        """Restores what was before `take`."""
+        for sig, handler in self._handlers.items():
+            signal.signal(sig, handler)
+        signal.set_wakeup_fd(self._fd)
+        os.close(self._read)
+        os.close(self._write)
+
+    def forget(self) -> None:
+        """In a fork: the signals do there what they do anywhere."""
+        signal.set_wakeup_fd(-1)
+        os.close(self._read)
+        os.close(self._write)
+        for sig in _SIGNALS:
+            signal.signal(sig, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent turns it to SIGTERM
+
+    def fileno(self) -> int:
+        """Readable when a signal came."""
+        return self._read
+
+    def clear(self) -> None:
+        """Makes it unreadable again."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 4096)
+
+    def _note(self, sig: int, _: object) -> None:
+        self.asked_to_end |= sig != signal.SIGCHLD

@@ -6,9 +6,9 @@ the child prints reaches this process's stderr, line by line with a prefix; an e
 in the child is raised here with its own message.
 
 The child is in a session of its own, so that Ctrl-C in a terminal reaches the parent
-alone, which then ends it. When the parent is gone for whatever reason, the kernel ends
-the child, and so does a thread of the child that watches a pipe from the parent. Its
-temporary files (TensorFlow leaves some) go when it ends.
+alone, which then asks it to end. When the parent is gone for whatever reason, the
+kernel ends the child, and so does a thread of the child that watches a pipe from the
+parent. Its temporary files (TensorFlow leaves some) go when it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,12 +35,18 @@ TENSORFLOW = {
 }
 """Variables for a process that imports TensorFlow."""
 
+PREEMPTED = 128 + signal.SIGTERM
+"""Exit code of a process that was asked to end, and has saved what it had."""
+
 _GRACE_SECONDS = 5.0
-_ORPHANED = 113  # exit code of a child whose parent is gone
 
 
 class WorkerError(RuntimeError):
     """A process of ours ended by an error that is no problem of the user's input."""
+
+
+class _Terminated(BaseException):
+    """SIGTERM came to the parent."""
 
 
 def run(
@@ -49,20 +55,24 @@ def run(
     *,
     name: str,
     env: Mapping[str, str] | None = None,
+    grace: float = _GRACE_SECONDS,
 ) -> dict[str, Any]:
     """Runs `python -m module` on `request` and returns its answer.
+
+    SIGTERM to this process, where nothing else handles it, first ends the child.
 
     Args:
       module: A module whose `__main__` calls `serve`.
       request: What to work on; JSON-able.
       name: What to call the process in log lines and errors, such as "trainer".
       env: Variables to set besides this process's own.
+      grace: Seconds that the child has to end by itself when it is asked to.
 
     Raises:
       UserError: What the child raised, of the same class.
       WorkerError: The child raised something else, or ended without an answer.
     """
-    with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+    with _terminated_last(), tempfile.TemporaryDirectory(prefix="strategos-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
@@ -75,91 +85,134 @@ def run(
             cwd=folder,
             env={**os.environ, "TMPDIR": folder, **(env or {})},
         )
+        forwarding = threading.Thread(target=_forward, args=(process, name))
+        forwarding.daemon = True
+        forwarding.start()
         try:
-            _forward(process, name)
             code = process.wait()
         finally:
-            _end(process)
-        return answer_of(answered, code, name)
+            _end(process, grace)
+            forwarding.join(_GRACE_SECONDS)
+        return _answer_of(answered, code, name)
+
+
+@contextlib.contextmanager
+def _terminated_last() -> Iterator[None]:
+    """SIGTERM leaves the block as an exception would, and then ends this process."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except _Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     """The `__main__` of a module that `run` starts: answers one request and exits."""
-    watch_parent()
+    _watch_parent()
     asked, answered = sys.argv[1:]
     message = json.loads(Path(asked).read_text())
     events.open_sink(message["events"]["path"], node=message["events"]["node"])
-    answer(Path(answered), lambda: work(message["request"]))
-
-
-def answer(path: Path, work: Callable[[], dict[str, Any]]) -> NoReturn:
-    """Writes what `work` returns or raises to `path`, and ends this process.
-
-    Ends it by `os._exit`: the shutdown of TensorFlow's threads can hang or crash.
-    """
-    code = 0
     try:
-        content = {"answer": work()}
+        content = {"answer": work(message["request"])}
+    except SystemExit as end:
+        leave(end.code)
     except BaseException as error:
-        if not isinstance(error, (errors.UserError, WorkerError)):
-            traceback.print_exc()
-        elif error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
-        content = {"error": {"type": type(error).__name__, "message": str(error)}}
-        code = 1
-    aside = path.with_suffix(".tmp")
+        content = {"error": described(error)}
+    aside = Path(answered).with_suffix(".tmp")
     aside.write_text(json.dumps(content))
-    aside.rename(path)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    aside.rename(answered)
+    leave(int("error" in content))
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process at once: the shutdown of TensorFlow can hang or crash."""
+    with contextlib.suppress(OSError, ValueError):  # nobody may be there to read
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
-def answer_of(path: Path, code: int, name: str) -> dict[str, Any]:
+def described(error: BaseException) -> dict[str, str]:
+    """`error` as JSON-able values; prints the traceback of what is no user's error."""
+    if not isinstance(error, (errors.UserError, WorkerError)):
+        traceback.print_exception(error)
+    elif error.__cause__ is not None:
+        traceback.print_exception(error.__cause__)
+    return {"type": type(error).__name__, "message": str(error)}
+
+
+def error_of(description: Mapping[str, str], where: str = "") -> Exception:
+    """The error that `described` described, of the same class if it is one of ours.
+
+    Args:
+      description: What `described` returned.
+      where: What the message shall begin with, such as "worker-0: ".
+    """
+    kind, message = description["type"], description["message"]
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, errors.UserError):
+        return known(where + message)
+    if kind != WorkerError.__name__:
+        message = f"{kind}: {message}"
+    return WorkerError(where + message)
+
+
+def _answer_of(path: Path, code: int, name: str) -> dict[str, Any]:
     """What the process that wrote `path` and ended with `code` answered, or raised."""
     if not path.exists():
         raise _unanswered(code, name)
     content = json.loads(path.read_text())
-    if "error" not in content:
-        return content["answer"]
-    kind, message = content["error"]["type"], content["error"]["message"]
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, errors.UserError):
-        raise known(message)
-    raise WorkerError(message if kind == WorkerError.__name__ else f"{kind}: {message}")
+    if "error" in content:
+        raise error_of(content["error"])
+    return content["answer"]
 
 
-def watch_parent() -> None:
-    """Ends this process as soon as the one that started or forked it is gone."""
+def _watch_parent() -> None:
+    """Ends this process as soon as the one that started it is gone."""
     die_with_parent()
-    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+    threading.Thread(target=_end_at_end_of_input, daemon=True).start()
 
 
-def _exit_at_end_of_input() -> None:
+def _end_at_end_of_input() -> None:
     with contextlib.suppress(OSError):
         while os.read(0, 1024):
             pass
-    os._exit(_ORPHANED)
+    os.killpg(0, signal.SIGKILL)  # its session's group: all that it has started
 
 
 def _forward(process: subprocess.Popen[bytes], name: str) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        sys.stderr.write(f"[{name}] {line.decode(errors='replace')}")
-        sys.stderr.flush()
+    with process.stdout:
+        for line in process.stdout:
+            sys.stderr.write(f"[{name}] {line.decode(errors='replace')}")
+            sys.stderr.flush()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and all that it started, by SIGTERM, then by SIGKILL."""
-    for sig in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            break
-        os.killpg(process.pid, sig)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            pipe.close()
+def _end(process: subprocess.Popen[bytes], grace: float) -> None:
+    """Asks the process to end, and ends all that is left of what it started."""
+    assert process.stdin is not None
+    try:
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(grace)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdin.close()
 
 
 def _unanswered(code: int, name: str) -> Exception:
@@ -168,6 +221,11 @@ def _unanswered(code: int, name: str) -> Exception:
             f"The {name} process was killed (SIGKILL), which is what Linux does when "
             "memory runs out. Look into `dmesg`; use a smaller `batch_size` or model, "
             "or a machine with more memory."
+        )
+    if code == PREEMPTED:
+        return errors.UserError(
+            f"The {name} process was asked to end (SIGTERM) and did. Run again to "
+            "go on from what it has saved."
         )
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return WorkerError(f"the {name} process ended with {how}, without an answer")

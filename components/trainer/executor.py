@@ -17,7 +17,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components import filesystems
-from strategos.components.trainer.launchers import local
+from strategos.components.trainer import launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
 
@@ -59,7 +59,7 @@ class Executor(base_executor.BaseExecutor):
             input_dict, output_dict, exec_properties, operation.checkpoint_key
         )
         prune_checkpoints(spec.checkpoint_dir)
-        facts = local.launch(spec)
+        facts = launchers.launch(spec, operation)
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
         model.set_string_custom_property("warm_start", spec.warm_start or _NOTHING)

@@ -1,65 +1,133 @@
-"""A training worker: trains in a process of its own, then exports from the weights.
+"""The host of a gang: forks the tasks that train, then exports from their weights.
 
 `python -m strategos.components.trainer.worker`, started by a launcher. This process
-imports TensorFlow, runs nothing, and forks the one that trains. When that has written
-its weights and ended, this one, still fresh, builds the model anew, reads them,
-evaluates and exports: the SavedModel holds nothing of the training strategy.
+imports TensorFlow, runs nothing, and forks one process per task. When these have
+written the weights and are gone, this one, still fresh, builds the model anew, reads
+them, evaluates and exports: the SavedModel holds nothing of the training strategy.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
 import os
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from strategos.components import events, filesystems
+from strategos.components.trainer import gang, strategy
 from strategos.components.trainer.autograph import convert_user_code_only
+from strategos.components.trainer.cluster import ClusterSpec, Task
+from strategos.components.trainer.launchers.ports import Ports
+from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.worker_process import answer, answer_of, serve, watch_parent
+from strategos.components.worker_process import serve
 
 SERVING_DIR = "Format-Serving"  # as in TFX's path_utils
 WEIGHTS_DIR = "Format-Weights"
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
-    """Trains and exports as `request`, a `WorkerSpec`, says; returns the facts of it.
+    """Trains and exports as the request's `spec` and `operation` say.
+
+    Returns:
+      The facts of the training.
 
     Raises:
       UserError: The user's code, settings or data cannot be trained with.
     """
-    spec = WorkerSpec.from_json(request)
+    spec = WorkerSpec.from_json(request["spec"])
+    operation = Operation.from_json(request["operation"])
+    here = ClusterSpec.from_environment()
+    choice = strategy.choose(spec.distribution, here, spec.settings)
+    for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets one of its own
+        os.environ.pop(variable, None)
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer import session
 
     filesystems.register(spec.model_dir)
     convert_user_code_only()
-    aside = f"{spec.model_dir}/.tmp-{os.getpid()}"
-    with tempfile.TemporaryDirectory(prefix="weights-") as folder, _removed(aside):
-        weights = str(Path(folder, "weights"))
-        facts = _forked(lambda: session.train(spec, weights), Path(folder))
-        events.emit("progress", message="evaluating and exporting")
-        facts["evaluation"] = session.evaluate_and_export(
-            spec, facts, weights, f"{aside}/{SERVING_DIR}"
+    if operation.from_scratch:
+        _remove(spec.checkpoint_dir)
+    with tempfile.TemporaryDirectory(prefix="weights-") as folder:
+
+        def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
+            return session.train(spec, operation, cluster, f"{folder}/weights")
+
+        facts = gang.run(
+            local_tasks(choice),
+            _on_free_ports(here, choice),
+            train,
+            gang.Limits.of(operation),
         )
-        _publish(spec.model_dir, aside, folder, facts)
+        return _export(spec, facts, folder)
+
+
+def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:
+    """The tasks of a gang that runs on this machine alone.
+
+    The chief of a synchronous gang is the first of its workers; the one of a gang with
+    parameter servers, their coordinator, is none of them.
+    """
+    workers = choice.workers - choice.is_synchronous
+    return (
+        Task("chief"),
+        *(Task("worker", index) for index in range(workers)),
+        *(Task("ps", index) for index in range(choice.parameter_servers)),
+    )
+
+
+def _on_free_ports(
+    here: ClusterSpec, choice: strategy.Choice
+) -> Callable[[int], ClusterSpec]:
+    """Gives the gang's cluster anew for each attempt; no addresses for one task."""
+    ports, tasks = Ports(), local_tasks(choice)
+
+    def cluster_of(_: int) -> ClusterSpec:
+        addresses: dict[str, tuple[str, ...]] = {}
+        found = ports.take(len(tasks)) if len(tasks) > 1 else []
+        for task, port in zip(tasks, found, strict=False):
+            others = addresses.get(task.type, ())
+            addresses[task.type] = (*others, f"127.0.0.1:{port}")
+        return dataclasses.replace(here, addresses=addresses, task=None)
+
+    return cluster_of
+
+
+def _export(spec: WorkerSpec, facts: dict[str, Any], weights: str) -> dict[str, Any]:
+    """Evaluates and exports what the gang has trained, and publishes it.
+
+    Args:
+      spec: What was trained.
+      facts: What the gang says of it.
+      weights: The folder with the weights.
+
+    Returns:
+      The facts, the evaluation among them.
+    """
+    from strategos.components.trainer import session
+
+    events.emit("progress", message="evaluating and exporting")
+    aside = f"{spec.model_dir}/.tmp-{os.getpid()}"
+    try:
+        evaluation = session.evaluate_and_export(
+            spec, facts, f"{weights}/weights", f"{aside}/{SERVING_DIR}"
+        )
+        facts = {**facts, "evaluation": evaluation}
+        _publish(spec.model_dir, aside, weights, facts)
+    finally:
+        _remove(aside)
+    _remove(spec.checkpoint_dir)
     return facts
 
 
-@contextlib.contextmanager
-def _removed(folder: str) -> Iterator[None]:
-    """Removes `folder` in the end, if there is one."""
+def _remove(folder: str) -> None:
     from tensorflow.io import gfile
 
-    try:
-        yield
-    finally:
-        if gfile.exists(folder):
-            gfile.rmtree(folder)
+    if gfile.exists(folder):
+        gfile.rmtree(folder)
 
 
 def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) -> None:
@@ -73,19 +141,6 @@ def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) ->
         file.write(json.dumps(facts, indent=1, sort_keys=True))
     for name in ("trainer.json", WEIGHTS_DIR, SERVING_DIR):
         gfile.rename(f"{aside}/{name}", f"{model_dir}/{name}", overwrite=True)
-
-
-def _forked(task: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """What `task` returns or raises in a fork of this process."""
-    path = folder / "trained.json"
-    with warnings.catch_warnings():  # the other thread only waits for our parent's end
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        watch_parent()
-        answer(path, task)
-    _, status = os.waitpid(child, 0)
-    return answer_of(path, os.waitstatus_to_exitcode(status), "trainer")
 
 
 if __name__ == "__main__":

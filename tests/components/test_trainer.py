@@ -16,6 +16,7 @@ import pytest
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import local
+from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
 TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
@@ -66,31 +67,6 @@ def build_model(context):
                   metrics=["accuracy"])
     return model
 """
-
-
-@pytest.fixture(scope="module")
-def make_spec(workload, tmp_path_factory):
-    def make(**changes):
-        folder = tmp_path_factory.mktemp("model")
-        spec = WorkerSpec(
-            folder=workload.folder,
-            module="model",
-            label="late",
-            train_files=workload.transformed("train"),
-            eval_files=workload.transformed("eval"),
-            transform_graph=workload.graph,
-            schema_file=workload.schema,
-            model_dir=str(folder),
-            log_dir=str(folder / "log"),
-            batch_size=96,
-            epochs=3,
-            seed=7,
-            hyperparameters={"units": [16]},
-            distribution={"strategy": "auto"},
-        )
-        return dataclasses.replace(spec, **changes)
-
-    return make
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +187,7 @@ def test_one_device_equals_plain_fit_on_the_same_batches(trained, make_spec):
     split = session._read(spec, output, spec.train_files)
     context = session._context(spec, output, split.rows, 1)
     tf.keras.utils.set_random_seed(spec.seed)
-    model = session._UserCode(spec).build_model(context)
+    model = session.UserModule(spec).build_model(context)
     losses = model.fit(
         split.shuffled(spec.batch_size, seed=spec.seed, epochs=3),
         epochs=3,
@@ -232,7 +208,9 @@ def test_serving_takes_raw_examples_and_gives_the_weights_predictions(
     spec = make_spec()
     output = tft.TFTransformOutput(spec.transform_graph)
     split = session._read(spec, output, spec.eval_files)
-    model = session._UserCode(spec).build_model(session._context(spec, output, 1000, 1))
+    model = session.UserModule(spec).build_model(
+        session._context(spec, output, 1000, 1)
+    )
     checkpoints.read_weights(model, str(trained.model / "Format-Weights" / "weights"))
     expected = model(split.sample(300)[0], training=False).numpy()
     answer = served.signatures["serving_default"](raw)
@@ -299,7 +277,7 @@ def test_users_layers_and_train_step_keep_autograph_and_callbacks_are_called(
         epochs=2,
         callbacks={"early_stopping": {"monitor": "val_loss", "patience": 5}},
     )
-    facts = local.launch(spec)
+    facts = local.launch(spec, Operation())
     steps = 2 * -(-facts["rows"] // 100)
     assert facts["steps"] == steps
     assert len(facts["history"]["val_loss"]) == 2
@@ -422,7 +400,7 @@ def test_a_feature_made_of_the_label_is_refused_at_export(
     output = tft.TFTransformOutput(workload.graph)
     spec = make_spec(folder=workload.folder, module="leaky_model")
     context = session._context(spec, output, 50, 1)
-    model = session._UserCode(spec).build_model(context)
+    model = session.UserModule(spec).build_model(context)
     with pytest.raises(UserError, match="computes guess from the label `late`"):
         export(model, context, workload.schema, str(workload.root / "out"))
 
@@ -450,7 +428,9 @@ def test_a_killed_parent_leaves_no_worker_and_no_model(make_spec, tmp_path):
     from strategos.components.trainer.launchers import local
     from strategos.components.trainer.spec import WorkerSpec
     events.open_sink({str(sink)!r}, node="Trainer")
-    local.launch(WorkerSpec.from_json(json.loads({json.dumps(spec.to_json())!r})))
+    from strategos.components.trainer.operation import Operation
+    spec = WorkerSpec.from_json(json.loads({json.dumps(spec.to_json())!r}))
+    local.launch(spec, Operation())
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(parent)], stderr=subprocess.DEVNULL

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from strategos.components import worker_process
+from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
 _MODULE = "strategos.components.trainer.worker"
+_GRACE_SECONDS = 25.0  # a gang that is asked to end saves a checkpoint first
 
 
-def launch(spec: WorkerSpec) -> dict[str, Any]:
-    """Trains as `spec` says in a worker process and waits for it.
+def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
+    """Trains as `spec` says in a gang of this machine and waits for it.
+
+    Args:
+      spec: What is trained.
+      operation: How it is run.
 
     Returns:
       The facts of the training, as in `trainer.json`.
@@ -21,5 +27,9 @@ def launch(spec: WorkerSpec) -> dict[str, Any]:
       WorkerError: The worker ended by an error of ours or without an answer.
     """
     return worker_process.run(
-        _MODULE, spec.to_json(), name="trainer", env=worker_process.TENSORFLOW
+        _MODULE,
+        {"spec": spec.to_json(), "operation": operation.to_json()},
+        name="trainer",
+        env=worker_process.TENSORFLOW,
+        grace=_GRACE_SECONDS,
     )

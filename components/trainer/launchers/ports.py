@@ -1,0 +1,44 @@
+"""TCP ports for the tasks of a gang."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+class Ports:
+    """Free ports of this machine that nobody else gets while this object has them.
+
+    They stay bound here, without listening. TensorFlow's servers, started by forks of
+    this process, can take them all the same.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def take(self, count: int) -> list[int]:
+        """That many ports; gives those back that were taken before."""
+        os.environ["TF_GRPC_REUSE_PORT"] = "1"
+        self.give_back()
+        for _ in range(count):
+            held = socket.socket()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(("127.0.0.1", 0))
+            self._held.append(held)
+        return [held.getsockname()[1] for held in self._held]
+
+    def give_back(self) -> None:
+        """Lets others have them."""
+        while self._held:
+            self._held.pop().close()
+
+
+def is_taken(port: int) -> bool:
+    """Whether another process listens on `port`, so that no server can start there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,263 @@
+"""One task of a gang: the forked process, and what its parent sees of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import io
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from strategos.components.errors import UserError
+from strategos.components.processes import die_with_parent
+from strategos.components.trainer import reports
+from strategos.components.trainer.preemption import Preempted
+from strategos.components.worker_process import (
+    PREEMPTED,
+    described,
+    error_of,
+    leave,
+)
+
+Work = Callable[[reports.Reporter], "dict[str, Any] | None"]
+
+_CHUNK = 1 << 16
+_OUT_OF_MEMORY = (
+    "SIGKILL is what Linux ends a process by when memory runs out. Look into `dmesg`; "
+    "use a smaller `batch_size` or model, or a machine with more memory."
+)
+_ECHOES = {
+    "UnavailableError",
+    "AbortedError",
+    "CancelledError",
+    "DeadlineExceededError",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """How a task failed.
+
+    Attributes:
+      member: The task's name.
+      what: What happened to it, to follow its name: "was killed by SIGKILL".
+      error: What it raised, if it could.
+      echo: Whether this looks like the consequence of another task's failure.
+      hint: What its reader should do about it.
+    """
+
+    member: str
+    what: str
+    error: Exception | None = None
+    echo: bool = False
+    hint: str = ""
+
+    @property
+    def permanent(self) -> bool:
+        """Whether it would happen again: the user's code, settings or data are it."""
+        return isinstance(self.error, UserError) and not self.echo
+
+
+class Lines:
+    """Lines that come through a pipe, whenever they do.
+
+    Args:
+      descriptor: The pipe's end to read from.
+      longest: Bytes from which on a line is cut.
+    """
+
+    def __init__(self, descriptor: int, longest: float = float("inf")):
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._longest = longest
+        self._rest = b""
+        self.ended = False
+
+    def fileno(self) -> int:
+        """For `selectors`."""
+        return self._descriptor
+
+    def read(self) -> list[bytes]:
+        """The lines that are there; at most a chunk, so that others get their turn."""
+        try:
+            data = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return []
+        self.ended = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) >= self._longest or (self.ended and self._rest):
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+    def close(self) -> list[bytes]:
+        """The lines that are left. Does not wait for whoever else holds the pipe."""
+        lines, before = [], None
+        while before != (len(lines), self._rest) and not self.ended:
+            before = (len(lines), self._rest)
+            lines += self.read()
+        os.close(self._descriptor)
+        return lines + ([self._rest] if self._rest else [])
+
+
+class Member:
+    """A forked task.
+
+    Args:
+      name: What to call it, such as "worker-0".
+      work: Runs in the fork.
+      prefixed: Whether what it prints is forwarded line by line, prefixed by its name;
+        otherwise it shares this process's output.
+
+    Attributes:
+      joined: Whether it has reported anything yet.
+      stepped: Whether it has done a step of training.
+      heard: When it last reported, by the monotonic clock.
+      answer: What `work` returned, once it has.
+      failure: How it failed, if it has.
+      preempted: Whether it was asked to end, and did.
+      ended: Whether the process is gone.
+    """
+
+    def __init__(self, name: str, work: Work, *, prefixed: bool):
+        self.name = name
+        self.joined = self.stepped = self.preempted = self.ended = False
+        self.heard = time.monotonic()
+        self.answer: dict[str, Any] | None = None
+        self.failure: Failure | None = None
+        self._label = f"{name}: " if prefixed else ""
+        reports_end, reporting = os.pipe()
+        output_end, printing = os.pipe() if prefixed else (None, None)
+        self._pid = _fork()
+        if self._pid == 0:
+            _be_task(work, reporting, printing)
+        os.close(reporting)
+        self._reports = Lines(reports_end)
+        self._output = None
+        if output_end is not None and printing is not None:
+            os.close(printing)
+            self._output = Lines(output_end, longest=_CHUNK)
+
+    def sources(self) -> list[tuple[Lines, Callable[[], None]]]:
+        """What to wait for, and what to call when it has something to read."""
+        if self.ended:
+            return []
+        found = [(self._reports, lambda: self._take(self._reports.read()))]
+        if self._output is not None:
+            output = self._output
+            found.append((output, lambda: self._print(output.read())))
+        return [(lines, take) for lines, take in found if not lines.ended]
+
+    def _take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            report = json.loads(line)
+            self.heard, self.joined = time.monotonic(), True
+            self.stepped |= "step" in report
+            if "done" in report:
+                self.answer = report["done"]
+            elif "error" in report:
+                error = error_of(report["error"], self._label)
+                what = f"failed ({report['error']['type']})"
+                self.failure = Failure(self.name, what, error, report["echo"])
+
+    def _print(self, lines: list[bytes]) -> None:
+        prefix = f"[{self.name}] ".encode()
+        text = b"".join(prefix + line + b"\n" for line in lines)
+        while text:
+            text = text[os.write(2, text) :]
+
+    def reap(self) -> None:
+        """Notes how the process ended, if it has, and closes its pipes."""
+        if self.ended:
+            return
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if not pid:
+            return
+        self.ended = True
+        self._take(self._reports.close())
+        if self._output is not None:
+            self._print(self._output.close())
+        if self.answer is None and self.failure is None:
+            code = os.waitstatus_to_exitcode(status)
+            self.preempted = code == PREEMPTED
+            self.failure = None if self.preempted else self._death(code)
+
+    def _death(self, code: int) -> Failure:
+        if code >= 0:
+            return Failure(self.name, f"ended with exit code {code}")
+        return Failure(
+            self.name,
+            f"was killed by {signal.Signals(-code).name}",
+            echo=-code == signal.SIGABRT,  # TensorFlow's answer to the loss of others
+            hint=_OUT_OF_MEMORY if -code == signal.SIGKILL else "",
+        )
+
+    def send(self, sig: int) -> None:
+        """Sends a signal, unless the process is gone."""
+        if not self.ended:
+            os.kill(self._pid, sig)
+
+
+def _fork() -> int:
+    # Threads that may be there only wait: for our parent's end, for what to do next.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _be_task(work: Work, reporting: int, printing: int | None) -> None:
+    """What the forked process does: works, tells, and waits to be ended.
+
+    It stays when it is done, since other tasks may still need its answers to their
+    last collective operation.
+    """
+    code = 1
+    try:
+        die_with_parent()
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        _print_to(printing)
+        reporter = reports.Reporter(reporting)
+        reports.use(reporter)
+        answer = work(reporter) or {}
+        sys.stdout.flush()
+        reporter.tell(done=answer)
+        while True:
+            signal.pause()
+    except Preempted:
+        code = PREEMPTED
+    except BaseException as error:
+        reporter.tell(error=described(error), echo=_is_echo(error))
+    finally:
+        leave(code)
+
+
+def _print_to(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+
+def _is_echo(error: BaseException | None) -> bool:
+    """Whether an operation failed because another process is gone.
+
+    Also where such an error is the cause of the one raised.
+    """
+    while error is not None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & _ECHOES:
+            return True
+        if "InternalError" in names and "ollective" in str(error):
+            return True
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
+    return False
