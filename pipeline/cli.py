@@ -127,6 +127,14 @@ def _add_running(commands, parents) -> None:
         "config", parents=parents, help="show the effective settings and their origin"
     )
     config.add_argument("--json", action="store_true", help="as JSON")
+    subject = argparse.ArgumentParser(add_help=False)
+    subject.add_argument("what", choices=["distribution"], metavar="distribution")
+    explain = commands.add_parser(
+        "explain",
+        parents=[subject, *parents],
+        help="on what the model would train, why, and what that costs",
+    )
+    explain.add_argument("--json", action="store_true", help="as JSON")
     retrain = commands.add_parser(
         "retrain", parents=parents, help="run if new data or age make it due"
     )
@@ -139,10 +147,11 @@ def _add_running(commands, parents) -> None:
 
 
 def _add_seeing(commands, shared) -> None:
-    place = argparse.ArgumentParser(add_help=False)
-    place.add_argument(
+    root = argparse.ArgumentParser(add_help=False)
+    root.add_argument(
         "--root", metavar="DIR", help="the pipeline root (default: the last one used)"
     )
+    place = argparse.ArgumentParser(add_help=False, parents=[root])
     place.add_argument("--json", action="store_true", help="as JSON")
     runs = commands.add_parser(
         "runs", parents=[shared, place], help="what ran, when and how it ended"
@@ -161,6 +170,14 @@ def _add_seeing(commands, shared) -> None:
         "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
     )
     lineage.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    tensorboard = commands.add_parser(
+        "tensorboard", parents=[shared, root], help="show the logs of the last runs"
+    )
+    tensorboard.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    tensorboard.add_argument("--run", metavar="RUN", help="the logs of this run alone")
+    tensorboard.add_argument(
+        "--port", type=int, help="0 for any that is free (default 6006, or near it)"
+    )
     doctor = commands.add_parser(
         "doctor", parents=[shared], help="check this machine and say what to do"
     )

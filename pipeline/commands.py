@@ -70,6 +70,21 @@ def config(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def explain(arguments: argparse.Namespace) -> int:
+    """`strategos explain distribution`: the strategy, why, and what a step costs."""
+    from strategos.pipeline import explain, explain_view
+
+    config = _load(arguments).config
+    _refuse(config)
+    _refuse_training(config, probe=False)
+    found = explain.distribution(config)
+    if arguments.json:
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        explain_view.show(found)
+    return 0
+
+
 def retrain(arguments: argparse.Namespace) -> int:
     """`strategos retrain`: the decision, its reason, and the run if it is due."""
     from strategos.components.example_gen import spans as span_files
@@ -145,6 +160,16 @@ def lineage(arguments: argparse.Namespace) -> int:
         print(json.dumps(lineages.to_json(found), indent=2))
     else:
         lineage_view.show(found)
+    return 0
+
+
+def tensorboard(arguments: argparse.Namespace) -> int:
+    """`strategos tensorboard`: what the Trainer of the last runs has logged."""
+    from strategos.pipeline import tensorboard
+
+    store, name = _store(arguments, arguments.pipeline)
+    folders = tensorboard.log_folders(store, name, arguments.run)
+    tensorboard.show(folders, arguments.port)
     return 0
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 
 import ml_metadata
+import tensorflow as tf
 from ml_metadata.proto import metadata_store_pb2
 from tfx import v1 as tfx
 from tfx.v1.dsl.components import InputArtifact, OutputArtifact, Parameter, component
@@ -63,6 +64,7 @@ def Trainer(
     transform_graph: InputArtifact[artifacts.TransformGraph],
     schema: InputArtifact[artifacts.Schema],
     model: OutputArtifact[artifacts.Model],
+    model_run: OutputArtifact[artifacts.ModelRun],
     user_module: Parameter[str],
     hyperparameters: Parameter[str],
     batch_size: Parameter[int],
@@ -76,6 +78,10 @@ def Trainer(
     model.set_string_custom_property("history", json.dumps({"loss": [0.5, 0.4]}))
     model.set_string_custom_property("evaluation", json.dumps({"auc": 0.7}))
     _touch(model)
+    with tf.summary.create_file_writer(
+        os.path.join(model_run.uri, "train")
+    ).as_default():
+        tf.summary.scalar("epoch_loss", 0.5, step=0)
 
 
 @component

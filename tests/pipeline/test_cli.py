@@ -24,8 +24,16 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
         [sys.executable, "-c", _PROBE, "--help"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    for command in ("run", "validate", "config", "runs", "lineage", "predict"):
-        assert f"\n    {command} " in done.stdout
+    for command in (
+        "run",
+        "validate",
+        "config",
+        "runs",
+        "lineage",
+        "predict",
+        "tensorboard",
+    ):
+        assert f"\n    {command}" in done.stdout
 
 
 def test_user_error_is_one_message_with_its_exit_code(capsys, tmp_path):
