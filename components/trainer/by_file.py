@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer import dataset
+from strategos.components.trainer.input_wait import InputWait
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,7 @@ class FileShare:
         replicas: int = 1,
         share: range = range(1),
         drop_last: bool = True,
+        wait: InputWait | None = None,
     ) -> tf.data.Dataset:
         """Like `dataset.Split.shuffled`; `drop_last` makes no difference.
 
@@ -80,6 +82,7 @@ class FileShare:
             replicas=len(share),
             share=range(len(share)),
             drop_last=True,
+            wait=wait,
         )
 
     def sample(self, rows: int) -> tuple[dataset.Columns, tf.Tensor]:

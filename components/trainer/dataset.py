@@ -29,6 +29,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer import records, reports
+from strategos.components.trainer.input_wait import InputWait
 from strategos.components.trainer.records import Records, no_autograph
 
 CACHE_LIMIT = 1 << 30
@@ -96,6 +97,7 @@ class Split:
         replicas: int = 1,
         share: range = range(1),
         drop_last: bool = False,
+        wait: InputWait | None = None,
     ) -> tf.data.Dataset:
         """Passes over the split, each in its own order, as one stream of batches.
 
@@ -111,6 +113,7 @@ class Split:
           share: Those of them that this dataset feeds. Its elements are their batches,
             in the order of steps and, within a step, of replicas.
           drop_last: Whether a pass ends before a smaller last batch.
+          wait: Learns when each batch is there.
 
         Raises:
           UserError: `drop_last` leaves no batch.
@@ -118,11 +121,13 @@ class Split:
         parts = _Parts(batch_size, replicas, share, drop_last)
         keys = self._keys(parts, seed, epochs, first_step)
         batches = self._fetched(keys, self.columns)
+        if wait is not None:
+            batches = wait.stamp(batches, len(share))
         if epochs is None:
-            endless = tf.data.experimental.assert_cardinality(
-                tf.data.INFINITE_CARDINALITY
+            without_end = tf.data.INFINITE_CARDINALITY
+            batches = batches.apply(
+                tf.data.experimental.assert_cardinality(without_end)
             )
-            batches = batches.apply(endless)
         return _ready(batches, len(share))
 
     def remote(

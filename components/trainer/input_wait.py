@@ -1,0 +1,112 @@
+"""Which share of the time of training is spent waiting for the next batch."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import tensorflow as tf
+
+_REMEMBERED = 1 << 14  # elements whose times are kept
+
+
+class InputWait:
+    """Compares when a step wanted its batch with when the batch was there.
+
+    The input pipeline notes the time at which each batch enters its last buffer, the
+    loop the times at which it starts and ends its steps: a step waited from its start
+    until its batch, with the parts of all replicas here, was there, if that was later.
+    This holds for iterators that pull from the buffer themselves (one device) as for
+    those of distributed datasets, which a thread fills (mirrored, central storage, each
+    worker of several). Under a parameter server strategy other processes read.
+
+    Error: the way from the last buffer to the device is not counted, some 0.1 ms; nor
+    is waiting for other workers, whose input may be the slower one. The first call
+    after a restart does not count, it builds the step's graph before it wants a batch.
+    Where TensorFlow runs several steps per call, all of a call are taken to compute for
+    equally long. With a GPU the program runs ahead of it: the share is an upper bound.
+
+    Example:
+      ```python
+      wait = InputWait()
+      feed = functools.partial(split.shuffled, batch_size, ..., wait=wait)
+      wait.restart()            # before each `fit`, whose iterator starts anew
+      wait.begin()              # on_train_batch_begin
+      wait.end(steps=1)         # on_train_batch_end
+      wait.share()              # of the time since the last call: 0.03
+      ```
+    """
+
+    def __init__(self):
+        self._ready = tf.lookup.experimental.MutableHashTable(
+            tf.int64, tf.float64, default_value=np.nan
+        )
+        self._local = 1
+        self.restart()
+
+    def stamp(self, batches: tf.data.Dataset, local: int) -> tf.data.Dataset:
+        """Notes the times at which `batches` come, to be followed by a buffer.
+
+        Args:
+          local: Consecutive elements that make a step: replicas fed by this pipeline.
+        """
+        self._local = local
+
+        @tf.autograph.experimental.do_not_convert
+        def note(number: tf.Tensor, batch: tuple) -> tuple:
+            self._ready.insert(number % _REMEMBERED, tf.timestamp())
+            return batch
+
+        return batches.enumerate().map(note)
+
+    def restart(self) -> None:
+        """Says that the next step takes the first batch of a new iterator."""
+        self._calls: list[tuple[float, float, int]] = []  # begin, end, steps
+        self._done = 0  # steps before those calls
+        self._first = True
+        self._begun = self._asked = time.time()
+
+    def begin(self) -> None:
+        """A step begins, or several in one call."""
+        self._begun = time.time()
+
+    def end(self, steps: int = 1) -> None:
+        """The `steps` that began last have ended."""
+        now = time.time()
+        if self._first:
+            self._first, self._done, self._asked = False, steps, now
+        else:
+            self._calls.append((self._begun, now, steps))
+
+    def share(self) -> float | None:
+        """Time waited, by the time since the last call; None if no step has ended.
+
+        Where more steps have ended than are remembered, it is that of the newest.
+        """
+        calls, self._calls = self._calls, []
+        asked, self._asked = self._asked, time.time()
+        first = self._done
+        self._done += sum(steps for _, _, steps in calls)
+        while calls and (self._done - first) * self._local > _REMEMBERED // 2:
+            begin, _, steps = calls.pop(0)
+            first, asked = first + steps, begin
+        if not calls:
+            return None
+        numbers = np.arange(first + 1, self._done + 1) * self._local - 1
+        ready = self._ready.lookup(tf.constant(numbers % _REMEMBERED)).numpy()
+        waited = 0.0
+        for begin, end, steps in calls:
+            waited += _waited(begin, end, ready[:steps])
+            ready = ready[steps:]
+        return min(waited / max(self._asked - asked, 1e-9), 1.0)
+
+
+def _waited(begin: float, end: float, ready: np.ndarray) -> float:
+    """Seconds of a call that were spent waiting.
+
+    Of steps that compute for c seconds each, the last one ends no earlier than
+    `ready[i] + (len(ready) - i) * c` for each i, and at one of these times.
+    """
+    left = np.arange(len(ready), 0, -1)
+    computing = np.nanmin((end - np.maximum(ready, begin)) / left)
+    return max(0.0, end - begin - len(ready) * max(computing, 0.0))
