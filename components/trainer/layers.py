@@ -53,26 +53,31 @@ class Dropout(tf.keras.layers.Layer):
             return inputs
         step = tf.cast(self._step(), tf.int64)
         rows = tf.shape(inputs, tf.int64)[0]
+        first, in_all = _place(rows, lambda: self._rows_of(step))
         drawn = tf.random.stateless_uniform(
-            tf.concat([[self._rows_of(step)], tf.shape(inputs, tf.int64)[1:]], 0),
+            tf.concat([[in_all], tf.shape(inputs, tf.int64)[1:]], 0),
             seed=tf.stack([tf.constant(self._seed, tf.int64), step]),
         )
-        first = _first_row(self._rows_of(step))
         kept = drawn[first : first + rows] >= self._rate
         return tf.where(kept, inputs / (1 - self._rate), tf.zeros_like(inputs))
 
 
-def _first_row(rows: tf.Tensor) -> tf.Tensor:
-    """Where this replica's share of a global batch of `rows` begins."""
+def _place(
+    rows: tf.Tensor, in_all: Callable[[], tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where this replica's `rows` begin in the global batch, and the rows of that.
+
+    A single replica has all of them, also under parameter servers, where the step does
+    not say which batch it is; and so has a call on a sample, outside of a step.
+    """
     replica = tf.distribute.get_replica_context()
-    if replica is None:  # called outside of a step, on a sample
-        return tf.constant(0, tf.int64)
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return tf.constant(0, tf.int64), rows
+    whole = in_all()
     number = tf.cast(replica.replica_id_in_sync_group, tf.int64)
-    share, more = (
-        rows // replica.num_replicas_in_sync,
-        (rows % replica.num_replicas_in_sync),
-    )
-    return number * share + tf.minimum(number, more)
+    share = whole // replica.num_replicas_in_sync
+    more = whole % replica.num_replicas_in_sync
+    return number * share + tf.minimum(number, more), whole
 
 
 def follow_optimizer(model: tf.keras.Model) -> None:
