@@ -16,7 +16,7 @@ import tensorflow_transform as tft
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components import events
+from strategos.components import events, user_code
 from strategos.components.errors import UserError
 from strategos.components.trainer import (
     callbacks,
@@ -105,15 +105,23 @@ def evaluate_and_export(
     return {name: float(value) for name, value in found.items()}
 
 
-def untrained(spec: WorkerSpec, replicas: int) -> tuple[tf.keras.Model, dataset.Split]:
-    """The model before its first step, outside of any strategy, and its examples."""
+def untrained(
+    spec: WorkerSpec, strategy_name: str, replicas: int
+) -> tuple[tf.keras.Model | None, dataset.Split]:
+    """The model before its first step, outside of any strategy, and its examples.
+
+    There is no model where the module has only a stock `run_fn(fn_args)`.
+    """
     configure(spec)
-    code = UserModule(spec)
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     training = _read(spec, transform_output, spec.train_files)
+    if not hasattr(user_code.load(spec.folder, spec.module), "build_model"):
+        return None, training
+    code = UserModule(spec, strategy_name)
     model = code.build_model(_context(spec, transform_output, training.rows, replicas))
-    code.check(model, training, tf.distribute.get_strategy())
-    _compile(model, dataclasses.replace(spec.settings, steps_per_execution=1))
+    if code.run_fn is None:
+        code.check(model, training, tf.distribute.get_strategy())
+        _compile(model, dataclasses.replace(spec.settings, steps_per_execution=1))
     return model, training
 
 
