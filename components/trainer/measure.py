@@ -30,7 +30,8 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     Args:
       request: `spec`, a `WorkerSpec` whose `train_files` are patterns and whose
         `schema_file` is the folder of a schema; `strategy`, its name; `replicas`;
-        `sample`, the rows of the batch whose gradients are looked at; `timed`, numbers of rows to time steps of.
+        `sample`, the rows of the batch whose gradients are looked at; `timed`, numbers
+        of rows to time steps of.
 
     Returns:
       `rows`, `files`, `bytes` of the training split; unless only the user's own loop
