@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
+from strategos.components.trainer.spec import Settings
 
 
 def weigh(model: tf.keras.Model, context: TrainingContext) -> None:
@@ -43,10 +44,24 @@ def weigh(model: tf.keras.Model, context: TrainingContext) -> None:
     model.compute_loss = weighed
 
 
-def must_drop(model: tf.keras.Model, context: TrainingContext) -> str | None:
-    """Why the last batch cannot be split unevenly for this model, or None."""
+def must_drop(
+    model: tf.keras.Model, context: TrainingContext, settings: Settings, strategy: str
+) -> str | None:
+    """Why a smaller last batch cannot be trained on, or None.
+
+    Args:
+      model: The compiled model.
+      context: The facts of this run.
+      settings: What else decides the result.
+      strategy: Name of the strategy.
+    """
+    if strategy == "tpu":
+        return "a TPU takes batches of one size only"
     if context.replicas == 1 or context.rows % context.global_batch_size == 0:
         return None
+    if settings.steps_per_execution > 1:
+        # Within one execution a collective keeps the shapes of its first step.
+        return "there are several steps per execution under several replicas"
     if keras3.is_model(model):
         return "the model is one of Keras 3"
     for name in ("train_step", "compute_loss"):

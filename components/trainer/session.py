@@ -26,6 +26,7 @@ from strategos.components.trainer import (
     layers,
     learning_rate,
     loop,
+    memory,
     parameter_server,
     preemption,
     reports,
@@ -162,6 +163,7 @@ class _Training:
         strategy.check_batch(spec.batch_size, replicas)
         context = _context(spec, transform_output, self._train.rows, replicas)
         self._context = dataclasses.replace(context, is_chief=cluster.is_chief)
+        self._is_keras3 = False
 
     @property
     def _workers_that_agree(self) -> int:
@@ -179,7 +181,8 @@ class _Training:
             with self._log_dir() as log_dir, self._code.blamed("training fails"):
                 others = self._callbacks(model, position, log_dir)
                 accompanying = [progress, *others, recorder]
-                self._fit(model, position, accompanying)
+                with memory.explained(self._context):
+                    self._fit(model, position, accompanying)
             with self._weights_path(weights) as path:
                 self._write(model, path)
         return self._facts(model, position, progress, recorder)
@@ -187,18 +190,29 @@ class _Training:
     def _model(self) -> tf.keras.Model:
         spec, settings = self._spec, self._spec.settings
         model = self._code.build_model(self._context)
+        self._is_keras3 = keras3.is_model(model)
         learning_rate.scale(model, settings, spec.batch_size, self._context.replicas)
         scope = tf.distribute.get_strategy()
         self._code.check_scope(model, scope)
-        self._context = _without_last_batch(model, self._context)
-        if not self._context.drops_last_batch:
-            last_batch.weigh(model, self._context)
+        self._settle_last_batch(model)
         layers.follow_optimizer(model)
         _compile(model, settings)
         self._code.check(model, self._train, scope)
         if spec.warm_start:
             warm_start(model, f"{spec.warm_start}/weights")
         return model
+
+    def _settle_last_batch(self, model: tf.keras.Model) -> None:
+        if self._context.drops_last_batch:
+            return
+        reason = last_batch.must_drop(
+            model, self._context, self._spec.settings, self._choice.name
+        )
+        if reason:
+            logging.info("the smaller last batch of an epoch is left out: %s", reason)
+            self._context = dataclasses.replace(self._context, drops_last_batch=True)
+        else:
+            last_batch.weigh(model, self._context)
 
     def _callbacks(
         self, model: tf.keras.Model, position: Position, log_dir: str
@@ -241,7 +255,7 @@ class _Training:
     def _feed(self, step: int) -> Any:
         """What `fit` iterates over from `step` on."""
         feed = functools.partial(self._train.shuffled, **self._stream(step))
-        return dataset.distributed(self._strategy, feed)
+        return self._distributed(feed)
 
     def _stream(self, step: int) -> dict[str, Any]:
         """What the stream of batches from `step` on depends on."""
@@ -257,7 +271,12 @@ class _Training:
         """What `fit` evaluates on after each epoch, and in how many steps."""
         feed = functools.partial(self._eval.ordered, self._spec.batch_size)
         steps = self._eval.steps(self._spec.batch_size)
-        return dataset.distributed(self._strategy, feed), steps
+        return self._distributed(feed), steps
+
+    def _distributed(self, feed: dataset.Feed) -> Any:
+        if self._is_keras3:
+            return feed()  # divided among the replicas by Keras 3 itself
+        return dataset.distributed(self._strategy, feed)
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
         write_weights(model, path)
@@ -376,17 +395,6 @@ def _compile(model: tf.keras.Model, settings: Settings) -> None:
     if settings.steps_per_execution > 1:
         # What `compile(steps_per_execution=…)` calls; the user compiles, not we.
         model._configure_steps_per_execution(settings.steps_per_execution)
-
-
-def _without_last_batch(
-    model: tf.keras.Model, context: TrainingContext
-) -> TrainingContext:
-    """The context of a run that drops the last batch, where the model demands it."""
-    reason = last_batch.must_drop(model, context)
-    if context.drops_last_batch or not reason:
-        return context
-    logging.info("the last, smaller batch of each epoch is left out: %s", reason)
-    return dataclasses.replace(context, drops_last_batch=True)
 
 
 def _read(

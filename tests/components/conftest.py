@@ -6,11 +6,15 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from strategos.components.trainer.spec import WorkerSpec
 
 # `tf.keras` is tf-keras, also where another test imports TensorFlow first.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -100,6 +104,48 @@ class Workload:
         (self.root / "user" / f"{name}.py").write_text(textwrap.dedent(source))
 
 
+DIGITS_SCHEMA = """
+feature { name: "image" type: BYTES presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "label" type: INT presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+"""
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+def _make_digits(root: Path) -> Workload:
+    """examples/digits: 1,437 rows to train on, 360 to evaluate on."""
+    import io
+
+    import numpy as np
+    import tensorflow as tf
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    workload = Workload(root)
+    (root / "schema").mkdir()
+    Path(workload.schema).write_text(DIGITS_SCHEMA)
+    shutil.copytree(DIGITS, root / "user", ignore=shutil.ignore_patterns("[!a-z]*"))
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    writers = {}
+    for split in ("train", "eval"):
+        folder = root / "raw" / f"Split-{split}"
+        folder.mkdir(parents=True)
+        file = str(folder / "data_tfrecord-00000-of-00001.gz")
+        writers[split] = tf.io.TFRecordWriter(file, "GZIP")
+    for number, (pixels, label) in enumerate(zip(images, digits.target, strict=True)):
+        png, example = io.BytesIO(), tf.train.Example()
+        Image.fromarray(pixels).save(png, "PNG")
+        example.features.feature["image"].bytes_list.value.append(png.getvalue())
+        example.features.feature["label"].int64_list.value.append(int(label))
+        split = "eval" if number % 5 == 0 else "train"
+        writers[split].write(example.SerializeToString())
+    for writer in writers.values():
+        writer.close()
+    return workload
+
+
 def _make(root: Path, train: int = 1000, evaluation: int = 300) -> Workload:
     workload = Workload(root)
     for folder in ("user", "schema"):
@@ -142,7 +188,9 @@ def _raw_example(generator: random.Random):
     return example
 
 
-def _transform(workload: Workload, module: str = "preprocessing") -> None:
+def _transform(
+    workload: Workload, module: str = "preprocessing", label: str = "late"
+) -> None:
     """Runs Transform's executor on the workload."""
     from tfx.dsl.components.base import base_beam_executor
     from tfx.types import standard_artifacts
@@ -160,7 +208,7 @@ def _transform(workload: Workload, module: str = "preprocessing") -> None:
     schema = artifact(standard_artifacts.Schema, "schema")
     graph = artifact(standard_artifacts.TransformGraph, "graph")
     transformed = artifact(standard_artifacts.Examples, "transformed")
-    config = {"user_module": workload.user_module(module), "label": "late"}
+    config = {"user_module": workload.user_module(module), "label": label}
     runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
     context = base_beam_executor.BaseBeamExecutor.Context(
         beam_pipeline_args=[f"--runner={runner}", "--requirements_file=/dev/null"]
@@ -178,6 +226,68 @@ def workload(tmp_path_factory) -> Workload:
     made = _make(tmp_path_factory.mktemp("workload"))
     _transform(made)
     return made
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory) -> Workload:
+    """examples/digits with all its rows, transformed; modules may be added to it."""
+    made = _make_digits(tmp_path_factory.mktemp("digits"))
+    _transform(made, label="label")
+    return made
+
+
+@pytest.fixture(scope="session")
+def spec_of(tmp_path_factory) -> Callable[..., Any]:
+    """Makes a `WorkerSpec`: `spec_of(workload, label=…, …)`."""
+
+    def make(workload: Workload, **settings: Any) -> Any:
+        from strategos.components.trainer.spec import WorkerSpec
+
+        folder = tmp_path_factory.mktemp("trained")
+        (folder / "model").mkdir()
+        facts = {
+            "folder": workload.folder,
+            "module": "model",
+            "train_files": workload.transformed("train"),
+            "eval_files": workload.transformed("eval"),
+            "transform_graph": workload.graph,
+            "schema_file": workload.schema,
+            "model_dir": str(folder / "model"),
+            "log_dir": str(folder / "log"),
+            "checkpoint_dir": str(folder / "checkpoints"),
+            "seed": 7,
+        }
+        return WorkerSpec(**{**facts, **settings})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_spec(workload, tmp_path_factory) -> Callable[..., WorkerSpec]:
+    """Makes what a training worker is told, of the workload: `make_spec(epochs=…)`."""
+
+    def make(**changes) -> WorkerSpec:
+        folder = tmp_path_factory.mktemp("model")
+        spec = WorkerSpec(
+            folder=workload.folder,
+            module="model",
+            label="late",
+            train_files=workload.transformed("train"),
+            eval_files=workload.transformed("eval"),
+            transform_graph=workload.graph,
+            schema_file=workload.schema,
+            model_dir=str(folder),
+            log_dir=str(folder / "log"),
+            checkpoint_dir=str(folder / "checkpoints"),
+            batch_size=96,
+            epochs=3,
+            seed=7,
+            hyperparameters={"units": [16]},
+            distribution={"strategy": "auto"},
+        )
+        return dataclasses.replace(spec, **changes)
+
+    return make
 
 
 @pytest.fixture

@@ -1,0 +1,261 @@
+"""The same model under every synchronous strategy, in real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
+
+TWO = {
+    "mirrored": {"strategy": "mirrored", "devices": 2},
+    "central_storage": {"strategy": "central_storage", "devices": 2},
+    "multi_worker_mirrored": {"strategy": "multi_worker_mirrored", "workers": 2},
+}
+
+# Dropout, an embedding (sparse gradients) and a penalty; 1,000 rows in batches of 111
+# leave one row for the last batch, which one of two replicas does not get.
+CURVE = """
+import os, signal
+from pathlib import Path
+import tensorflow as tf
+
+def build_model(context):
+    inputs = context.inputs()
+    carriers = context.vocabulary_size("carrier") + 1
+    embedding = tf.keras.layers.Embedding(carriers, 2)(inputs["carrier"])
+    parts = [tf.keras.layers.Flatten()(embedding), inputs["distance"],
+             tf.cast(inputs["hour"], tf.float32) / 24]
+    hidden = tf.keras.layers.Dense(16, "relu", kernel_regularizer="l2")(
+        tf.keras.layers.Concatenate()(parts))
+    hidden = context.dropout(0.2, seed=1)(hidden)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile(tf.keras.optimizers.Adam(1e-2), "binary_crossentropy",
+                  metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"])
+    return model
+
+class TerminatedOnce(tf.keras.callbacks.Callback):
+    def __init__(self, context):
+        super().__init__()
+        self.marker = context.hyperparameters.get("marker")
+        self.seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen += 1
+        if self.seen == 13 and self.marker and not Path(self.marker).exists():
+            Path(self.marker).touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+def callbacks(context):
+    return [TerminatedOnce(context)]
+"""
+
+CALLBACKS = {
+    "early_stopping": {"monitor": "val_auc", "patience": 1},
+    "best_checkpoint": {"monitor": "val_loss"},
+    "reduce_learning_rate": {"monitor": "val_loss", "patience": 0, "factor": 0.5},
+    "csv": True,
+}
+
+
+@pytest.fixture(scope="module")
+def run(workload, make_spec):
+    """Trains under a strategy: `run(distribution, marker=…)` → facts, spec."""
+    workload.write_module("curve", CURVE)
+
+    def run(distribution, settings=None, module="curve", **hyperparameters):
+        spec = make_spec(
+            module=module,
+            batch_size=111,
+            epochs=4,
+            distribution=distribution,
+            settings=Settings(**(settings or {"callbacks": CALLBACKS})),
+            hyperparameters=hyperparameters,
+        )
+        return launch(spec, Operation()), spec
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def one_device(run):
+    return run({"strategy": "one_device"})
+
+
+@pytest.fixture(scope="module", params=list(TWO))
+def interrupted(request, run, tmp_path_factory):
+    """A run of two replicas, a process of which got SIGTERM in the second epoch."""
+    marker = str(tmp_path_factory.mktemp("marker") / "terminated")
+    return request.param, *run(TWO[request.param], marker=marker), marker
+
+
+def _weights(spec):
+    reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if "OBJECT_GRAPH" not in name
+    }
+
+
+def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
+    interrupted, one_device
+):
+    name, facts, spec, marker = interrupted
+    undisturbed, its_spec = one_device
+    assert Path(marker).exists()
+    assert facts["restarts"] == 1
+    assert (facts["strategy"], facts["replicas"]) == (name, 2)
+    assert facts["steps"] == undisturbed["steps"]
+    assert facts["examples"] == undisturbed["examples"]
+    for metric, values in undisturbed["history"].items():
+        np.testing.assert_allclose(facts["history"][metric], values, atol=1e-5)
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
+
+
+def test_the_final_evaluation_is_exact_under_every_strategy(interrupted, one_device):
+    _, facts, *_ = interrupted
+    for metric, value in one_device[0]["evaluation"].items():
+        assert facts["evaluation"][metric] == pytest.approx(value, abs=1e-5)
+
+
+def test_checkpoints_are_gone_once_the_model_is_published(interrupted):
+    _, _, spec, _ = interrupted
+    assert not Path(spec.checkpoint_dir).exists()
+    assert Path(spec.model_dir, "Format-Serving", "saved_model.pb").is_file()
+
+
+def test_the_csv_history_goes_on_after_a_resume(interrupted, one_device):
+    _, facts, spec, _ = interrupted
+    lines = Path(spec.log_dir, "history.csv").read_text().splitlines()
+    assert lines[0].startswith("epoch,loss,")
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        str(epoch + 1) for epoch in range(len(facts["history"]["loss"]))
+    ]
+
+
+def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
+    facts, spec = run({"strategy": "one_device"}, marker=str(tmp_path / "terminated"))
+    undisturbed, its_spec = one_device
+    assert facts["restarts"] == 1
+    assert facts["history"] == undisturbed["history"]
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_array_equal(value, theirs[variable])
+
+
+def test_a_last_batch_that_must_be_dropped_is_told_of(run, workload, capfd):
+    workload.write_module(
+        "normalized",
+        """
+        import tensorflow as tf
+
+        def build_model(context):
+            inputs = context.inputs()
+            hidden = tf.keras.layers.BatchNormalization()(inputs["distance"])
+            output = tf.keras.layers.Dense(1, "sigmoid")(hidden)
+            model = tf.keras.Model(inputs, output)
+            model.compile("sgd", "binary_crossentropy")
+            return model
+        """,
+    )
+    facts, _ = run(TWO["mirrored"], module="normalized", settings={"callbacks": {}})
+    assert facts["steps"] == 4 * (1000 // 111)
+    assert "last batch of an epoch is left out: the model has" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("part", "outside", "message"),
+    [
+        (
+            "model",
+            "layer = tf.keras.layers.Dense(1, 'sigmoid'); layer.build((None, 1))",
+            r"outside_model.py:11: ValueError: .*kernel:0.*not created in the distrib",
+        ),
+        (
+            "optimizer",
+            "optimizer = tf.keras.optimizers.SGD()",
+            "a model whose optimizer was made elsewhere",
+        ),
+    ],
+)
+def test_what_was_made_outside_of_the_strategys_scope_is_refused(
+    run, workload, part, outside, message
+):
+    workload.write_module(
+        f"outside_{part}",
+        f"""
+        import tensorflow as tf
+
+        layer, optimizer = None, None
+        {outside}
+
+        def build_model(context):
+            inputs = context.inputs()
+            output = (layer or tf.keras.layers.Dense(1, "sigmoid"))(inputs["distance"])
+            model = tf.keras.Model(inputs, output)
+            model.compile(optimizer or "sgd", "binary_crossentropy")
+            return model
+        """,
+    )
+    with pytest.raises(UserError, match=message):
+        run(TWO["mirrored"], module=f"outside_{part}")
+
+
+def test_reduced_precision_scales_its_loss_and_serves_float32(run, one_device):
+    facts, spec = run(TWO["mirrored"], {"mixed_precision": "float16", "callbacks": {}})
+    assert facts["history"]["loss"][0] == pytest.approx(
+        one_device[0]["history"]["loss"][0], abs=0.01
+    )
+    loaded = tf.saved_model.load(f"{spec.model_dir}/Format-Serving")
+    answer = loaded.signatures["serving_default"].structured_outputs
+    assert answer["predictions"].dtype == tf.float32
+
+
+def test_several_steps_per_execution_give_the_same_curve(run, one_device):
+    facts, _ = run(
+        {"strategy": "one_device"},
+        {"steps_per_execution": 4, "callbacks": CALLBACKS},
+    )
+    for metric, values in one_device[0]["history"].items():
+        np.testing.assert_allclose(facts["history"][metric], values, atol=1e-5)
+
+
+def test_running_out_of_memory_names_batch_type_and_remedies(run, workload):
+    workload.write_module(
+        "huge",
+        """
+        import tensorflow as tf
+
+        class Huge(tf.keras.layers.Layer):
+            def call(self, inputs, training=None):
+                if not training:
+                    return inputs
+                much = tf.random.uniform([1 << 24, 1 << 24, tf.shape(inputs)[0]])
+                return inputs + tf.reduce_max(much)
+
+        def build_model(context):
+            inputs = context.inputs()
+            output = tf.keras.layers.Dense(1, "sigmoid")(Huge()(inputs["distance"]))
+            model = tf.keras.Model(inputs, output)
+            model.compile("sgd", "binary_crossentropy")
+            return model
+        """,
+    )
+    message = "Out of memory with 111 rows per replica .*float32: OOM.*Use a smaller"
+    with pytest.raises(UserError, match=message):
+        run({"strategy": "one_device"}, module="huge")
+
+
+def test_the_facts_lie_beside_the_model(one_device):
+    facts, spec = one_device
+    assert json.loads(Path(spec.model_dir, "trainer.json").read_text()) == facts
