@@ -109,7 +109,14 @@ def _on_gpus(
 ) -> Devices:
     local = name in GANGS and not cluster.addresses
     sharing = workers if local else 1
-    devices = asked or cluster.gpus // sharing
+    one_each = name == "parameter_server"
+    if one_each and (asked or 1) > 1:
+        raise refusal(
+            "devices",
+            f"received {asked}, but each worker of {name!r} computes on one device. "
+            "Remove it, or use more `workers`.",
+        )
+    devices = asked or (1 if one_each else cluster.gpus // sharing)
     wanted = max(devices, 1) * sharing
     if wanted > cluster.gpus:
         each = f" ({workers} workers with {max(devices, 1)} each)" if local else ""

@@ -121,7 +121,7 @@ class Member:
       heard: When it last reported, by the monotonic clock.
       answer: What `work` returned, once it has.
       failure: How it failed, if it has.
-      preempted: Whether it was asked to end, and did.
+      preempted: Whether it was asked to end, and did or would like to.
       ended: Whether the process is gone.
     """
 
@@ -159,6 +159,7 @@ class Member:
             report = json.loads(line)
             self.heard, self.joined = time.monotonic(), True
             self.stepped |= "step" in report
+            self.preempted |= "preempted" in report
             if "done" in report:
                 self.answer = report["done"]
             elif "error" in report:
@@ -185,7 +186,7 @@ class Member:
             self._print(self._output.close())
         if self.answer is None and self.failure is None:
             code = os.waitstatus_to_exitcode(status)
-            self.preempted = code == PREEMPTED
+            self.preempted |= code == PREEMPTED
             self.failure = None if self.preempted else self._death(code)
 
     def _death(self, code: int) -> Failure:

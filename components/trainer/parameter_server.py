@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from strategos.components.trainer import preemption, sharded
+from strategos.components.trainer import preemption, reports, sharded
 from strategos.components.trainer.callbacks import Hooks
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.position import Position
@@ -38,14 +38,14 @@ Feed = Callable[..., tf.data.Dataset]
 def serve(cluster: ClusterSpec) -> NoReturn:
     """What a worker and a parameter server do: what the coordinator tells them to.
 
-    They never end by themselves: the gang ends them when the coordinator is done.
-
-    Raises:
-      Preempted: SIGTERM came.
+    They never end by themselves: the gang ends them when the coordinator is done. A
+    SIGTERM is passed on to the coordinator, which needs them to save a checkpoint.
     """
     preemption.watch()
     config = tf.compat.v1.ConfigProto()
-    config.gpu_options.allow_growth = True
+    if tf.config.list_physical_devices("GPU"):
+        config.gpu_options.allow_growth = True
+        config.gpu_options.visible_device_list = "0"  # a worker has one replica
     server = tf.distribute.Server(
         tf.train.ClusterSpec(dict(cluster.addresses)),
         job_name=cluster.task.type,
@@ -53,9 +53,10 @@ def serve(cluster: ClusterSpec) -> NoReturn:
         protocol="grpc",
         config=config,
     )
-    while server and not preemption.wished():
+    while not preemption.wished():
         time.sleep(_LOOK_SECONDS)
-    raise preemption.Preempted
+    reports.current().preempted()
+    server.join()  # never returns
 
 
 def distributed(feed: Feed, workers: int) -> Any:

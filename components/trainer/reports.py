@@ -49,6 +49,10 @@ class Reporter:
         if self._is_due():
             self.tell(alive=True)
 
+    def preempted(self) -> None:
+        """This task was asked to end, and stays until the chief has saved."""
+        self.tell(preempted=True)
+
     def tell(self, **report: Any) -> None:
         """Writes `report` as it is."""
         if self._descriptor is None:

@@ -77,6 +77,7 @@ def test_auto_takes_as_many_devices_as_are_asked_for():
         ({"strategy": "multi_worker_mirrored"}, WORKERS, 2, 1, 2),
         ({"strategy": "parameter_server", "workers": 3}, ALONE, 3, 1, 1),
         ({"strategy": "parameter_server"}, WITH_PS, 2, 1, 1),
+        ({"strategy": "parameter_server", "workers": 2}, gpus(5), 2, 1, 1),
     ],
 )
 def test_replicas_are_known_without_tensorflow(
@@ -145,6 +146,11 @@ def test_gpus_that_stay_idle_are_told():
             "devices: 8 GPUs would be needed, but 4 GPUs are visible",
         ),
         ({"devices": 8}, gpus(1), "devices: 8 GPUs would be needed, but 1 GPU is"),
+        (
+            {"strategy": "parameter_server", "devices": 2},
+            gpus(8),
+            "devices: received 2, but each worker of 'parameter_server' computes on",
+        ),
         (
             {"strategy": "mirrored", "devices": 100},
             ALONE,

@@ -1,0 +1,229 @@
+"""Real clusters of a coordinator, workers and parameter servers on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from strategos.components.trainer import launchers
+from strategos.components.trainer.operation import Operation
+
+MODEL = """
+import os
+import signal
+import tensorflow as tf
+
+def children():
+    with open(f"/proc/{os.getppid()}/task/{os.getppid()}/children") as file:
+        return [int(pid) for pid in file.read().split()]
+
+class Script(tf.keras.callbacks.Callback):
+    '''Notes what it is told; once sends a signal to a task: 0 is the coordinator.'''
+
+    def __init__(self, plan):
+        super().__init__()
+        self.plan, self.told = plan, []
+
+    def on_train_begin(self, logs=None):
+        with open(self.plan["folder"] + "/pids", "a") as file:
+            file.write(" ".join(map(str, children())) + " ")
+
+    def on_train_batch_end(self, batch, logs=None):
+        assert isinstance(logs["loss"], float)
+        self.told.append(batch)
+        if "task" not in self.plan or self.model.epochs_done < 1 or batch < 4:
+            return
+        try:
+            os.close(os.open(self.plan["folder"] + "/done", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(children()[self.plan["task"]], self.plan["signal"])
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.epochs_done = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        print("told", self.told, "and", *sorted(logs), flush=True)
+        self.told = []
+
+def callbacks(context):
+    return [Script(context.hyperparameters)]
+
+def build_model(context):
+    inputs = context.inputs()
+    hours = tf.keras.layers.Embedding(24, 8, name="hours")(inputs["hour"])
+    parts = [tf.keras.layers.Flatten()(hours), inputs["distance"], inputs["temp"] / 10]
+    hidden = tf.keras.layers.Dense(8, "relu")(tf.keras.layers.Concatenate()(parts))
+    hidden = context.dropout(0.1)(hidden)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile(
+        tf.keras.optimizers.Adam(2e-2), tf.keras.losses.BinaryCrossentropy(),
+        metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"])
+    return model
+"""
+
+SPLIT = {"kind": "min_size", "min_shard_bytes": 256, "max_shards": 2}
+ONE_WORKER = {
+    "strategy": "parameter_server",
+    "workers": 1,
+    "parameter_servers": 2,
+    "parameter_server": {"variable_partitioner": SPLIT},
+}
+TWO_WORKERS = {"strategy": "parameter_server", "workers": 2, "parameter_servers": 1}
+OFTEN = Operation(checkpoint_every="3 steps")
+EPOCHS = 5
+TOLERANCE = 0.05  # of a metric between 0 and 1, for workers that wait for nobody
+
+
+@pytest.fixture(scope="module")
+def make_spec(workload, spec_of, tmp_path_factory):
+    """Makes the spec of this file's model: `make_spec(distribution, **plan)`."""
+    workload.write_module("tables", MODEL)
+
+    def make(distribution, **plan):
+        folder = str(tmp_path_factory.mktemp("script"))
+        return spec_of(
+            workload,
+            module="tables",
+            label="late",
+            batch_size=96,
+            epochs=EPOCHS,
+            distribution=distribution,
+            hyperparameters={"folder": folder, **plan},
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def on_one_device(make_spec):
+    """The facts of a training on one device, and the spec."""
+    spec = make_spec({"strategy": "one_device"})
+    return launchers.launch(spec, Operation()), spec
+
+
+def weights_of(spec):
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+    names = reader.get_variable_to_shape_map()
+    return {
+        name: reader.get_tensor(name)
+        for name in names
+        if name.startswith("model/layer_with_weights")
+    }
+
+
+def assert_same_digits(found, spec, expected, expected_spec):
+    for name, values in expected["history"].items():
+        assert found["history"][name] == pytest.approx(values, abs=1e-6), name
+    assert found["evaluation"] == pytest.approx(expected["evaluation"], abs=1e-6)
+    weights, others = weights_of(spec), weights_of(expected_spec)
+    assert weights.keys() == others.keys()
+    for name, value in weights.items():
+        assert value == pytest.approx(others[name], abs=1e-6), name
+
+
+def assert_nobody_is_left(spec):
+    pids = Path(spec.hyperparameters["folder"], "pids").read_text().split()
+    assert pids
+    for pid in pids:
+        assert not Path("/proc", pid).exists()
+
+
+def test_one_worker_gives_the_digits_of_one_device_with_tables_on_two_servers(
+    make_spec, on_one_device, capfd
+):
+    spec = make_spec(ONE_WORKER)
+    found = launchers.launch(spec, OFTEN)
+    assert_same_digits(found, spec, *on_one_device)
+    shapes = {value.shape for value in weights_of(spec).values()}
+    assert (24, 8) in shapes  # whole again
+    assert (found["strategy"], found["workers"]) == ("parameter_server", 1)
+    assert (found["restarts"], found["steps"]) == (0, EPOCHS * 11)
+    log = capfd.readouterr().err
+    assert "[chief-0] INFO:root:hours/embeddings is split: 12 rows on ps-0, 12" in log
+    assert f"told {list(range(11))} and accuracy auc loss val_accuracy" in log
+    assert_nobody_is_left(spec)
+
+
+def test_two_workers_reach_the_accuracy_of_one_device_and_are_evaluated_exactly(
+    make_spec, on_one_device
+):
+    spec = make_spec(TWO_WORKERS)
+    spec = dataclasses.replace(
+        spec,
+        settings=dataclasses.replace(
+            spec.settings,
+            callbacks={"early_stopping": {"monitor": "val_auc", "patience": EPOCHS}},
+        ),
+    )
+    found = launchers.launch(spec, Operation())
+    expected, _ = on_one_device
+    best = max(found["history"]["val_auc"])
+    assert best == pytest.approx(max(expected["history"]["val_auc"]), abs=TOLERANCE)
+    # Early stopping saw the metric and gave the best weights back, exactly those.
+    assert found["evaluation"]["auc"] == pytest.approx(best, abs=1e-6)
+
+
+def test_a_killed_coordinator_goes_on_from_its_checkpoint_with_the_same_digits(
+    make_spec, on_one_device
+):
+    spec = make_spec(ONE_WORKER, task=0, signal=9)
+    found = launchers.launch(spec, OFTEN)
+    assert found["restarts"] == 1
+    assert_same_digits(found, spec, *on_one_device)
+    assert_nobody_is_left(spec)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("task", [1, 3], ids=["worker", "parameter_server"])
+def test_a_killed_task_is_replaced(make_spec, on_one_device, task):
+    spec = make_spec(TWO_WORKERS, task=task, signal=9)
+    found = launchers.launch(spec, OFTEN)
+    assert found["restarts"] == 1
+    expected, _ = on_one_device
+    assert found["steps"] == expected["steps"]
+    for name, value in expected["evaluation"].items():
+        if name != "loss":
+            assert found["evaluation"][name] == pytest.approx(value, abs=TOLERANCE)
+    assert_nobody_is_left(spec)
+
+
+@pytest.mark.faults
+def test_a_frozen_worker_is_noticed_and_replaced(make_spec):
+    spec = make_spec(TWO_WORKERS, task=1, signal=19)
+    found = launchers.launch(spec, dataclasses.replace(OFTEN, stall_timeout=5))
+    assert found["restarts"] == 1
+    assert_nobody_is_left(spec)
+
+
+@pytest.mark.faults
+def test_what_servers_have_saved_is_trained_to_the_end_on_one_device(
+    make_spec, on_one_device
+):
+    spec = make_spec(ONE_WORKER, task=0, signal=9)
+    with pytest.raises(Exception, match="chief-0 was killed"):
+        launchers.launch(spec, dataclasses.replace(OFTEN, max_restarts=0))
+    assert_nobody_is_left(spec)
+    assert os.listdir(spec.checkpoint_dir)
+    alone = dataclasses.replace(spec, distribution={"strategy": "one_device"})
+    found = launchers.launch(alone, OFTEN)
+    assert_same_digits(found, alone, *on_one_device)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("task", [0, 1, 2], ids=["coordinator", "worker", "server"])
+def test_a_preempted_task_has_a_checkpoint_saved_first(
+    make_spec, on_one_device, task, capfd
+):
+    spec = make_spec(ONE_WORKER, task=task, signal=15)
+    rarely = Operation(checkpoint_every="1h", max_restarts=0)
+    found = launchers.launch(spec, rarely)
+    assert found["restarts"] == 1  # and does not count
+    assert_same_digits(found, spec, *on_one_device)
+    assert "resuming at step" in capfd.readouterr().err
+    assert_nobody_is_left(spec)
