@@ -122,9 +122,15 @@ def _endpoints(
     else:
         import tensorflow as tf
 
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            name, zone=zone, project=project
-        )
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+                name, zone=zone, project=project
+            )
+        except OSError as error:  # where it asks for zone and project
+            raise _NotThere(
+                "zone and project are not given, and Google Cloud's metadata server, "
+                f"which would know, does not answer ({error})"
+            ) from error
         found = resolver.cluster_spec().job_tasks("worker")
     parts = (address.rpartition(":") for address in found)
     return [
