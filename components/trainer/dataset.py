@@ -279,7 +279,7 @@ def _columns(
 ) -> Columns | None:
     """All examples by column; None if they take more bytes than the limit."""
     used, parts = 0, []
-    for part in _parsed_blocks(files, spec):
+    for part in _parsed_blocks(files, spec, limit):
         used += sum(map(_bytes, part.values()))
         if used > limit:
             return None
@@ -294,12 +294,15 @@ def _columns(
 
 
 def _parsed_blocks(
-    files: tuple[str, ...], spec: Mapping[str, Any]
+    files: tuple[str, ...], spec: Mapping[str, Any], limit: int
 ) -> Iterator[Columns]:
     if not files:
         return
-    blocks = records.ordered(files).batch(_PARSE_ROWS)
-    yield from _ready(blocks.map(_parser(spec), _PARALLEL_CALLS, deterministic=True))
+    found = records.ordered(files)
+    sizes = [len(record) for record in found.take(16).as_numpy_iterator()]
+    rows = records.rows_within(limit, max(sizes, default=1), _PARSE_ROWS)
+    blocks = found.batch(rows).map(_parser(spec), _PARALLEL_CALLS, deterministic=True)
+    yield from _ready(blocks)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from strategos.components.trainer import reports
@@ -26,7 +27,8 @@ CURSORS = 8
 
 _ORDERED_BATCHES = 8
 _CHUNK_ROWS = 64  # that a cursor reads before the next one's turn
-_COUNT_ROWS = 4096
+_CHUNKS_IN_MEMORY = 64  # at most as many rows as fit the limit so often
+_COUNT_ROWS, _COUNT_STRETCHES = 16, 256
 _PARALLEL_CALLS = min(os.cpu_count() or 1, CURSORS)
 _STRING_BYTES = 40  # of a string in memory, besides its characters
 _BLOCKS_IN_MEMORY = 3  # one in use; one being made, as pieces and as a whole
@@ -43,7 +45,7 @@ class Records:
     Attributes:
       files: TFRecord files; `.gz` at the end of the first one's name means GZIP.
       counts: Rows of each file.
-      row_bytes: Bytes that a row takes in memory, the mean over 4,096 consecutive rows
+      row_bytes: Bytes that a row takes in memory, the mean over some consecutive rows
         where that is highest.
       limit: Bytes that a pass may keep in memory.
     """
@@ -56,12 +58,12 @@ class Records:
     @classmethod
     def count(cls, files: Sequence[str], limit: int) -> Records:
         """Reads `files` once, without parsing, to know how many rows there are."""
-        counts, heaviest = [0] * len(files), 0.0
-        for file, rows, size in _sizes(files):
-            counts[file] += int(rows)
-            heaviest = max(heaviest, int(size) / int(rows) + _STRING_BYTES)
+        counts, heaviest = np.zeros(len(files), np.int64), 0.0
+        for file, rows, size in _sizes(files).as_numpy_iterator():
+            np.add.at(counts, file, rows)
+            heaviest = max(heaviest, (size / rows).max() + _STRING_BYTES)
             reports.current().alive()
-        return cls(tuple(files), tuple(counts), heaviest, limit)
+        return cls(tuple(files), tuple(counts.tolist()), float(heaviest), limit)
 
     @property
     def rows(self) -> int:
@@ -133,7 +135,12 @@ class Records:
     ) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(file, compression(self.files))
         piece = records.skip(first).take(rows).concatenate(records.take(beyond))
-        return piece.batch(_CHUNK_ROWS)
+        return piece.batch(rows_within(self.limit, self.row_bytes, _CHUNK_ROWS))
+
+
+def rows_within(limit: int, row_bytes: float, most: int) -> int:
+    """Rows to handle at a time, so that dozens of such parts fit the limit."""
+    return max(1, min(most, int(limit / _CHUNKS_IN_MEMORY / row_bytes)))
 
 
 def ordered(files: Sequence[str]) -> tf.data.Dataset:
@@ -157,17 +164,17 @@ def compression(files: Sequence[str]) -> str:
 
 
 def _sizes(files: Sequence[str]) -> tf.data.Dataset:
-    """(file's index, rows, bytes) of each stretch of 4,096 rows."""
+    """Arrays of file's index, rows and bytes, an entry for each few rows."""
 
     @no_autograph
     def of_file(index: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         @no_autograph
         def size(block: tf.Tensor) -> tuple[tf.Tensor, ...]:
             lengths = tf.cast(tf.strings.length(block), tf.int64)
-            return index, tf.size(block), tf.reduce_sum(lengths)
+            return index, tf.size(block, tf.int64), tf.reduce_sum(lengths)
 
-        records = tf.data.TFRecordDataset(file, compression(files))
-        return records.batch(_COUNT_ROWS).map(size)
+        stretches = tf.data.TFRecordDataset(file, compression(files)).batch(_COUNT_ROWS)
+        return stretches.map(size).batch(_COUNT_STRETCHES)
 
     found = tf.data.Dataset.from_tensor_slices(list(files)).enumerate()
     return found.interleave(

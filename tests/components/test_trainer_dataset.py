@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+import resource
+import subprocess
+import sys
+
 import pytest
 
 from strategos.components.errors import UserError
@@ -235,3 +240,86 @@ def test_no_example_is_an_error_that_says_what_to_do(tmp_path, spec):
     tf.io.TFRecordWriter(path, "GZIP").close()
     with pytest.raises(UserError, match=r"no example in .*empty.gz.*data.split"):
         dataset.read([path], spec, "y")
+
+
+LIMIT = 16 << 20
+TIMES = 10
+
+STREAM_UNDER_A_MEMORY_LIMIT = f"""
+import json, resource, sys
+import tensorflow as tf
+from strategos.components.trainer import dataset
+
+ROWS, SIZE, LIMIT = {TIMES} * 4096, 4096, {LIMIT}
+SPEC = {{"text": tf.io.FixedLenFeature([], tf.string),
+        "x": tf.io.FixedLenFeature([], tf.int64)}}
+
+def write(path, rows):
+    example = tf.train.Example()
+    example.features.feature["text"].bytes_list.value.append(b"t" * SIZE)
+    number = example.features.feature["x"].int64_list
+    number.value.append(0)
+    with tf.io.TFRecordWriter(path) as writer:
+        for row in range(rows):
+            number.value[0] = row
+            writer.write(example.SerializeToString())
+
+def train(path):
+    split = dataset.read([path], SPEC, "x", LIMIT)
+    assert split.columns is None
+    order = [x.numpy().ravel() for _, x in split.shuffled(256, seed=1, epochs=1)]
+    for _ in split.ordered(256):
+        pass
+    return tf.concat(order, 0).numpy()
+
+def data_bytes():
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(status["VmData"].split()[0]) << 10
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+folder = sys.argv[1]
+write(folder + "/warm", 3 * ROWS // {TIMES})  # somewhat above the limit
+train(folder + "/warm")
+write(folder + "/large", ROWS)
+before = peak()
+allowed = data_bytes() + 4 * LIMIT
+resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
+rows = train(folder + "/large")
+print(json.dumps({{"grown": peak() - before, "rows": len(set(rows.tolist())),
+                  "moved": float(abs(rows - sorted(rows)).mean() / len(rows))}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def streamed_under_a_limit(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("large"))
+    command = [sys.executable, "-c", STREAM_UNDER_A_MEMORY_LIMIT, folder]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=_small_stacks,
+    )
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _small_stacks():
+    """Stacks of threads count as data: of 1 MiB, not 8."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, hard))
+
+
+def test_data_ten_times_the_limit_is_streamed_in_memory_that_does_not_grow(
+    streamed_under_a_limit,
+):
+    assert streamed_under_a_limit["rows"] == TIMES * 4096
+    assert streamed_under_a_limit["grown"] < 3 * LIMIT
+
+
+def test_rows_of_one_large_file_are_mixed_over_the_whole_pass(streamed_under_a_limit):
+    """A row moves by a third of the pass on average where the order is random."""
+    assert streamed_under_a_limit["moved"] > 0.25
