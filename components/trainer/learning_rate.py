@@ -81,6 +81,23 @@ def scale(
     model.optimizer = scaled
 
 
+def let_replicas_set_it(model: tf.keras.Model) -> None:
+    """Lets a schedule's current rate be set under CentralStorageStrategy.
+
+    tf-keras keeps it in a variable that each replica assigns, and does not say whose
+    value counts; this strategy then refuses the assignment, the others do not ask.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = getattr(optimizer, "_current_learning_rate", None)
+    if rate is not None:
+        optimizer._current_learning_rate = tf.Variable(
+            rate,
+            trainable=False,
+            name="current_learning_rate",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+
 def _scaled(keras: Any, optimizer: Any, times: float, warm_up_steps: int) -> Any:
     config = getattr(optimizer, "get_config", dict)()
     if "learning_rate" not in config:
