@@ -7,6 +7,8 @@ name most things alike, so that what differs is little and stands here.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -60,24 +62,18 @@ def compile_as(model: Any, settings: Settings) -> None:
     """What the settings say of how the `fit` of a Keras 3 model runs a step."""
     model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
     model.steps_per_execution = settings.steps_per_execution
+    compute_loss = model.compute_loss
+    signature = inspect.signature(compute_loss)
 
-
-def mend_loss(model: Any) -> None:
-    """Makes the loss of a replica's empty batch 0: the mean of no rows is NaN."""
-    plain = model.compute_loss
-
-    def compute_loss(
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        **training: Any,
-    ) -> tf.Tensor:
-        loss = plain(x, y, y_pred, sample_weight, **training)
-        empty = tf.equal(tf.size(tf.nest.flatten(y)[0]), 0)
+    @functools.wraps(compute_loss)
+    def of_rows(*args: Any, **kwargs: Any) -> tf.Tensor:
+        """0 for a replica without a row: Keras's mean over none is NaN."""
+        loss = compute_loss(*args, **kwargs)
+        labels = signature.bind(*args, **kwargs).arguments["y"]
+        empty = tf.equal(tf.size(tf.nest.flatten(labels)[0]), 0)
         return tf.where(empty, tf.zeros_like(loss), loss)
 
-    model.compute_loss = compute_loss
+    model.compute_loss = of_rows
 
 
 def join(callback: Any) -> Any:

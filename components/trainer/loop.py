@@ -37,6 +37,7 @@ def fit(
       evaluation_steps: How many of them there are.
       hooks: The callbacks.
     """
+    is_keras3 = keras3.is_model(model)
     hooks.begin()
     while position.epoch < context.epochs and not model.stop_training:
         epoch, offset = position.epoch, position.offset
@@ -46,9 +47,10 @@ def fit(
             epochs=epoch + 1 if offset else context.epochs,
             steps_per_epoch=context.steps_per_epoch - offset,
             validation_data=evaluation,
-            validation_steps=evaluation_steps,
+            # Keras 3 begins anew only where it is left to find the end itself.
+            validation_steps=None if is_keras3 else evaluation_steps,
             # In a list Keras 3 takes them for one callback, and calls it in order.
-            callbacks=[hooks] if keras3.is_model(model) else hooks,
+            callbacks=[hooks] if is_keras3 else hooks,
             verbose=0,
         )
     hooks.end()

@@ -57,7 +57,7 @@ class ModelChecker:
         self._label = label
         self._strategy = strategy
 
-    def check_kind(self, model: Any, needs_optimizer: bool = True) -> None:
+    def check_kind(self, model: Any) -> None:
         """Refuses what is no compiled Keras model, or one that cannot train here."""
         if model is None:
             raise self._refusal("returned None. End it with `return model`.")
@@ -71,7 +71,7 @@ class ModelChecker:
                 f"{' and '.join(keras3.STRATEGIES)}. Build it with `tf.keras` instead: "
                 "replace `import keras` by `import tensorflow as tf; keras = tf.keras`."
             )
-        if needs_optimizer and getattr(model, "optimizer", None) is None:
+        if getattr(model, "optimizer", None) is None:
             raise self._refusal(
                 "returned a model that is not compiled. Call "
                 "`model.compile(optimizer, loss, metrics=[…])` before returning it."

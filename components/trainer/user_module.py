@@ -41,23 +41,21 @@ class UserModule:
         self._spec = spec
         self._module = user_code.load(spec.folder, spec.module)
         self.file = str(self._module.__file__)
-        self.run_fn = self._loop()
+        self.run_fn = self._own_loop()
+        if self.run_fn:
+            check_together(self.file, strategy)
         self._build_model = user_code.function(spec.folder, spec.module, "build_model")
         where = f"{self.file}: `build_model`"
         self._checker = ModelChecker(where, spec.folder, spec.label, strategy)
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:
-        """The user's model; compiled, unless they have a loop of their own."""
+        """The user's compiled model."""
         keras3.prepare(self._spec.settings, context.seed, context.replicas)
         with self.blamed("`build_model` fails"):
             model = self._build_model(context)
-        self.accept(model)
-        return model
-
-    def accept(self, model: Any) -> None:
-        """Refuses what is no model that can be trained here."""
-        self._checker.check_kind(model, needs_optimizer=self.run_fn is None)
+        self._checker.check_kind(model)
         convert_own_steps(model)
+        return model
 
     def callbacks(self, context: TrainingContext) -> list[Any]:
         """The user's callbacks, if the module has a function `callbacks`."""
@@ -84,23 +82,11 @@ class UserModule:
         self._checker.check_inputs(model, features)
         self._checker.check_output(model, features, labels, distribution)
 
-    @contextlib.contextmanager
-    def blamed(self, what: str) -> Iterator[None]:
+    def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an error into one that names the user's file and line."""
-        try:
-            yield
-        except (UserError, preemption.Preempted):
-            raise
-        except Exception as error:
-            where = location(error, self._spec.folder)
-            if not where and not isinstance(error, _OF_MODEL_OR_DATA):
-                raise  # an error of ours
-            text = explain(error, self._spec.folder)
-            if not where:
-                text = f"{self.file}: {text}"
-            raise UserError(f"{what}: {text}") from error
+        return blamed(what, self.file, self._spec.folder)
 
-    def _loop(self) -> Callable[[Any], Any] | None:
+    def _own_loop(self) -> Callable[[Any], Any] | None:
         run_fn = getattr(self._module, "run_fn", None)
         if run_fn is None:
             return None
@@ -114,7 +100,44 @@ class UserModule:
         if not callable(getattr(self._module, "build_model", None)):
             raise UserError(
                 f"{self.file}: has `run_fn(context)`, but no function `build_model`. "
-                "Define `def build_model(context)` beside it, and call it in `run_fn`: "
-                "the export builds the model anew from it, and reads the weights."
+                "Define `def build_model(context)` beside it: `run_fn` trains what "
+                "it returns, `context.model`, and the export builds it anew."
             )
         return run_fn
+
+
+def check_together(file: str, strategy: str) -> None:
+    """Refuses a `run_fn` under a strategy whose workers take steps on their own.
+
+    Raises:
+      UserError: It is `parameter_server`.
+    """
+    if strategy == "parameter_server":
+        raise UserError(
+            f"{file}: `run_fn` needs workers that take each step together, which they "
+            "do not under parameter_server. Use multi_worker_mirrored, or let "
+            "`build_model(context)` take the place of `run_fn`."
+        )
+
+
+@contextlib.contextmanager
+def blamed(what: str, file: str, folder: str) -> Iterator[None]:
+    """Turns an error into one that names the user's file and line.
+
+    Args:
+      what: What failed.
+      file: The user's module.
+      folder: Where the user's code lies.
+    """
+    try:
+        yield
+    except (UserError, preemption.Preempted):
+        raise
+    except Exception as error:
+        where = location(error, folder)
+        if not where and not isinstance(error, _OF_MODEL_OR_DATA):
+            raise  # an error of ours
+        text = explain(error, folder)
+        if not where:
+            text = f"{file}: {text}"
+        raise UserError(f"{what}: {text}") from error

@@ -1,0 +1,235 @@
+"""A module written for TFX's own Trainer: `run_fn(fn_args)`, unchanged.
+
+It reads, distributes, trains and exports by itself. What it is given is what TFX's
+executor gives: the transformed examples by file pattern and `data_accessor`, steps, the
+paths of schema and transform graph, and where to export. The only place of the trainer
+that imports TFX, because such a module does too.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.io import gfile
+
+from strategos.components import events, user_code
+from strategos.components.errors import UserError
+from strategos.components.trainer import reports
+from strategos.components.trainer.cluster import ClusterSpec
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.trainer.strategy import Choice
+from strategos.components.trainer.user_module import blamed, check_together
+
+_PULSE_SECONDS = 5.0
+_BUSY = 0.01
+"""CPU seconds per second below which a process counts as standing still."""
+
+_SERVING = "serving_default"
+
+
+def is_stock(folder: str, module: str) -> bool:
+    """Whether `run_fn` of the user's module takes one argument, not named `context`.
+
+    The source is read, nothing is imported: a module may run TensorFlow when it is, and
+    a strategy of several workers must be made before.
+    """
+    for node in _parsed(folder, module).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "run_fn":
+            required = node.args.args[: len(node.args.args) - len(node.args.defaults)]
+            return len(required) == 1 and required[0].arg != "context"
+    return False
+
+
+def train(
+    spec: WorkerSpec, cluster: ClusterSpec, choice: Choice, export_dir: str
+) -> dict[str, Any]:
+    """Calls the module's `run_fn`, which trains and exports.
+
+    Args:
+      spec: What is trained.
+      cluster: Whom this process trains with; the module finds it in `TF_CONFIG`.
+      choice: The strategy that the settings name. The module makes its own: of this
+        one it gets the processes.
+      export_dir: Where the chief's SavedModel goes, which is published.
+
+    Returns:
+      The facts of the training, as far as they can be known.
+
+    Raises:
+      UserError: The module fails, or exports no SavedModel.
+    """
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)  # TFX imports it
+    run_fn = user_code.function(spec.folder, spec.module, "run_fn")
+    file = str(user_code.load(spec.folder, spec.module).__file__)
+    check_together(file, choice.name)
+    rows = _count(spec.train_files)
+    if cluster.is_chief:
+        events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
+    with tempfile.TemporaryDirectory(prefix="exported-") as aside:
+        fn_args = _fn_args(spec, rows, export_dir if cluster.is_chief else aside)
+        with _pulse(), blamed("`run_fn` fails", file, spec.folder):
+            run_fn(fn_args)
+    if cluster.is_chief:
+        _check_export(export_dir, file)
+    return {
+        "strategy": choice.name,
+        "reason": f"{choice.reason}; `run_fn(fn_args)` makes its own",
+        "replicas": choice.replicas or 1,
+        "workers": choice.workers,
+        "rows": rows,
+        "global_batch": spec.batch_size,
+        "seed": spec.seed,
+        "steps": fn_args.train_steps,
+        "examples": spec.epochs * rows,
+        "examples_per_second": 0.0,
+        "history": {},
+        "exported": export_dir,
+    }
+
+
+def copy(exported: str, folder: str) -> None:
+    """Copies a SavedModel as it is; either may be remote."""
+    for path, _, files in gfile.walk(exported):
+        target = folder + path[len(exported) :]
+        gfile.makedirs(target)
+        for file in files:
+            gfile.copy(f"{path}/{file}", f"{target}/{file}")
+
+
+def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
+    """What TFX's Trainer passes to a `run_fn`."""
+    try:
+        from tfx.components.trainer import fn_args_utils
+        from tfx.components.util import tfxio_utils
+        from tfx.types import standard_artifacts
+    except ImportError as error:
+        raise UserError(
+            f"`run_fn(fn_args)` needs TFX, which is not installed here ({error}). "
+            "Install it, or write `build_model(context)` instead."
+        ) from error
+    # As TFX's executor makes them of the Examples artifact: TFRecords of tf.Example.
+    examples, why = [standard_artifacts.Examples()], ["Trainer"]
+    examples[0].set_string_custom_property("payload_format", "FORMAT_TF_EXAMPLE")
+    data_accessor = fn_args_utils.DataAccessor(
+        tf_dataset_factory=tfxio_utils.get_tf_dataset_factory_from_artifact(
+            examples, why
+        ),
+        record_batch_factory=tfxio_utils.get_record_batch_factory_from_artifact(
+            examples, why
+        ),
+        data_view_decode_fn=None,
+    )
+    return fn_args_utils.FnArgs(
+        train_files=_patterns(spec.train_files),
+        eval_files=_patterns(spec.eval_files),
+        train_steps=spec.epochs * -(-rows // spec.batch_size),
+        eval_steps=-(-_count(spec.eval_files) // spec.batch_size),
+        schema_path=spec.schema_file,
+        schema_file=spec.schema_file,
+        transform_graph_path=spec.transform_graph,
+        transform_output=spec.transform_graph,
+        data_accessor=data_accessor,
+        serving_model_dir=export_dir,
+        model_run_dir=spec.log_dir,
+        custom_config=dict(spec.hyperparameters),
+    )
+
+
+def _patterns(files: Sequence[str]) -> list[str]:
+    return sorted({f"{file.rpartition('/')[0]}/*" for file in files})
+
+
+def _count(files: Sequence[str]) -> int:
+    """Rows of TFRecord files, without an operation of TensorFlow: see `is_stock`."""
+    rows = 0
+    for file in files:
+        kind = "GZIP" if file.endswith(".gz") else ""
+        options = tf.io.TFRecordOptions(kind)
+        rows += sum(1 for _ in tf.compat.v1.io.tf_record_iterator(file, options))
+    return rows
+
+
+@contextmanager
+def _pulse() -> Iterator[None]:
+    """Tells the gang that work goes on, for as long as this process computes.
+
+    The module knows nothing of reports. One that neither computes nor ends is hanging.
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        spent = time.process_time()
+        while not ended.wait(_PULSE_SECONDS):
+            if time.process_time() - spent > _BUSY * _PULSE_SECONDS:
+                reports.current().alive()
+            spent = time.process_time()
+
+    reports.current().step(0)
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _check_export(folder: str, file: str) -> None:
+    if not gfile.exists(f"{folder}/saved_model.pb"):
+        there = gfile.listdir(folder) if gfile.exists(folder) else []
+        raise UserError(
+            f"{file}: `run_fn` ended without a SavedModel in "
+            f"`fn_args.serving_model_dir`; there is: {', '.join(there) or 'nothing'}. "
+            "End it with `model.save(fn_args.serving_model_dir, save_format='tf', "
+            "signatures=…)` or `tf.saved_model.save`."
+        )
+    found = _signatures(folder)
+    logging.info("the exported model has the signatures %s", found)
+    takes = found.get(_SERVING)
+    if takes is None or len(takes) != 1 or takes[0] != (tf.string, 1):
+        how = f"`{_SERVING}` takes other inputs" if takes else f"no `{_SERVING}`"
+        events.emit(
+            "warning",
+            message=f"{file}: the exported model has {how} (signatures: "
+            f"{', '.join(sorted(found)) or 'none'}). Evaluator, InfraValidator and "
+            f"`strategos predict` ask `{_SERVING}` for serialized tf.Examples "
+            "(`examples` string[batch]) and will refuse it.",
+        )
+
+
+def _signatures(folder: str) -> dict[str, list[tuple[tf.DType, int]]]:
+    """Type and rank of each input of each signature of a SavedModel."""
+    model = saved_model_pb2.SavedModel()
+    with gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
+        model.ParseFromString(file.read())
+    return {
+        name: [
+            (tf.as_dtype(info.dtype), len(info.tensor_shape.dim))
+            for info in signature.inputs.values()
+        ]
+        for name, signature in model.meta_graphs[0].signature_def.items()
+        if not name.startswith("__")  # SavedModel's own
+    }
+
+
+def _parsed(folder: str, module: str) -> ast.Module:
+    """The source of a module; empty where there is none to read."""
+    path = user_code.find(folder, module)
+    if path is None:
+        found = util.find_spec(module)
+        path = Path(found.origin) if found and found.origin else None
+    if path is None or path.suffix != ".py":
+        return ast.Module([], [])
+    try:
+        return ast.parse(path.read_bytes())
+    except SyntaxError:
+        return ast.Module([], [])  # its import will say so, with file and line

@@ -1,0 +1,170 @@
+"""A training loop of the user's own: the documented example, under every strategy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import local
+from strategos.components.trainer.operation import Operation
+
+EPOCHS = 3
+STRATEGIES = {
+    "one_device": {"strategy": "one_device"},
+    "mirrored": {"strategy": "mirrored", "devices": 2},
+    "multi_worker": {"strategy": "multi_worker_mirrored", "workers": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def train(digits, spec_of):
+    """Trains digits: `train(module, strategy, **operation)`."""
+
+    def launch(module, strategy="one_device", seed=7, **operation):
+        spec = spec_of(
+            digits,
+            module=module,
+            label="label",
+            batch_size=32,
+            epochs=EPOCHS,
+            seed=seed,
+            hyperparameters={"network": "mlp", "learning_rate": 2e-3},
+            distribution=STRATEGIES[strategy],
+        )
+        return spec, local.launch(spec, Operation(**operation))
+
+    return launch
+
+
+@pytest.fixture(scope="module")
+def fitted(train):
+    """What `fit` makes of the same model on one device."""
+    return train("model")[1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_example_gives_the_curve_of_fit_under_any_strategy(fitted, train, strategy):
+    spec, facts = train("custom_loop", strategy)
+    assert facts["replicas"] == (1 if strategy == "one_device" else 2)
+    assert set(facts["history"]) == {"loss", "val_accuracy"}
+    for name, values in facts["history"].items():
+        assert values == pytest.approx(fitted["history"][name], abs=1e-5), name
+    for name, value in facts["evaluation"].items():
+        assert value == pytest.approx(fitted["evaluation"][name], abs=1e-5), name
+    assert (Path(spec.model_dir) / "Format-Serving" / "saved_model.pb").exists()
+    for name in ("steps", "examples", "rows"):
+        assert facts[name] == fitted[name]
+
+
+DYING = """
+import os
+import signal
+import custom_loop
+from custom_loop import build_model
+import tensorflow as tf
+
+class Dies(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations == 60 and not os.path.exists("died"):
+            open("died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def callbacks(context):
+    return [Dies()]
+
+def run_fn(context):
+    custom_loop.run_fn(context)
+"""
+
+
+def test_it_goes_on_from_its_checkpoint_with_equal_digits(train, digits):
+    digits.write_module("dying_loop", DYING)
+    _, undisturbed = train("custom_loop")
+    _, facts = train("dying_loop", checkpoint_every="25 steps")
+    assert facts["restarts"] == 1
+    assert facts["history"] == undisturbed["history"]
+    assert facts["evaluation"] == undisturbed["evaluation"]
+
+
+STOPPING = """
+import json
+import custom_loop
+from custom_loop import build_model
+
+def run_fn(context):
+    for epoch in context.loop.epochs():
+        for batch in context.loop.steps():
+            context.loop.report(loss=1.0)
+        line = context.loop.end_epoch(val_accuracy=0.5)
+        print(json.dumps(line))
+        context.model.stop_training = epoch == 1
+"""
+
+
+def test_it_may_stop_early(train, digits, capfd):
+    digits.write_module("stopping_loop", STOPPING)
+    _, facts = train("stopping_loop")
+    assert facts["history"] == {"loss": [1.0] * 2, "val_accuracy": [0.5] * 2}
+    assert json.dumps({"loss": 1.0, "val_accuracy": 0.5}) in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "def run_fn(context): pass",
+            r"wrong_loop.py: has `run_fn\(context\)`, but no function `build_model`",
+        ),
+        (
+            "from model import build_model\ndef run_fn(context, more): pass",
+            r"`run_fn` takes \(context, more\), expected `run_fn\(context\)`",
+        ),
+        (
+            "from model import build_model\ndef run_fn(context): pass",
+            r"`run_fn` returned after step 0 of 135. Go through all of",
+        ),
+        (
+            """
+            from model import build_model
+            def run_fn(context):
+                for epoch in context.loop.epochs():
+                    for batch in context.loop.steps():
+                        pass
+            """,
+            r"each batch .* needs one `loop.report\(loss=…\)`; after step 1 .* were 0",
+        ),
+        (
+            """
+            from model import build_model
+            def run_fn(context):
+                for epoch in context.loop.epochs():
+                    for batch in context.loop.steps():
+                        context.loop.report(loss=1.0)
+            """,
+            r"epoch 1 ended at step 45 without `loop.end_epoch",
+        ),
+        (
+            """
+            from model import build_model
+            def run_fn(context):
+                context.strategie
+            """,
+            r"training fails: .*wrong_loop.py:\d+: AttributeError: .*strategie",
+        ),
+    ],
+)
+def test_a_wrong_loop_is_told_what_is_wrong(train, digits, source, message):
+    digits.write_module("wrong_loop", source)
+    with pytest.raises(UserError, match=message):
+        train("wrong_loop")
+
+
+def test_a_loop_of_ones_own_is_refused_where_steps_are_not_taken_together(
+    train, monkeypatch
+):
+    monkeypatch.setitem(STRATEGIES, "asynchronous", {"strategy": "parameter_server"})
+    with pytest.raises(UserError, match="`run_fn` .* under parameter_server"):
+        train("custom_loop", "asynchronous")

@@ -1,0 +1,122 @@
+"""Models made with the package `keras`, beside `tf.keras`, which is tf-keras here."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import local
+from strategos.components.trainer.operation import Operation
+
+EPOCHS = 3
+
+MODEL = """
+import os
+import signal
+import keras
+
+def build_model(context):
+    inputs = context.inputs(keras)
+    hidden = keras.layers.Conv2D(8, 3, activation="relu")(inputs["image"])
+    hidden = keras.layers.Flatten()(hidden)
+    outputs = keras.layers.Dense(10, activation="softmax")(hidden)
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        keras.optimizers.SGD(context.hyperparameters["learning_rate"], momentum=0.9),
+        "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+class Seen(keras.callbacks.Callback):
+    epochs = 0
+    def __init__(self, dies_at):
+        super().__init__()
+        self.dies_at = dies_at
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epochs == 1 and batch == self.dies_at and not os.path.exists("died"):
+            open("died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+        print("seen", self.epochs, "epochs, accuracy", logs["val_accuracy"])
+
+def callbacks(context):
+    return [Seen(context.hyperparameters["dies_at"])]
+"""
+
+
+@pytest.fixture(scope="module")
+def train(digits, spec_of):
+    """Trains digits by MODEL: `train(**settings)`."""
+    digits.write_module("keras3_model", MODEL)
+
+    def launch(dies_at=None, **settings):
+        spec = spec_of(
+            digits,
+            module="keras3_model",
+            label="label",
+            batch_size=32,
+            epochs=EPOCHS,
+            hyperparameters={"learning_rate": 0.05, "dies_at": dies_at},
+            **settings,
+        )
+        return spec, local.launch(spec, Operation(checkpoint_every="15 steps"))
+
+    return launch
+
+
+@pytest.fixture(scope="module")
+def alone(train):
+    from strategos.components.trainer.spec import Settings
+
+    callbacks = {
+        "early_stopping": {"monitor": "val_loss", "patience": 5},
+        "csv": True,
+    }
+    settings = Settings(callbacks=callbacks, last_batch="drop")
+    return train(distribution={"strategy": "one_device"}, settings=settings)
+
+
+def test_it_trains_evaluates_and_answers_raw_examples(alone, digits):
+    import tensorflow as tf
+
+    spec, facts = alone
+    assert facts["steps"] == EPOCHS * (facts["rows"] // 32)
+    assert facts["history"]["val_accuracy"][-1] > 0.9
+    for name, value in facts["evaluation"].items():
+        assert value == pytest.approx(facts["history"][f"val_{name}"][-1], abs=1e-6)
+    served = tf.saved_model.load(f"{spec.model_dir}/Format-Serving")
+    raw = next(iter(tf.data.TFRecordDataset(digits.raw("eval"), "GZIP").batch(500)))
+    answer = served.signatures["serving_default"](raw)["predictions"]
+    label = served.signatures["transform_features"](raw)["label"][:, 0]
+    right = tf.reduce_mean(tf.cast(tf.argmax(answer, 1) == label, tf.float32))
+    assert float(right) == pytest.approx(facts["evaluation"]["accuracy"], abs=1e-6)
+
+
+def test_two_replicas_give_the_curve_of_one(alone, train, capfd):
+    _, facts = train(distribution={"strategy": "mirrored", "devices": 2})
+    assert facts["replicas"] == 2
+    for name, values in alone[1]["history"].items():
+        assert facts["history"][name] == pytest.approx(values, abs=1e-5), name
+    said = capfd.readouterr().err
+    assert "the smaller last batch of an epoch is left out: the model is" in said
+    assert f"seen {EPOCHS} epochs, accuracy" in said
+
+
+def test_it_goes_on_from_its_checkpoint_with_equal_digits(alone, train):
+    spec, undisturbed = alone
+    distribution = {"strategy": "one_device"}
+    _, facts = train(20, distribution=distribution, settings=spec.settings)
+    assert facts["restarts"] == 1
+    assert facts["history"] == undisturbed["history"]
+    assert facts["evaluation"] == undisturbed["evaluation"]
+
+
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_elsewhere_it_is_refused_with_the_remedy(train, strategy):
+    message = (
+        r"keras3_model.py: `build_model`: returned a Keras 3 model .*does not train "
+        rf"under {strategy}, only under one_device and mirrored. Build it with "
+        r"`tf.keras`"
+    )
+    with pytest.raises(UserError, match=message):
+        train(distribution={"strategy": strategy})
