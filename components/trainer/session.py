@@ -20,6 +20,7 @@ from strategos.components import events, user_code
 from strategos.components.errors import UserError
 from strategos.components.trainer import (
     callbacks,
+    custom_loop,
     dataset,
     keras3,
     last_batch,
@@ -30,6 +31,7 @@ from strategos.components.trainer import (
     parameter_server,
     preemption,
     reports,
+    stock,
     strategy,
 )
 from strategos.components.trainer.agreement import Agreement
@@ -73,6 +75,8 @@ def train(
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
         parameter_server.serve(cluster)
+    if stock.is_stock(spec.folder, spec.module):
+        return stock.train(spec, cluster, choice, f"{weights}-exported")
     distribution = strategy.build(choice, spec.distribution, cluster)
     preemption.watch()
     kind = _Training if choice.is_synchronous else _AsyncTraining
@@ -85,8 +89,11 @@ def evaluate_and_export(
     """Builds the model anew from `weights` and writes it to `folder` as a SavedModel.
 
     Returns:
-      Its metrics on the evaluation split.
+      Its metrics on the evaluation split; none of a model that came exported.
     """
+    if "exported" in facts:
+        stock.copy(facts["exported"], folder)
+        return {}
     configure(spec)
     code = UserModule(spec, facts["strategy"])
     transform_output = tft.TFTransformOutput(spec.transform_graph)
@@ -192,6 +199,8 @@ class _Training:
         model = self._code.build_model(self._context)
         self._is_keras3 = keras3.is_model(model)
         learning_rate.scale(model, settings, spec.batch_size, self._context.replicas)
+        if self._choice.name == "central_storage":
+            learning_rate.let_replicas_set_it(model)
         scope = tf.distribute.get_strategy()
         self._code.check_scope(model, scope)
         self._settle_last_batch(model)
@@ -229,8 +238,15 @@ class _Training:
         position: Position,
         accompanying: list[tf.keras.callbacks.Callback],
     ) -> None:
+        means = custom_loop.EpochMeans()
+        if self._code.run_fn:
+            accompanying = [means, *accompanying]
         keeper = self._keeper(position, accompanying)
         keeper.restore(model)
+        hooks = self._hooks(model, position, accompanying, keeper)
+        if self._code.run_fn:
+            self._run_own_loop(model, position, hooks, means)
+            return
         evaluation, steps = self._evaluation()
         loop.fit(
             model,
@@ -239,7 +255,26 @@ class _Training:
             feed=self._feed,
             evaluation=evaluation,
             evaluation_steps=steps,
-            hooks=self._hooks(model, position, accompanying, keeper),
+            hooks=hooks,
+        )
+
+    def _run_own_loop(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        hooks: callbacks.Hooks,
+        means: custom_loop.EpochMeans,
+    ) -> None:
+        """As `_fit`, by the user's own loop."""
+        context, feed = self._context, self._feed
+        custom_loop.run(
+            self._code.run_fn,
+            context,
+            strategy=self._strategy,
+            model=model,
+            loop=custom_loop.Loop(model, context, position, feed, hooks, means),
+            eval_rows=self._eval.rows,
+            eval_dataset=functools.partial(self._eval.ordered, self._spec.batch_size),
         )
 
     def _hooks(
