@@ -295,6 +295,11 @@ def _check_settings(choice: Choice, settings: Settings) -> None:
             f"{choice.name!r} does here ({choice.reason}). Remove it, or use "
             "`strategy: one_device` or `central_storage`."
         )
+    if settings.jit_compile and not choice.is_synchronous:
+        raise UserError(
+            "trainer.jit_compile: XLA cannot read variables of another process, and "
+            "parameter servers are that. Remove it, or use `strategy: one_device`."
+        )
     if settings.deterministic and not choice.is_synchronous:
         raise UserError(
             "trainer.deterministic: parameter servers take gradients in the order in "

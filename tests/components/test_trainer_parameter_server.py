@@ -206,7 +206,7 @@ def test_what_servers_have_saved_is_trained_to_the_end_on_one_device(
     make_spec, on_one_device
 ):
     spec = make_spec(ONE_WORKER, task=0, signal=9)
-    with pytest.raises(Exception, match="chief-0 was killed"):
+    with pytest.raises(Exception, match="hief-0 was killed by SIGKILL"):
         launchers.launch(spec, dataclasses.replace(OFTEN, max_restarts=0))
     assert_nobody_is_left(spec)
     assert os.listdir(spec.checkpoint_dir)

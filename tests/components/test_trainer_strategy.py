@@ -207,6 +207,11 @@ def test_what_cannot_be_is_refused_by_name(distribution, cluster, says):
         ),
         (
             {"strategy": "parameter_server"},
+            Settings(jit_compile=True),
+            "jit_compile: XLA cannot read variables of another process",
+        ),
+        (
+            {"strategy": "parameter_server"},
             Settings(deterministic=True),
             "deterministic: parameter servers take gradients in the order",
         ),
