@@ -72,7 +72,7 @@ def run(
       UserError: What the child raised, of the same class.
       WorkerError: The child raised something else, or ended without an answer.
     """
-    with _terminated_last(), tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+    with terminated_last(), tempfile.TemporaryDirectory(prefix="strategos-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
@@ -97,7 +97,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _terminated_last() -> Iterator[None]:
+def terminated_last() -> Iterator[None]:
     """SIGTERM leaves the block as an exception would, and then ends this process."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
@@ -150,14 +150,19 @@ def described(error: BaseException) -> dict[str, str]:
         traceback.print_exception(error)
     elif error.__cause__ is not None:
         traceback.print_exception(error.__cause__)
+    return summary(error)
+
+
+def summary(error: BaseException) -> dict[str, str]:
+    """`error` as JSON-able values."""
     return {"type": type(error).__name__, "message": str(error)}
 
 
 def error_of(description: Mapping[str, str], where: str = "") -> Exception:
-    """The error that `described` described, of the same class if it is one of ours.
+    """The error that was described, of the same class if it is one of ours.
 
     Args:
-      description: What `described` returned.
+      description: What `described` or `summary` returned.
       where: What the message shall begin with, such as "worker-0: ".
     """
     kind, message = description["type"], description["message"]

@@ -135,6 +135,11 @@ def _add_running(commands, parents) -> None:
         help="on what the model would train, why, and what that costs",
     )
     explain.add_argument("--json", action="store_true", help="as JSON")
+    commands.add_parser(
+        "worker",
+        parents=parents,
+        help="train here, as the task that TF_CONFIG names, for a run elsewhere",
+    )
     retrain = commands.add_parser(
         "retrain", parents=parents, help="run if new data or age make it due"
     )

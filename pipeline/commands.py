@@ -85,6 +85,19 @@ def explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def worker(arguments: argparse.Namespace) -> int:
+    """`strategos worker`: one task of the training of a run on another host."""
+    from strategos.components.trainer.launchers import joining
+
+    settings = _load(arguments).config
+    joining.join(
+        os.path.join(settings.run.root, settings.name, "Trainer"),
+        str(settings.folder),
+        settings.trainer.operation().start_timeout,
+    )
+    return 0
+
+
 def retrain(arguments: argparse.Namespace) -> int:
     """`strategos retrain`: the decision, its reason, and the run if it is due."""
     from strategos.components.example_gen import spans as span_files

@@ -33,7 +33,7 @@ _TICK = 0.2  # seconds between looks at the clock
 _DUMP_SECONDS = 1.0  # for stack dumps to arrive
 _WAITING_SECONDS = 10.0  # between lines about who is missing
 _DEATH_SECONDS = 10.0  # that the kernel may take to end a process
-_PREEMPTION = Failure("the gang", "was asked to end (SIGTERM), and has saved")
+PREEMPTION = Failure("the gang", "was asked to end (SIGTERM), and has saved")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +69,18 @@ class AttemptFailedError(Exception):
 
     Attributes:
       failure: The first task that failed, and how.
-      counts: Whether this uses up a restart.
+      stepped: Whether there had been a step of training.
     """
 
-    def __init__(self, failure: Failure, *, counts: bool = True):
+    def __init__(self, failure: Failure, *, stepped: bool):
         super().__init__(f"{failure.member} {failure.what}")
         self.failure = failure
-        self.counts = counts
+        self.stepped = stepped
+
+    @property
+    def counts(self) -> bool:
+        """Whether this uses up a restart."""
+        return not (self.failure is PREEMPTION and self.stepped)
 
 
 def run(
@@ -181,6 +186,15 @@ class Gang:
     def __exit__(self, *_: object) -> None:
         """Gives the signals back."""
         self._signals.give_back()
+
+    def check(self) -> None:
+        """Between attempts: ends this process if it was asked to end.
+
+        Raises:
+          SystemExit: It was.
+        """
+        if self._signals.asked_to_end:
+            raise SystemExit(PREEMPTED)
 
     def attempt(self, cluster: ClusterSpec, number: int) -> dict[str, Any]:
         """Starts the tasks and watches them until all are done; none is left then.
@@ -288,14 +302,27 @@ class _Watch:
         failures = [member.failure for member in self._members if member.failure]
         for failure in failures:
             if not failure.echo:
-                raise AttemptFailedError(failure)
+                self._fail(failure)
         if any(member.preempted for member in self._members):
+            self._let_save()
             left = all(member.ended for member in self._training)
             if left or self._lasts("preemption", self._limits.save):
-                stepped = any(member.stepped for member in self._training)
-                raise AttemptFailedError(_PREEMPTION, counts=not stepped)
+                self._fail(PREEMPTION)
         elif failures and self._lasts("echo", self._limits.echo):
-            raise AttemptFailedError(failures[0])
+            self._fail(failures[0])
+
+    def _fail(self, failure: Failure) -> NoReturn:
+        stepped = any(member.stepped for member in self._training)
+        raise AttemptFailedError(failure, stepped=stepped)
+
+    def _let_save(self) -> None:
+        """Passes the wish of a task that serves on to the chief, which can save."""
+        served = any(member.preempted for member in self._training)
+        if served or "preemption" in self._since:
+            return
+        for member in self._training:
+            if _saves(member):
+                member.send(signal.SIGTERM)
 
     def _check_silence(self) -> None:
         now = time.monotonic()
@@ -303,7 +330,7 @@ class _Watch:
         late = [m for m in missing if now - m.heard > self._limits.start_timeout]
         if late:
             self._dump_stacks()
-            raise AttemptFailedError(self._silence(late, "did not join"))
+            self._fail(self._silence(late, "did not join"))
         if missing and now - self._told > _WAITING_SECONDS:
             self._told = now
             text = f"waiting for {_names(missing)}, {now - self._started:.0f} s"
@@ -311,7 +338,7 @@ class _Watch:
         silent = [m for m in self._training if now - m.heard > self._patience(m)]
         if silent:
             self._dump_stacks()
-            raise AttemptFailedError(self._silence(silent, "did no step"))
+            self._fail(self._silence(silent, "did no step"))
 
     def _silence(self, members: Sequence[Member], what: str) -> Failure:
         setting = "stall_timeout" if members[0].stepped else "start_timeout"

@@ -23,6 +23,7 @@ from strategos.components.worker_process import (
     described,
     error_of,
     leave,
+    summary,
 )
 
 Work = Callable[[reports.Reporter], "dict[str, Any] | None"]
@@ -164,8 +165,10 @@ class Member:
                 self.answer = report["done"]
             elif "error" in report:
                 error = error_of(report["error"], self._label)
+                echo = report["echo"]
                 what = f"failed ({report['error']['type']})"
-                self.failure = Failure(self.name, what, error, report["echo"])
+                what = "lost contact with another task" if echo else what
+                self.failure = Failure(self.name, what, error, echo)
 
     def _print(self, lines: list[bytes]) -> None:
         prefix = f"[{self.name}] ".encode()
@@ -233,7 +236,8 @@ def _be_task(work: Work, reporting: int, printing: int | None) -> None:
     except Preempted:
         code = PREEMPTED
     except BaseException as error:
-        reporter.tell(error=described(error), echo=_is_echo(error))
+        echo = _is_echo(error)  # then no traceback: where it came to light says nothing
+        reporter.tell(error=summary(error) if echo else described(error), echo=echo)
     finally:
         leave(code)
 

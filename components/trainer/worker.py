@@ -20,6 +20,7 @@ from strategos.components import events, filesystems
 from strategos.components.trainer import gang, strategy
 from strategos.components.trainer.autograph import convert_user_code_only
 from strategos.components.trainer.cluster import ClusterSpec, Task
+from strategos.components.trainer.launchers import joining
 from strategos.components.trainer.launchers.ports import Ports
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
@@ -32,8 +33,11 @@ WEIGHTS_DIR = "Format-Weights"
 def work(request: dict[str, Any]) -> dict[str, Any]:
     """Trains and exports as the request's `spec` and `operation` say.
 
+    With a `seat` in it this is one of several hosts: it has one task, of which
+    TF_CONFIG says which it is, and exports if that is the chief.
+
     Returns:
-      The facts of the training.
+      The facts of the training; none where another host exports.
 
     Raises:
       UserError: The user's code, settings or data cannot be trained with.
@@ -41,9 +45,23 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     spec = WorkerSpec.from_json(request["spec"])
     operation = Operation.from_json(request["operation"])
     here = ClusterSpec.from_environment()
-    choice = strategy.choose(spec.distribution, here, spec.settings)
     for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets one of its own
         os.environ.pop(variable, None)
+    if "seat" not in request:
+        return _train(spec, operation, here)
+    seat = joining.Seat(cluster=here, **request["seat"])
+    with joining.reported(seat):
+        return _train(spec, operation, here, seat)
+
+
+def _train(
+    spec: WorkerSpec,
+    operation: Operation,
+    here: ClusterSpec,
+    seat: joining.Seat | None = None,
+) -> dict[str, Any]:
+    """Trains in a gang, all of it on this machine or, with a `seat`, one task of it."""
+    choice = strategy.choose(spec.distribution, here, spec.settings)
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer import session
 
@@ -51,18 +69,18 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     convert_user_code_only()
     if operation.from_scratch:
         _remove(spec.checkpoint_dir)
+    limits = gang.Limits.of(operation)
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
 
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
             return session.train(spec, operation, cluster, f"{folder}/weights")
 
-        facts = gang.run(
-            local_tasks(choice),
-            _on_free_ports(here, choice),
-            train,
-            gang.Limits.of(operation),
-        )
-        return _export(spec, facts, folder)
+        if seat:
+            facts = joining.train(seat, here, train, limits)
+        else:
+            clusters = _on_free_ports(here, choice)
+            facts = gang.run(local_tasks(choice), clusters, train, limits)
+        return _export(spec, facts, folder) if facts else {}
 
 
 def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:

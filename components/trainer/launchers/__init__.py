@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from strategos.components.trainer.launchers import local
+from strategos.components.trainer.launchers import external, local
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
-LAUNCHERS = {"local": local.launch}
+LAUNCHERS = {"local": local.launch, "external": external.launch}
 """By their name in `trainer.distribution.launcher`."""
 
 

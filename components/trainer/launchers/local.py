@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from strategos.components import worker_process
@@ -26,10 +27,21 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
       UserError: What the worker says about the user's code, settings or data.
       WorkerError: The worker ended by an error of ours or without an answer.
     """
+    request = {"spec": spec.to_json(), "operation": operation.to_json()}
+    return run_host(request, "trainer")
+
+
+def run_host(request: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Runs the host of a gang on `request`, see `worker.work`, and waits for it.
+
+    Args:
+      request: What to do.
+      name: What to call it in log lines and errors.
+    """
     return worker_process.run(
         _MODULE,
-        {"spec": spec.to_json(), "operation": operation.to_json()},
-        name="trainer",
+        request,
+        name=name,
         env=worker_process.TENSORFLOW,
         grace=_GRACE_SECONDS,
     )

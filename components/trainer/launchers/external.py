@@ -1,0 +1,257 @@
+"""Training workers that others start: `strategos worker` on each host.
+
+This side is the run's, in the Trainer's executor. It calls for workers through a folder
+that all hosts share (`rendezvous.py`), has all of them start at once when the last one
+is there, and start again, on the same addresses, when one has failed. It computes
+nothing; the chief's host publishes the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from strategos.components import events, worker_process
+from strategos.components.errors import UserError
+from strategos.components.trainer import gang
+from strategos.components.trainer.cluster import ClusterSpec
+from strategos.components.trainer.launchers import rendezvous
+from strategos.components.trainer.launchers.rendezvous import Pulse
+from strategos.components.trainer.member import Failure
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+_ECHO_SECONDS = 2.0  # in which the cause of a failure may still be told
+_LEAVE_SECONDS = 20.0  # in which workers save and leave after an interrupt
+
+
+def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
+    """Has workers on other hosts train as `spec` says, and waits for them.
+
+    Returns:
+      The facts of the training, as in `trainer.json`.
+
+    Raises:
+      UserError: Workers are missing, differ, or say so of the user's code or data.
+      WorkerError: A worker ended by an error of ours.
+    """
+    if operation.from_scratch:
+        shutil.rmtree(spec.checkpoint_dir, ignore_errors=True)
+        operation = dataclasses.replace(operation, from_scratch=False)
+    with worker_process.terminated_last(), _Run(spec, operation) as run:
+        return run.facts()
+
+
+class _Run:
+    """One run's call for workers, and what it makes of those that come."""
+
+    def __init__(self, spec: WorkerSpec, operation: Operation):
+        self._operation = operation
+        self._board = rendezvous.Board(rendezvous.folder_of(spec.model_dir))
+        self._call = {
+            "spec": spec.to_json(),
+            "operation": operation.to_json(),
+            "fingerprints": rendezvous.fingerprints(spec),
+        }
+        self._generation = self._failures = self._beats = 0
+        self._going = False
+        self._workers: dict[str, dict[str, Any]] = {}
+        self._pulses: dict[str, Pulse] = {}
+        self._sessions: dict[str, str] = {}
+        self._cluster = ClusterSpec()
+        self._relay = _Relay()
+        self._broken = 0.0
+
+    def __enter__(self) -> _Run:
+        self._here = self._board.open_run(self._call)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        """Tells the workers how the run ended."""
+        over: dict[str, Any] = {"how": "done"}
+        if isinstance(error, Exception):
+            over = {"how": "failed", "error": worker_process.summary(error)}
+        elif error is not None:
+            over = {"how": "interrupted"}
+        self._board.remove(rendezvous.CALL)
+        self._turn(over)
+        until = time.monotonic() + _LEAVE_SECONDS
+        while over["how"] == "interrupted" and time.monotonic() < until:
+            if not any(map(self._is_there, self._workers)):
+                break
+            self._turn(over)
+
+    def facts(self) -> dict[str, Any]:
+        """Waits for workers, lets them train, again where that helps."""
+        while True:
+            self._gather()
+            found = self._train()
+            if found is not None:
+                return found
+            self._generation += 1
+
+    def _turn(self, over: Mapping[str, Any] | None = None) -> None:
+        """Says what is wanted, waits a little, and looks at who says what."""
+        self._beats += 1
+        orders = {"generation": self._generation, "go": self._going, "over": over}
+        self._here.put(rendezvous.RUN, {**orders, "beat": self._beats})
+        time.sleep(rendezvous.BEAT_SECONDS)
+        for path in sorted(self._here.folder.glob("*-*.json")):
+            state = self._here.get(path.stem)
+            if state:
+                self._workers[path.stem] = state
+
+    def _is_there(self, name: str) -> bool:
+        path = self._here.folder / f"{name}.beat"
+        value = path.read_text() if path.exists() else None
+        lost = self._pulses.setdefault(name, Pulse()).is_lost(value)
+        return not lost and self._workers[name]["state"] != "left"
+
+    def _gather(self) -> None:
+        """Waits until all tasks are ready for the next attempt."""
+        began, told = time.monotonic(), ""
+        while True:
+            self._turn()
+            there = [name for name in self._workers if self._is_ready(name)]
+            self._check_clusters(there)
+            missing = [t.name for t in self._cluster.tasks if t.name not in there]
+            if there and not missing:
+                self._sessions = {n: self._workers[n]["session"] for n in there}
+                return
+            if time.monotonic() - began > self._operation.start_timeout:
+                raise UserError(self._absence(there, missing))
+            text = f"waiting for {', '.join(missing) or 'workers'}"
+            if text != told:
+                events.emit("progress", message=text)
+                gang.say(text)
+                told = text
+
+    def _is_ready(self, name: str) -> bool:
+        state = self._workers[name]
+        if state["state"] == "refused":
+            raise UserError(f"{self._told(name)}: {state['why']}")
+        ready = (state["state"], state["generation"]) == ("ready", self._generation)
+        return self._is_there(name) and ready
+
+    def _check_clusters(self, there: list[str]) -> None:
+        """All must name the same tasks and addresses."""
+        if not there:
+            return
+        clusters = {name: self._workers[name]["cluster"] for name in there}
+        first, cluster = next(iter(clusters.items()))
+        for name, other in clusters.items():
+            if other != cluster:
+                raise UserError(
+                    f"{self._told(name)} names another cluster in TF_CONFIG "
+                    f"({json.dumps(other)}) than {self._told(first)} "
+                    f"({json.dumps(cluster)}). It must be the same on every host."
+                )
+        addresses = {kind: tuple(found) for kind, found in cluster.items()}
+        self._cluster = ClusterSpec(addresses)
+
+    def _absence(self, there: list[str], missing: list[str]) -> str:
+        who = f"{', '.join(missing)} did" if missing else "no worker"
+        verb = "not join" if missing else "joined"
+        others = ", ".join(map(self._told, there))
+        return (
+            f"{who} {verb} within {self._operation.start_timeout:g} s "
+            "(trainer.distribution.start_timeout)"
+            + (f"; {others} did" if there else "")
+            + ". Run `strategos worker PIPELINE_YAML` on each host, with TF_CONFIG "
+            "naming its task."
+        )
+
+    def _told(self, name: str) -> str:
+        return f"{name} on {self._workers[name]['host']}"
+
+    def _train(self) -> dict[str, Any] | None:
+        """Lets the workers go; the facts, or None where they must start again."""
+        self._going, echoing = True, 0.0
+        try:
+            while True:
+                self._turn()
+                chief = self._workers[self._cluster.chief.name]
+                self._relay.pass_on(self._here.folder / f"{chief['task']}.events")
+                if chief["state"] == "done":
+                    return chief["facts"]
+                found = sorted(self._failures_now(), key=lambda each: each[0].echo)
+                if not found:
+                    continue
+                echoing = echoing or time.monotonic()
+                if not found[0][0].echo or time.monotonic() - echoing > _ECHO_SECONDS:
+                    self._take(*found[0])
+                    return None
+        finally:
+            self._going = False
+
+    def _failures_now(self) -> Iterator[tuple[Failure, bool]]:
+        """Each failure of this attempt, and whether there had been a step."""
+        for name, session in self._sessions.items():
+            state = self._workers[name]
+            mine = state.get("generation") == self._generation
+            if state["session"] != session:
+                yield Failure(self._told(name), "was started again"), True
+            elif state["state"] == "failed" and mine:
+                yield _failure(self._told(name), state["failure"])
+            elif state["state"] == "left":
+                yield gang.PREEMPTION, True
+            elif not self._is_there(name):
+                yield Failure(self._told(name), "is gone"), True
+
+    def _take(self, failure: Failure, stepped: bool) -> None:
+        """Counts a failure, and has the gang start again if it may."""
+        limit = self._operation.max_restarts
+        failed = gang.AttemptFailedError(failure, stepped=stepped)
+        if failure.permanent:
+            raise failure.error
+        now = time.monotonic()
+        if stepped or not self._broken:
+            self._broken = now
+        # A gang that has not yet found together again: it only tries once more.
+        again = failure.echo and not stepped and self._generation > 0
+        if again and now - self._broken < self._operation.start_timeout:
+            gang.announce(failed, "once more")
+            return
+        self._failures += failed.counts
+        if self._failures > limit:
+            raise gang.exhausted(failure, limit)
+        number = f"{self._failures} of {limit}"
+        gang.announce(failed, number if failed.counts else "not counted")
+
+
+def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
+    """A failure as a worker told it, see `joining.Seat`."""
+    if told["preempted"]:
+        return gang.PREEMPTION, told["stepped"]
+    error = told["error"]
+    found = worker_process.error_of(error, f"{name}: ") if error else None
+    failure = Failure(name, told["what"], found, told["echo"], told["hint"])
+    return failure, told["stepped"]
+
+
+class _Relay:
+    """Passes on what the chief reports, as if it came from here."""
+
+    def __init__(self) -> None:
+        self._position = 0
+
+    def pass_on(self, path: Path) -> None:
+        """Emits the events that `path` has got since the last time."""
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._position)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._position += len(line)
+                event = json.loads(line)
+                kind = event.pop("event")
+                for key in ("time", "node", "sink"):
+                    event.pop(key, None)
+                events.emit(kind, **event)
