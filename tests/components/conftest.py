@@ -302,7 +302,13 @@ def new_workload(tmp_path) -> Callable[..., Workload]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def workload_in() -> Callable[[Path], Workload]:
+    """A workload whose files a test writes itself: `workload_in(folder)`."""
+    return Workload
+
+
+@pytest.fixture(scope="session")
 def transform() -> Callable[..., None]:
     """Runs Transform's executor: `transform(workload, module)`."""
     return _transform
