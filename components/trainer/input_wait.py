@@ -25,6 +25,7 @@ class InputWait:
     after a restart does not count, it builds the step's graph before it wants a batch.
     Where TensorFlow runs several steps per call, all of a call are taken to compute for
     equally long. With a GPU the program runs ahead of it: the share is an upper bound.
+    Where only deterministic kernels are allowed TensorFlow has no clock: no share.
 
     Example:
       ```python
@@ -41,7 +42,7 @@ class InputWait:
         self._ready = tf.lookup.experimental.MutableHashTable(
             tf.int64, tf.float64, default_value=np.nan
         )
-        self._local = 1
+        self._local = 0  # no batch is stamped
         self.restart()
 
     def stamp(self, batches: tf.data.Dataset, local: int) -> tf.data.Dataset:
@@ -50,6 +51,8 @@ class InputWait:
         Args:
           local: Consecutive elements that make a step: replicas fed by this pipeline.
         """
+        if not _has_clock():
+            return batches
         self._local = local
 
         @tf.autograph.experimental.do_not_convert
@@ -79,9 +82,10 @@ class InputWait:
             self._calls.append((self._begun, now, steps))
 
     def share(self) -> float | None:
-        """Time waited, by the time since the last call; None if no step has ended.
+        """Time waited, divided by the time since the last call.
 
-        Where more steps have ended than are remembered, it is that of the newest.
+        Where more steps have ended than are remembered, it is that of the newest. None
+        if none has ended, or no times of batches were noted.
         """
         calls, self._calls = self._calls, []
         asked, self._asked = self._asked, time.time()
@@ -90,7 +94,7 @@ class InputWait:
         while calls and (self._done - first) * self._local > _REMEMBERED // 2:
             begin, _, steps = calls.pop(0)
             first, asked = first + steps, begin
-        if not calls:
+        if not calls or not self._local:
             return None
         numbers = np.arange(first + 1, self._done + 1) * self._local - 1
         ready = self._ready.lookup(tf.constant(numbers % _REMEMBERED)).numpy()
@@ -101,6 +105,14 @@ class InputWait:
         return min(waited / max(self._asked - asked, 1e-9), 1.0)
 
 
+def _has_clock() -> bool:
+    try:
+        tf.timestamp()
+    except tf.errors.FailedPreconditionError:
+        return False
+    return True
+
+
 def _waited(begin: float, end: float, ready: np.ndarray) -> float:
     """Seconds of a call that were spent waiting.
 
@@ -108,5 +120,5 @@ def _waited(begin: float, end: float, ready: np.ndarray) -> float:
     `ready[i] + (len(ready) - i) * c` for each i, and at one of these times.
     """
     left = np.arange(len(ready), 0, -1)
-    computing = np.nanmin((end - np.maximum(ready, begin)) / left)
+    computing = np.min((end - np.fmax(ready, begin)) / left)
     return max(0.0, end - begin - len(ready) * max(computing, 0.0))

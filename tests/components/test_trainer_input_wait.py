@@ -82,3 +82,19 @@ def test_reading_a_split_tells_when_its_batches_are_there(wait, workload):
     batches = split.shuffled(10, seed=1, epochs=None, wait=wait)
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
     assert _shares(wait, batches, 0.02, steps=10) < 0.1
+
+
+def test_nothing_is_said_where_only_deterministic_kernels_are_allowed(wait):
+    from tensorflow.python.framework import config  # disabling it is not public
+
+    config.enable_op_determinism()
+    try:
+        assert _shares(wait, _feed(wait, 0.001), 0.001, steps=3) is None
+    finally:
+        config.disable_op_determinism()
+
+
+def test_nothing_is_said_of_batches_that_were_not_noted(wait):
+    import tensorflow as tf
+
+    assert _shares(wait, tf.data.Dataset.range(10), 0.001, steps=3) is None
