@@ -316,7 +316,7 @@ def _refuse_difference(
         why = f"{unseen[0]} is not there. All hosts must share run.root."
     elif differing:
         why = (
-            f"its {' and '.join(differing)} differ from those of the run. User code "
+            f"its {' and '.join(differing)} differs from that of the run. User code "
             f"is read from {spec.folder}, data from {Path(spec.model_dir).parents[2]}: "
             "both must be the same on all hosts."
         )
@@ -336,7 +336,7 @@ def _alive(seat: Seat, folder: Path) -> Iterator[None]:
     thread.start()
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         if not orphaned.is_set():
             raise
         raise UserError(
