@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,20 +164,30 @@ class Workspace:
         process.communicate(timeout=60)
         return process.returncode
 
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Returns once `condition()` holds; fails if it does not in time."""
+        wait_for(condition, seconds)
+
     def wait_until_nothing_is_left(self, seconds: float = 10) -> None:
         """Fails if a process of this workspace is still there after `seconds`."""
         wait_for(lambda: not self.left_processes(), seconds)
 
     def left_processes(self) -> list[str]:
-        """Command lines of processes that work on this workspace."""
+        """Command lines of processes that work on this workspace.
+
+        Its folder is among their arguments or, as that of the state, in what they
+        inherit.
+        """
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                inherited = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if str(self.folder) in line and int(entry.name) != os.getpid():
-                found.append(line)
+            named = str(self.folder).encode() in line + inherited
+            if named and int(entry.name) != os.getpid():
+                found.append(line.decode())
         return found
 
 

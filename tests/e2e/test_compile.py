@@ -26,6 +26,7 @@ def compiled(make_flights, tmp_path_factory):
     sections = {
         "kubeflow": section,
         "vertex": {**section, **vertex},
+        "trainer": {"distribution": {"max_restarts": 1}},
         "pusher": {"to": str(tmp_path_factory.mktemp("mounted"))},
     }
     overlay.write_text(json.dumps(sections))
@@ -55,6 +56,9 @@ def test_kubeflow_spec_is_bare_2_1_and_parsed_by_kfp(compiled):
     assert all(set(executor) == {"container"} for executor in executors)
     assert not any("lifecycle" in executor["container"] for executor in executors)
     assert "/workload/examples/flights" in json.dumps(tasks["Trainer"])
+    (how,) = spec["deploymentSpec"]["executors"]["Trainer_executor"]["container"]["env"]
+    assert how["name"] == "STRATEGOS_TRAINER"
+    assert json.loads(how["value"])["max_restarts"] == 1
     parsed = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PARSE, str(path)],
         capture_output=True,
