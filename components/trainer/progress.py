@@ -13,6 +13,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer import reports
 from strategos.components.trainer.context import TrainingContext
+from strategos.components.trainer.input_wait import InputWait
 from strategos.components.trainer.position import Position
 
 _REPORT_SECONDS = 0.5
@@ -27,8 +28,7 @@ class Progress(tf.keras.callbacks.Callback):
     Args:
       context: The facts of this run.
       position: Where training is.
-      waiting: Share of the time since its last call that training waited for input,
-        or None where that cannot be known.
+      wait: Knows how long training waits for input; None where others read it.
       clock: Seconds, ever growing.
     """
 
@@ -36,15 +36,16 @@ class Progress(tf.keras.callbacks.Callback):
         self,
         context: TrainingContext,
         position: Position,
-        waiting: Callable[[], float | None] = lambda: None,
+        wait: InputWait | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
         self._supports_tf_logs = True  # no conversion to NumPy at every step
         self._context = context
         self._position = position
-        self._waiting = waiting
+        self._wait = wait
         self._clock = clock
+        self._before = position.step
         self._started = False
         self._mark: tuple[float, int] | None = None
         self._busy = 0.0
@@ -61,9 +62,17 @@ class Progress(tf.keras.callbacks.Callback):
         """Starts the clock of an epoch."""
         self._mark = (self._clock(), self._position.step) if self._started else None
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Notes when a step wants its batch."""
+        self._before = self._position.step
+        if self._wait:
+            self._wait.begin()
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts a step; reports if half a second has passed."""
         now, step = self._clock(), self._position.step
+        if self._wait:
+            self._wait.end(step - self._before)
         if self._mark:
             self._busy += now - self._mark[0]
             self._timed_steps += step - self._mark[1]
@@ -94,7 +103,7 @@ class Progress(tf.keras.callbacks.Callback):
         if speed:
             left = (self._context.epochs * steps - done) * self._busy
             text += f"  {speed:,.0f} examples/s"
-            waiting = self._waiting()
+            waiting = self._wait.share() if self._wait else None
             if waiting is not None:
                 text += f"  {waiting:.0%} waiting for input"
             text += f"  {_duration(left / self._timed_steps)} left"

@@ -15,9 +15,10 @@ import pytest
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.trainer.spec import Settings
 
 TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
 
@@ -177,17 +178,16 @@ def test_progress_is_reported_live(trained):
 
 def test_one_device_equals_plain_fit_on_the_same_batches(trained, make_spec):
     import tensorflow as tf
-    import tensorflow_transform as tft
 
-    from strategos.components.trainer import autograph, session
+    from strategos.components.trainer import autograph, workload
+    from strategos.components.trainer.user_module import UserModule
 
     autograph.convert_user_code_only()  # or this takes ten seconds longer
     spec = make_spec()
-    output = tft.TFTransformOutput(spec.transform_graph)
-    split = session._read(spec, output, spec.train_files)
-    context = session._context(spec, output, split.rows, 1)
+    split = workload.split(spec, spec.train_files)
+    context = workload.context(spec, split.rows, 1)
     tf.keras.utils.set_random_seed(spec.seed)
-    model = session.UserModule(spec).build_model(context)
+    model = UserModule(spec).build_model(context)
     losses = model.fit(
         split.shuffled(spec.batch_size, seed=spec.seed, epochs=3),
         epochs=3,
@@ -201,16 +201,13 @@ def test_serving_takes_raw_examples_and_gives_the_weights_predictions(
     trained, served, raw, make_spec
 ):
     import numpy as np
-    import tensorflow_transform as tft
 
-    from strategos.components.trainer import checkpoints, session
+    from strategos.components.trainer import checkpoints, workload
+    from strategos.components.trainer.user_module import UserModule
 
     spec = make_spec()
-    output = tft.TFTransformOutput(spec.transform_graph)
-    split = session._read(spec, output, spec.eval_files)
-    model = session.UserModule(spec).build_model(
-        session._context(spec, output, 1000, 1)
-    )
+    split = workload.split(spec, spec.eval_files)
+    model = UserModule(spec).build_model(workload.context(spec, 1000, 1))
     checkpoints.read_weights(model, str(trained.model / "Format-Weights" / "weights"))
     expected = model(split.sample(300)[0], training=False).numpy()
     answer = served.signatures["serving_default"](raw)
@@ -275,7 +272,9 @@ def test_users_layers_and_train_step_keep_autograph_and_callbacks_are_called(
         module="fancy",
         batch_size=100,
         epochs=2,
-        callbacks={"early_stopping": {"monitor": "val_loss", "patience": 5}},
+        settings=Settings(
+            callbacks={"early_stopping": {"monitor": "val_loss", "patience": 5}}
+        ),
     )
     facts = local.launch(spec, Operation())
     steps = 2 * -(-facts["rows"] // 100)
@@ -319,8 +318,9 @@ def test_bad_input_is_one_clear_message(workload, make_spec, source, changes, me
 
     workload.write_module("broken", source)
     _forget("broken")
+    spec = make_spec(module="broken", **changes)
     with pytest.raises(UserError, match=message):
-        session.train(make_spec(module="broken", **changes), "unused")
+        session.train(spec, Operation(), ClusterSpec(), "unused")
 
 
 def _forget(module):
@@ -362,17 +362,17 @@ def test_training_that_cannot_go_on_says_why(
         """,
     )
     _forget("broken")
+    spec = make_spec(module="broken", settings=Settings(callbacks=callbacks))
     with pytest.raises(UserError, match=message):
-        session.train(make_spec(module="broken", callbacks=callbacks), "unused")
+        session.train(spec, Operation(), ClusterSpec(), "unused")
 
 
 def test_a_feature_made_of_the_label_is_refused_at_export(
     new_workload, transform, make_spec
 ):
-    import tensorflow_transform as tft
-
-    from strategos.components.trainer import session
+    from strategos.components.trainer import workload as loaded
     from strategos.components.trainer.export import export
+    from strategos.components.trainer.user_module import UserModule
 
     workload = new_workload()
     workload.write_module(
@@ -397,10 +397,11 @@ def test_a_feature_made_of_the_label_is_refused_at_export(
         """,
     )
     transform(workload, "leaky")
-    output = tft.TFTransformOutput(workload.graph)
-    spec = make_spec(folder=workload.folder, module="leaky_model")
-    context = session._context(spec, output, 50, 1)
-    model = session.UserModule(spec).build_model(context)
+    spec = make_spec(
+        folder=workload.folder, module="leaky_model", transform_graph=workload.graph
+    )
+    context = loaded.context(spec, 50, 1)
+    model = UserModule(spec).build_model(context)
     with pytest.raises(UserError, match="computes guess from the label `late`"):
         export(model, context, workload.schema, str(workload.root / "out"))
 

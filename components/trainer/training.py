@@ -1,0 +1,280 @@
+"""Training in one task of a gang: the same model code under every strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.trainer import (
+    callbacks,
+    checkpoints,
+    custom_loop,
+    dataset,
+    keras3,
+    last_batch,
+    layers,
+    learning_rate,
+    loop,
+    memory,
+    strategy,
+    workload,
+)
+from strategos.components.trainer.agreement import Agreement
+from strategos.components.trainer.cluster import ClusterSpec
+from strategos.components.trainer.input_wait import InputWait
+from strategos.components.trainer.keeper import Cadence, Keeper
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.position import Position
+from strategos.components.trainer.progress import Progress, Recorder, TerminateOnNaN
+from strategos.components.trainer.spec import Settings, WorkerSpec
+from strategos.components.trainer.user_module import UserModule
+
+Callbacks = list[tf.keras.callbacks.Callback]
+
+
+class Training:
+    """Synchronous training: all replicas take each step together.
+
+    Args:
+      spec: What is trained.
+      operation: How it is run.
+      cluster: Whom this process trains with.
+      choice: The strategy by name, and why.
+      distribution: The strategy itself.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        operation: Operation,
+        cluster: ClusterSpec,
+        choice: strategy.Choice,
+        distribution: tf.distribute.Strategy,
+    ):
+        self._spec = spec
+        self._operation = operation
+        self._cluster = cluster
+        self._choice = choice
+        self._strategy = distribution
+        self._agreement = Agreement(distribution, self._agreeing())
+        self._wait = InputWait()
+        replicas = distribution.num_replicas_in_sync
+        strategy.check_batch(spec.batch_size, replicas)
+        self._code = UserModule(spec, choice.name)
+        self._read(replicas)
+
+    def run(self, weights: str) -> dict[str, Any]:
+        """Trains, and writes the weights; the facts of it."""
+        with self._strategy.scope():
+            model = self._model()
+            if self._context.is_chief:
+                model.summary(print_fn=logging.info)
+            position = Position(self._context.steps_per_epoch)
+            progress = Progress(self._context, position, self._waiting())
+            recorder = Recorder()
+            with self._log_dir() as log_dir, self._code.blamed("training fails"):
+                others = self._callbacks(model, position, log_dir)
+                with memory.explained(self._context):
+                    self._train(model, position, [progress, *others, recorder])
+            with self._weights_path(weights) as path:
+                self._write(model, path)
+        facts = self._facts(position, progress)
+        parameters = model.count_params()
+        return {**facts, "parameters": parameters, "history": recorder.history}
+
+    def _agreeing(self) -> int:
+        """Processes that decide together when to save."""
+        return self._choice.workers
+
+    def _waiting(self) -> InputWait | None:
+        return self._wait
+
+    def _read(self, replicas: int) -> None:
+        events.emit("progress", message="reading examples")
+        spec, cluster = self._spec, self._cluster
+        self._examples = workload.training_split(spec, cluster, self._agreement)
+        self._evaluated = workload.split(spec, spec.eval_files)
+        rows = self._examples.rows
+        self._context = workload.context(
+            spec, rows, replicas, is_chief=cluster.is_chief
+        )
+        pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
+        share = dataset.share_of(pipeline, self._agreement.workers, replicas)
+        logging.info("reads %s", self._examples.reads(replicas, share))
+
+    def _model(self) -> tf.keras.Model:
+        spec, settings = self._spec, self._spec.settings
+        model = self._code.build_model(self._context)
+        learning_rate.scale(model, settings, spec.batch_size, self._context.replicas)
+        if self._choice.name == "central_storage":
+            learning_rate.let_replicas_set_it(model)
+        scope = tf.distribute.get_strategy()
+        self._code.check_scope(model, scope)
+        self._settle_last_batch(model)
+        layers.follow_optimizer(model)
+        configure_step(model, settings)
+        self._code.check(model, self._examples, scope)
+        if spec.warm_start:
+            checkpoints.warm_start(model, f"{spec.warm_start}/weights")
+        return model
+
+    def _settle_last_batch(self, model: tf.keras.Model) -> None:
+        if self._context.drops_last_batch:
+            return
+        reason = last_batch.must_drop(
+            model, self._context, self._spec.settings, self._choice.name
+        )
+        if reason:
+            logging.info("the smaller last batch of an epoch is left out: %s", reason)
+            self._context = dataclasses.replace(self._context, drops_last_batch=True)
+        else:
+            last_batch.weigh(model, self._context)
+
+    def _callbacks(
+        self, model: tf.keras.Model, position: Position, log_dir: str
+    ) -> Callbacks:
+        asked = self._spec.settings.callbacks
+        found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        if asked.get("terminate_on_nan", True):
+            found.insert(0, TerminateOnNaN(position))
+        return [*found, *self._code.callbacks(self._context)]
+
+    def _train(
+        self, model: tf.keras.Model, position: Position, accompanying: Callbacks
+    ) -> None:
+        """By Keras's `fit`, or by the user's own loop."""
+        means = custom_loop.EpochMeans()
+        if self._code.run_fn:
+            accompanying = [means, *accompanying]
+        keeper = self._keeper(position, accompanying)
+        keeper.restore(model)
+        hooks = self._hooks(model, position, [*accompanying, keeper], keeper)
+        feed = functools.partial(self._feed, model)
+        if self._code.run_fn:
+            ordered = keras3.batches(model, self._evaluated.ordered)
+            custom_loop.run(
+                self._code.run_fn,
+                self._context,
+                strategy=self._strategy,
+                model=model,
+                loop=custom_loop.Loop(
+                    model, self._context, position, feed, hooks, means
+                ),
+                eval_rows=self._evaluated.rows,
+                eval_dataset=functools.partial(ordered, self._spec.batch_size),
+            )
+        else:
+            evaluation, steps = self._evaluation(model)
+            loop.fit(
+                model,
+                self._context,
+                position,
+                feed=feed,
+                evaluation=evaluation,
+                evaluation_steps=steps,
+                hooks=hooks,
+            )
+
+    def _hooks(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        accompanying: Callbacks,
+        keeper: Keeper,
+    ) -> callbacks.Hooks:
+        del keeper  # only asynchronous training must ask it
+        return callbacks.Hooks(accompanying, model, position, self._context.epochs)
+
+    def _feed(self, model: tf.keras.Model, step: int) -> Any:
+        """The stream of batches from `step` on."""
+        self._wait.restart()
+        stream = self._stream(step)
+        feed = functools.partial(self._examples.shuffled, **stream, wait=self._wait)
+        return self._distributed(model, feed)
+
+    def _stream(self, step: int) -> dict[str, Any]:
+        """What the stream of batches from `step` on depends on."""
+        return {
+            "batch_size": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "epochs": None,
+            "first_step": step,
+            "drop_last": self._context.drops_last_batch,
+        }
+
+    def _evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
+        """What `fit` evaluates on after each epoch, and in how many steps."""
+        feed = functools.partial(self._evaluated.ordered, self._spec.batch_size)
+        steps = self._evaluated.steps(self._spec.batch_size)
+        return self._distributed(model, feed), steps
+
+    def _distributed(self, model: tf.keras.Model, feed: dataset.Feed) -> Any:
+        feed = keras3.batches(model, feed)
+        if keras3.is_model(model) and not self._code.run_fn:
+            return feed()  # its `fit` divides them among the replicas
+        return dataset.distributed(self._strategy, feed)
+
+    def _write(self, model: tf.keras.Model, path: str) -> None:
+        checkpoints.write_weights(model, path)
+
+    def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
+        store = checkpoints.Checkpoints(
+            self._spec.checkpoint_dir,
+            keep=self._operation.checkpoint_keep,
+            is_chief=self._context.is_chief,
+        )
+        cadence = Cadence.of(self._operation.checkpoint_every)
+        return Keeper(store, cadence, self._agreement, position, followed)
+
+    @contextlib.contextmanager
+    def _log_dir(self) -> Iterator[str]:
+        """Where the callbacks of this task log: only the chief's logs are kept."""
+        if self._context.is_chief:
+            yield self._spec.log_dir
+            return
+        with tempfile.TemporaryDirectory(prefix="logs-") as aside:
+            yield aside
+
+    @contextlib.contextmanager
+    def _weights_path(self, path: str) -> Iterator[str]:
+        """All workers write, because reading a variable may be a collective."""
+        if self._context.is_chief:
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="weights-") as aside:
+            yield f"{aside}/weights"
+
+    def _facts(self, position: Position, progress: Progress) -> dict[str, Any]:
+        epochs = position.epoch * self._context.rows_per_epoch
+        return {
+            "strategy": self._choice.name,
+            "reason": self._choice.reason,
+            "replicas": self._context.replicas,
+            "workers": self._choice.workers,
+            "rows": self._context.rows,
+            "global_batch": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "steps": position.step,
+            "examples": epochs + position.offset * self._spec.batch_size,
+            "examples_per_second": round(progress.examples_per_second, 1),
+        }
+
+
+def configure_step(model: tf.keras.Model, settings: Settings) -> None:
+    """What the settings say of how `fit` runs a step."""
+    if keras3.is_model(model):
+        keras3.compile_as(model, settings)
+        return
+    if settings.jit_compile:
+        model.jit_compile = True
+    if settings.steps_per_execution > 1:
+        # What `compile(steps_per_execution=…)` calls; the user compiles, not we.
+        model._configure_steps_per_execution(settings.steps_per_execution)
