@@ -231,11 +231,18 @@ def compile(arguments: argparse.Namespace) -> int:
     orchestration.prepare_data(settings)
     quiet.hush()
     from strategos.pipeline.runners import kubeflow
+    from strategos.pipeline.values import LATEST
 
     default = f"{settings.name}-{arguments.target}.json"
     output = Path(arguments.output or default)
     kubeflow.compile_to(settings, arguments.target, output)
     print(f"{output}: compiled for {arguments.target}")
+    if settings.trainer.warm_start == LATEST:
+        print(
+            "strategos: trainer.warm_start: latest: a compiled pipeline starts from "
+            "fresh weights, unless its runtime parameter `warm_start` names others",
+            file=sys.stderr,
+        )
     return 0
 
 

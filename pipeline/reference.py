@@ -94,23 +94,26 @@ def _table(heading: str, section: str | None) -> Iterator[str]:
 
 
 def _keys_of(section: str | None) -> list[surface.Key]:
-    """The plain keys of a section; without one, the keys of the top level."""
+    """The keys of a section that are plain or may be left out; or the top level's."""
     keys = list(surface.keys(Config))
     if section is None:
         return [key for key in keys if len(key.path) == 1]
     below = [key for key in keys if key.path[0] == section and len(key.path) > 1]
-    return [key for key in below if not _has_keys(key)]
+    return [key for key in below if not _goes_without_saying(key)]
 
 
-def _has_keys(key: surface.Key) -> bool:
+def _goes_without_saying(key: surface.Key) -> bool:
+    """Whether the keys below say all that there is to say."""
     is_section = surface.model_at(Config, key.path) is not None
+    if is_section and (key.field.default is None or surface.is_switch(key.annotation)):
+        return False
     return is_section or surface.is_mapping_of_models(key.annotation)
 
 
 def _row(key: surface.Key) -> str:
     below = key.path if len(key.path) == 1 else key.path[1:]
     allowed = surface.describe(key.annotation)
-    if surface.model_at(Config, key.path):
+    if surface.model_at(Config, key.path) and not surface.is_switch(key.annotation):
         allowed = "a section, see below"
     cells = [f"`{'.'.join(below)}`", allowed, _default(key), key.field.description]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

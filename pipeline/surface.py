@@ -114,6 +114,12 @@ def is_path(annotation: Any, value: str) -> bool:
     return any(value not in mark.words for mark in marks)
 
 
+def is_switch(annotation: Any) -> bool:
+    """Whether the value is a section, or `true` or `false` in its place."""
+    bare, metadata = _strip(annotation)
+    return _is_model(bare) and any(isinstance(item, Allowed) for item in metadata)
+
+
 def describe(annotation: Any) -> str:
     """What a value of this type may be, in words: "a whole number, at least 1"."""
     bare, metadata = _strip(annotation)

@@ -126,7 +126,8 @@ class Callbacks(Section):
         TensorBoard | None, BeforeValidator(_switch), Allowed(_SWITCH)
     ] = Field(
         default_factory=TensorBoard,
-        description="Whether logs for TensorBoard appear, and what they hold.",
+        description="Whether logs for TensorBoard appear, as they do by default, and "
+        "what they hold.",
         json_schema_extra=lambda schema: schema["anyOf"].insert(0, {"type": "boolean"}),
     )
     csv: bool = Field(

@@ -186,7 +186,7 @@ Spans = Annotated[
 Duration = Annotated[
     str,
     StringConstraints(pattern=r"^[1-9][0-9]*[smhdw]$"),
-    Allowed("a duration such as 12h, 7d or 2w"),
+    Allowed("a duration such as 30s, 12h or 7d"),
 ]
 Size = Annotated[
     str,

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _in_image(config: Config, section: Any) -> Config:
             return path  # remote, or mounted at the same place in every step
         return str(Path(WORKLOAD) / Path(path).relative_to(section.context))
 
-    pusher = config.pusher
+    weights, pusher = config.trainer.warm_start, config.pusher
     if pusher and there(pusher.to) != pusher.to:
         raise BadInputError(
             f"{config.where('pusher.to')}: pusher.to: {pusher.to} would lie inside a "
@@ -70,6 +71,9 @@ def _in_image(config: Config, section: Any) -> Config:
         ),
         "schema_": config.schema_.model_copy(
             update={"file": config.schema_.file and there(config.schema_.file)}
+        ),
+        "trainer": config.trainer.model_copy(
+            update={"warm_start": weights and there(weights)}
         ),
         "run": config.run.model_copy(update={"root": section.root}),
     }
@@ -83,9 +87,11 @@ def _compile(config: Config, section: Any) -> dict[str, Any]:
 
     from strategos.pipeline import graph, planning
 
-    defaults = planning.parameters(config)
+    there = _in_image(config, section)
+    defaults = planning.parameters(config)  # from the data that are here
+    defaults["warm_start"] = there.trainer.named_weights or NOTHING
     fingerprints = graph.Fingerprints.of(config)
-    pipeline = graph.build(_in_image(config, section), fingerprints, defaults)
+    pipeline = graph.build(there, fingerprints, defaults)
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
         default_image=section.image,
         default_commands=_ENTRYPOINT,
@@ -96,8 +102,16 @@ def _compile(config: Config, section: Any) -> dict[str, Any]:
             config=runner_config, output_dir=folder, output_filename="job.json"
         ).run(pipeline)
         job = json.loads(Path(folder, "job.json").read_text())
-    _set_environment(job["pipelineSpec"], "Trainer", config.trainer.operation())
+    spec = job["pipelineSpec"]
+    _set_defaults(spec, defaults)
+    _set_environment(spec, "Trainer", config.trainer.operation())
     return job
+
+
+def _set_defaults(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Gives the runtime parameters their defaults, which TFX leaves out in 2.1."""
+    for name, parameter in spec["root"]["inputDefinitions"]["parameters"].items():
+        parameter |= {"defaultValue": defaults[name], "isOptional": True}
 
 
 def _set_environment(spec: dict[str, Any], node: str, operation: Operation) -> None:

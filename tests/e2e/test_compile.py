@@ -26,9 +26,13 @@ def compiled(make_flights, tmp_path_factory):
     sections = {
         "kubeflow": section,
         "vertex": {**section, **vertex},
-        "trainer": {"distribution": {"max_restarts": 1}},
+        "trainer": {
+            "distribution": {"max_restarts": 1},
+            "warm_start": str(workspace.folder / "old"),
+        },
         "pusher": {"to": str(tmp_path_factory.mktemp("mounted"))},
     }
+    (workspace.folder / "old" / "Format-Weights").mkdir(parents=True)
     overlay.write_text(json.dumps(sections))
 
     def compile_for(target, *arguments, expect=0):
@@ -50,6 +54,10 @@ def test_kubeflow_spec_is_bare_2_1_and_parsed_by_kfp(compiled):
     assert spec["schemaVersion"] == "2.1.0"
     parameters = spec["root"]["inputDefinitions"]["parameters"]
     assert {"spans", "epochs", "distribution", "baseline"} <= set(parameters)
+    defaults = {name: each["defaultValue"] for name, each in parameters.items()}
+    assert defaults["warm_start"] == "/workload/examples/flights/old/Format-Weights"
+    assert defaults["distribution"] == '{"strategy": "auto"}'
+    assert defaults["batch_size"] == 1024
     tasks = spec["root"]["dag"]["tasks"]
     assert tasks["Transform"]["dependentTasks"][0] == "AnomalyGate"
     executors = spec["deploymentSpec"]["executors"].values()

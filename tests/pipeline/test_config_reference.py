@@ -60,3 +60,15 @@ def test_the_yaml_in_the_docs_loads(write):
     first = text.split("```yaml\n")[1].split("```")[0]
     bounds = text.split("## Bounds")[1].split("```yaml\n")[1].split("```")[0]
     assert load(write("pipeline.yaml", first + bounds)).config.evaluator
+    training = text.split("## Training")[1].split("```yaml\n")[1].split("```")[0]
+    path = write("training.yaml", training + "pusher: {to: serving}\n")
+    assert load(write("main.yaml", first), [path]).config.trainer.warm_start == "latest"
+
+
+def test_sections_that_may_be_left_out_are_told_in_the_reference():
+    rows = reference.reference().splitlines()
+    stopping = "| `callbacks.early_stopping` | a section, see below | none | When"
+    assert any(row.startswith(stopping) for row in rows)
+    switch = "| `callbacks.tensorboard` | true, false or a mapping with the keys"
+    assert any(row.startswith(switch) for row in rows)
+    assert not any(row.startswith("| `distribution.communication` ") for row in rows)
