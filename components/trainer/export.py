@@ -25,7 +25,6 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
-from strategos.components.trainer.model_checks import inputs_of
 from strategos.components.transform.graph import TransformGraph
 
 MISSING_INT = tf.int64.min
@@ -66,7 +65,7 @@ class _Servable:
         self._model = model
         self._graph = graph
         self._label = context.label
-        names = list(inputs_of(model)) or list(context.feature_spec)
+        names = list(keras3.inputs_of(model)) or list(context.feature_spec)
         self._features = [name for name in names if name in context.feature_spec]
         needed = graph.raw_features_of(self._features)
         self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}

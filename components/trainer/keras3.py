@@ -7,9 +7,11 @@ name most things alike, so that what differs is little and stands here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +36,44 @@ def is_model(model: Any) -> bool:
     """Whether `model` is one of Keras 3."""
     keras = _package()
     return keras is not None and isinstance(model, keras.Model)
+
+
+def inputs_of(model: Any) -> dict[str, Any]:
+    """The inputs of a functional model, by name of the feature; `{}` of others."""
+    tensors = []
+    with contextlib.suppress(ValueError):  # Keras 3: a Sequential that is not built
+        tensors = getattr(model, "inputs", None) or []
+    if is_model(model):
+        # A dict goes by its keys. Keras 3 keeps `inputs` in the order of these.
+        given = model.input if tensors else None
+        names = sorted(given) if isinstance(given, dict) else [x.name for x in tensors]
+    else:
+        names = getattr(model, "input_names", None) or []
+    return dict(zip(names, tensors, strict=True))
+
+
+def taken(model: Any, features: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of `features` that a functional model of Keras 3 takes.
+
+    Keras 3.14 pairs a dict with the inputs by position: one feature more and each input
+    may silently get another's values. tf-keras goes by name.
+    """
+    names = inputs_of(model) if is_model(model) else None
+    return {name: features[name] for name in names} if names else features
+
+
+def batches(
+    model: Any, feed: Callable[..., tf.data.Dataset]
+) -> Callable[..., tf.data.Dataset]:
+    """`feed`, whose batches of (features, label) are as `model` takes them."""
+    if not is_model(model):
+        return feed
+
+    @tf.autograph.experimental.do_not_convert
+    def pick(features: Mapping[str, Any], label: Any) -> tuple[Any, Any]:
+        return taken(model, features), label
+
+    return lambda *args, **kwargs: feed(*args, **kwargs).map(pick)
 
 
 def is_callback(callback: Any) -> bool:

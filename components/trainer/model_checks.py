@@ -79,7 +79,7 @@ class ModelChecker:
 
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
         """Refuses inputs that the data does not have, or not in this shape or type."""
-        inputs = inputs_of(model)
+        inputs = keras3.inputs_of(model)
         if isinstance(model, keras3.package_of(model).Sequential) and not inputs:
             raise self._refusal(
                 "returned a Sequential model without an input. Begin it with "
@@ -132,6 +132,7 @@ class ModelChecker:
             sample.
           strategy: The strategy of the model.
         """
+        features = keras3.taken(model, features)
         with self._blamed("the model fails on the first rows"):
             output = model(features, training=False)
         self._check_label_kind(labels)
@@ -259,20 +260,6 @@ class ModelChecker:
 
     def _refusal(self, what: str) -> UserError:
         return UserError(f"{self._where}: {what}")
-
-
-def inputs_of(model: Any) -> dict[str, Any]:
-    """The inputs of a functional model, by name of the feature; `{}` of others."""
-    tensors = []
-    with contextlib.suppress(ValueError):  # Keras 3: a Sequential that is not built
-        tensors = getattr(model, "inputs", None) or []
-    if keras3.is_model(model):
-        # A dict goes by its keys. Keras 3 keeps `inputs` in the order of these.
-        given = model.input if tensors else None
-        names = sorted(given) if isinstance(given, dict) else [x.name for x in tensors]
-    else:
-        names = getattr(model, "input_names", None) or []
-    return dict(zip(names, tensors, strict=True))
 
 
 def known_loss(loss: Any) -> Loss | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from strategos.components.errors import UserError
@@ -109,6 +112,35 @@ def test_it_goes_on_from_its_checkpoint_with_equal_digits(alone, train):
     assert facts["restarts"] == 1
     assert facts["history"] == undisturbed["history"]
     assert facts["evaluation"] == undisturbed["evaluation"]
+
+
+ONE_INPUT = """
+import keras
+
+def build_model(context):
+    hour = context.inputs(keras)["hour"]  # of several features, not the first
+    scaled = keras.layers.Rescaling(1 / 24)(hour)
+    model = keras.Model({"hour": hour}, keras.layers.Dense(1, "sigmoid")(scaled))
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+def test_a_model_gets_the_features_that_it_names(workload, spec_of):
+    import tensorflow as tf
+
+    workload.write_module("one_input", ONE_INPUT)
+    spec = spec_of(workload, module="one_input", label="late", batch_size=50, epochs=1)
+    facts = local.launch(spec, Operation())
+    serving = Path(spec.model_dir, "Format-Serving")
+    described = json.loads((serving / "assets.extra" / "serving.json").read_text())
+    assert described["features"] == ["hour"]
+    served = tf.saved_model.load(str(serving))
+    raw = next(iter(tf.data.TFRecordDataset(workload.raw("eval"), "GZIP").batch(300)))
+    answer = served.signatures["serving_default"](raw)["predictions"]
+    label = served.signatures["transform_features"](raw)["late"]
+    loss = tf.keras.losses.BinaryCrossentropy()(label, answer)
+    assert float(loss) == pytest.approx(facts["evaluation"]["loss"], abs=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
