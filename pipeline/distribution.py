@@ -74,7 +74,7 @@ _UNDER = {
     "communication": ("multi_worker_mirrored", "auto"),
     "cross_device_ops": ("mirrored", "auto"),
     "tpu": ("tpu", "auto"),
-    "shard": ("multi_worker_mirrored", "parameter_server", "auto"),
+    "shard": ("multi_worker_mirrored", "auto"),
 }
 """Keys that mean something under some strategies only."""
 

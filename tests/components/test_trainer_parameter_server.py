@@ -54,7 +54,7 @@ def callbacks(context):
 
 def build_model(context):
     inputs = context.inputs()
-    hours = tf.keras.layers.Embedding(24, 8, name="hours")(inputs["hour"])
+    hours = tf.keras.layers.Embedding(24, 64, name="hours")(inputs["hour"])
     parts = [tf.keras.layers.Flatten()(hours), inputs["distance"], inputs["temp"] / 10]
     hidden = tf.keras.layers.Dense(8, "relu")(tf.keras.layers.Concatenate()(parts))
     hidden = context.dropout(0.1)(hidden)
@@ -65,7 +65,7 @@ def build_model(context):
     return model
 """
 
-SPLIT = {"kind": "min_size", "min_shard_bytes": 256, "max_shards": 2}
+SPLIT = {"kind": "min_size", "min_shard_bytes": 1024, "max_shards": 2}
 ONE_WORKER = {
     "strategy": "parameter_server",
     "workers": 1,
@@ -141,7 +141,7 @@ def test_one_worker_gives_the_digits_of_one_device_with_tables_on_two_servers(
     found = launchers.launch(spec, OFTEN)
     assert_same_digits(found, spec, *on_one_device)
     shapes = {value.shape for value in weights_of(spec).values()}
-    assert (24, 8) in shapes  # whole again
+    assert (24, 64) in shapes  # whole again
     assert (found["strategy"], found["workers"]) == ("parameter_server", 1)
     assert (found["restarts"], found["steps"]) == (0, EPOCHS * 11)
     log = capfd.readouterr().err
