@@ -42,7 +42,7 @@ def export(
     graph = TransformGraph(context.transform_output)
     servable = _Servable(model, graph, context)
     signatures = servable.signatures()
-    archive = keras3.package_of(model).export.ExportArchive()
+    archive = tf.keras.export.ExportArchive()  # of Keras 3 models too
     archive.track(model)
     archive.track(graph.layer)
     for name, function in signatures.items():

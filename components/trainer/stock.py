@@ -161,7 +161,7 @@ def _count(files: Sequence[str]) -> int:
 
 
 @contextmanager
-def _pulse() -> Iterator[None]:
+def _pulse(seconds: float = _PULSE_SECONDS) -> Iterator[None]:
     """Tells the gang that work goes on, for as long as this process computes.
 
     The module knows nothing of reports. One that neither computes nor ends is hanging.
@@ -170,8 +170,8 @@ def _pulse() -> Iterator[None]:
 
     def beat() -> None:
         spent = time.process_time()
-        while not ended.wait(_PULSE_SECONDS):
-            if time.process_time() - spent > _BUSY * _PULSE_SECONDS:
+        while not ended.wait(seconds):
+            if time.process_time() - spent > _BUSY * seconds:
                 reports.current().alive()
             spent = time.process_time()
 

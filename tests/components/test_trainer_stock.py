@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
 import random
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -204,3 +207,29 @@ def test_what_is_ours_is_not_taken_for_a_stock_module(penguins, digits):
     assert stock.is_stock(penguins.folder, "models.model")
     assert not stock.is_stock(digits.folder, "model")
     assert not stock.is_stock(digits.folder, "custom_loop")
+
+
+def test_one_that_neither_computes_nor_ends_counts_as_hanging():
+    from strategos.components.trainer import reports, stock
+
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+
+    def said() -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            return os.read(read, 1 << 16)
+        return b""
+
+    reports.use(reports.Reporter(write))
+    try:
+        with stock._pulse(seconds=0.1):
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                pass
+            assert b"alive" in said()
+            time.sleep(0.7)
+            said()  # perhaps a last report of what was computed before
+            time.sleep(0.7)
+            assert said() == b""
+    finally:
+        reports.use(reports.Reporter())
