@@ -116,9 +116,16 @@ def configure(spec: WorkerSpec) -> None:
     """Seeds, precision, determinism and logging of this process."""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
     tf.get_logger().setLevel(logging.WARNING)
+    logging.getLogger("absl").addFilter(_is_news)
     tf.keras.utils.set_random_seed(spec.seed)
     if spec.settings.deterministic:
         tf.config.experimental.enable_op_determinism()
     if spec.settings.mixed_precision:
         policy = f"mixed_{spec.settings.mixed_precision}"
         tf.keras.mixed_precision.set_global_policy(policy)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line is more than TensorFlow's own chatter in absl's log."""
+    of_tensorflow = "/site-packages/tensorflow" in record.pathname
+    return record.levelno > logging.INFO or not of_tensorflow
