@@ -116,6 +116,7 @@ def configure(spec: WorkerSpec) -> None:
     """Seeds, precision, determinism and logging of this process."""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
     tf.get_logger().setLevel(logging.WARNING)
+    tf.get_logger().propagate = False  # it has a handler of its own
     logging.getLogger("absl").addFilter(_is_news)
     tf.keras.utils.set_random_seed(spec.seed)
     if spec.settings.deterministic:
