@@ -127,7 +127,7 @@ def announce(failed: AttemptFailedError, number: str) -> None:
     """Says in the log and in the live view that the gang is started again."""
     failure = failed.failure
     text = f"{failed}: restarting the gang ({number})"
-    say(f"{text}\n{failure.error}" if failure.error else text)
+    say(text if failure.echo or not failure.error else f"{text}: {failure.error}")
     events.emit("warning", message=text)
 
 
@@ -312,8 +312,9 @@ class _Watch:
             self._fail(failures[0])
 
     def _fail(self, failure: Failure) -> NoReturn:
+        # Of tasks that only serve, nobody here can tell: the chief is elsewhere.
         stepped = any(member.stepped for member in self._training)
-        raise AttemptFailedError(failure, stepped=stepped)
+        raise AttemptFailedError(failure, stepped=stepped or not self._training)
 
     def _let_save(self) -> None:
         """Passes the wish of a task that serves on to the chief, which can save."""

@@ -4,6 +4,7 @@ import faulthandler
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from strategos.components import events
 from strategos.components.errors import GateStoppedError, UserError
 from strategos.components.trainer import gang, reports
 from strategos.components.trainer.cluster import ClusterSpec, Task
+from strategos.components.trainer.launchers.ports import Ports, is_taken
 from strategos.components.trainer.preemption import Preempted
 from strategos.components.worker_process import WorkerError
 
@@ -463,3 +465,16 @@ def test_outside_of_a_gang_reports_go_nowhere():
     reports.current().joined()
     reports.current().step(1)
     reports.current().alive()
+
+
+def test_ports_are_kept_from_others_until_new_ones_are_taken():
+    ports = Ports()
+    first = ports.take(2)
+    assert len(set(first)) == 2
+    with socket.socket() as other, pytest.raises(OSError):
+        other.bind(("127.0.0.1", first[0]))
+    assert all(map(is_taken, first))
+    second = ports.take(2)
+    assert not any(map(is_taken, set(first) - set(second)))
+    ports.give_back()
+    assert not any(map(is_taken, second))

@@ -244,7 +244,7 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
     cluster = ClusterSpec.from_environment()
     if cluster.task is None:
         raise UserError(
-            "strategos worker: TF_CONFIG is not set, so this process has no place in "
+            "TF_CONFIG is not set, so this process has no place in "
             'a cluster. Set it to {"cluster": {"chief": ["HOST:PORT"], "worker": '
             '["HOST:PORT"]}, "task": {"type": "worker", "index": 0}}, with the same '
             "cluster on every host."
@@ -269,7 +269,7 @@ def _check_port(cluster: ClusterSpec) -> None:
     while ports.is_taken(port):
         if time.monotonic() > until:
             raise UserError(
-                f"strategos worker: TF_CONFIG gives {cluster.task.name} the address "
+                f"TF_CONFIG gives {cluster.task.name} the address "
                 f"{address}, but another process of this host uses port {port}. End "
                 "it (`ss -ltnp` names it), or choose another port on all hosts."
             )
@@ -290,7 +290,7 @@ def _await_call(board: Board, timeout: float) -> dict[str, Any]:
             before = now
         time.sleep(_LOOK_SECONDS)
     raise UserError(
-        f"strategos worker: within {timeout:g} s (trainer.distribution.start_timeout) "
+        f"Within {timeout:g} s (trainer.distribution.start_timeout) "
         f"no run has called for workers at {board.folder}. Start `strategos run` with "
         "`trainer.distribution.launcher: external` on a host that shares this folder."
     )

@@ -1,0 +1,289 @@
+"""Gangs that lose a process, with real TensorFlow: each ends well or says why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+
+# The user's module: does to one task, once, what `fault` says.
+MODULE = """
+import json, os, signal, threading, time
+from pathlib import Path
+import tensorflow as tf
+
+task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task")
+name = f"{task['type']}-{task['index']}" if task else "host"
+
+def pid_of(target):
+    # All tasks were forked by one process, in this order.
+    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    tasks = [f"{kind}-{index}" for kind in ("chief", "worker", "ps")
+             for index in range(len(cluster.get(kind, ())))]
+    siblings = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == os.getppid():
+            siblings.append(int(path.parent.name))
+    return sorted(siblings)[tasks.index(target)]
+
+def build_model(context):
+    marks = Path(context.hyperparameters["marks"])
+    for pid in (os.getpid(), os.getppid()):
+        (marks / f"pid-{pid}").touch()
+    inputs = context.inputs()
+    carriers = context.vocabulary_size("carrier") + 1
+    embedding = tf.keras.layers.Embedding(carriers, 2)(inputs["carrier"])
+    parts = [tf.keras.layers.Flatten()(embedding), inputs["distance"],
+             tf.cast(inputs["hour"], tf.float32) / 24]
+    hidden = tf.keras.layers.Dense(16, "relu")(tf.keras.layers.Concatenate()(parts))
+    hidden = context.dropout(0.2, seed=1)(hidden)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile(tf.keras.optimizers.Adam(1e-2), "binary_crossentropy",
+                  metrics=["accuracy"])
+    return model
+
+class Fault(tf.keras.callbacks.Callback):
+    def __init__(self, hyperparameters):
+        super().__init__()
+        self.task, self.step, self.do = hyperparameters["fault"]
+        self.marker = Path(hyperparameters["marks"], "happened")
+        self.checkpoints = Path(hyperparameters["checkpoints"])
+        self.always = hyperparameters.get("always", False)
+        self.seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen += 1
+        if self.seen == self.step and self.task == name:
+            if self.always or not self.marker.exists():
+                self.marker.touch()
+                do, _, target = self.do.partition(" ")
+                getattr(self, do)(*filter(None, [target]))
+
+    def kill(self, target=name):
+        os.kill(pid_of(target), signal.SIGKILL)
+
+    def stop(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def fail(self):
+        raise ValueError("only here")
+
+    def kill_host(self):
+        os.kill(os.getppid(), signal.SIGKILL)
+
+    def kill_in_save(self):
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self):
+        before = set(self.checkpoints.glob("step-*"))
+        while True:
+            for folder in set(self.checkpoints.glob("step-*")) - before:
+                if not (folder / "state.json").exists():
+                    Path(self.marker.parent, "in-save").write_text(folder.name)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                before.add(folder)
+            time.sleep(0.0005)
+
+def callbacks(context):
+    return [Fault(context.hyperparameters)]
+"""
+
+GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+SERVERS = {"strategy": "parameter_server", "workers": 2, "parameter_servers": 1}
+OPERATION = Operation(checkpoint_every="7 steps", stall_timeout=30.0)
+NOWHERE = ("nobody", 0, "kill")
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a training, and what it left."""
+
+    facts: dict | None
+    error: str
+    seconds: float
+    folder: Path
+    marks: Path
+
+    @property
+    def weights(self):
+        path = f"{self.folder}/Format-Weights/weights"
+        reader = tf.train.load_checkpoint(path)
+        return {
+            key: reader.get_tensor(key)
+            for key in reader.get_variable_to_shape_map()
+            if "OBJECT_GRAPH" not in key
+        }
+
+    @property
+    def processes(self):
+        pids = [int(path.name[4:]) for path in self.marks.glob("pid-*")]
+        assert len(pids) >= 2
+        return [pid for pid in pids if _is_alive(pid) and pid != os.getpid()]
+
+
+def _is_alive(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture(scope="module")
+def train(workload, make_spec, tmp_path_factory):
+    """Trains a gang that a fault befalls: `train(("worker-0", 13, "kill"))`."""
+    workload.write_module("faulty", MODULE)
+
+    def train(fault=NOWHERE, distribution=GANG, operation=OPERATION, **changes):
+        marks = tmp_path_factory.mktemp("marks")
+        spec = make_spec(module="faulty", distribution=distribution, epochs=4)
+        given = {"fault": fault, "marks": str(marks)}
+        given["checkpoints"] = spec.checkpoint_dir
+        given |= changes.pop("hyperparameters", {})
+        spec = dataclasses.replace(spec, hyperparameters=given, **changes)
+        began, facts, error = time.monotonic(), None, ""
+        try:
+            facts = launch(spec, operation)
+        except UserError as raised:
+            error = str(raised)
+        seconds = time.monotonic() - began
+        return Outcome(facts, error, seconds, Path(spec.model_dir), marks)
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train):
+    return train()
+
+
+def assert_equal_to(undisturbed, outcome):
+    """Finished once restarted, with the weights of a run that nothing happened to."""
+    assert (outcome.error, outcome.facts["restarts"]) == ("", 1)
+    assert (outcome.marks / "happened").exists()
+    assert outcome.facts["steps"] == undisturbed.facts["steps"]
+    theirs = undisturbed.weights
+    assert outcome.weights.keys() == theirs.keys()
+    for variable, value in outcome.weights.items():
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-6)
+    for metric, values in undisturbed.facts["history"].items():
+        np.testing.assert_allclose(outcome.facts["history"][metric], values, atol=1e-6)
+    assert_nothing_left(outcome)
+
+
+def assert_nothing_left(outcome):
+    assert not outcome.processes
+    left = {path.name for path in outcome.folder.iterdir()} - {"log"}
+    if outcome.facts:
+        assert left == {"Format-Serving", "Format-Weights", "trainer.json"}
+    else:  # no model, not even half of one; checkpoints stay for the next run
+        assert left <= {"checkpoints"}
+
+
+FAULTS = {
+    "a worker is killed": ("worker-0", 16, "kill"),
+    "the chief is killed": ("chief-0", 16, "kill"),
+    "the chief is killed before the first checkpoint": ("chief-0", 3, "kill"),
+    "the chief is killed during a save": ("chief-0", 16, "kill_in_save"),
+    "a worker stops": ("worker-0", 16, "stop"),
+    "the chief stops": ("chief-0", 16, "stop"),
+}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=name, marks=[pytest.mark.faults] if number else [])
+        for number, (name, fault) in enumerate(FAULTS.items())
+    ],
+)
+def test_training_ends_as_if_nothing_had_happened_when(train, undisturbed, fault):
+    outcome = train(fault)
+    assert_equal_to(undisturbed, outcome)
+    if fault[2] == "kill_in_save":
+        assert (outcome.marks / "in-save").exists()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("task", ["chief-0", "worker-1", "ps-0"])
+def test_training_with_parameter_servers_survives_the_loss_of(train, task):
+    undisturbed = train(distribution=SERVERS)
+    outcome = train(("chief-0", 16, f"kill {task}"), SERVERS)
+    assert (outcome.error, outcome.facts["restarts"]) == ("", 1)
+    assert outcome.facts["evaluation"]["accuracy"] == pytest.approx(
+        undisturbed.facts["evaluation"]["accuracy"], abs=0.1
+    )
+    assert_nothing_left(outcome)
+
+
+@pytest.mark.faults
+def test_restarts_used_up_are_a_clear_error_within_a_minute(train):
+    operation = dataclasses.replace(OPERATION, max_restarts=1)
+    always = {"always": True}
+    outcome = train(
+        ("worker-0", 3, "kill"), operation=operation, hyperparameters=always
+    )
+    assert "Worker-0 was killed by SIGKILL. The gang was restarted 1" in outcome.error
+    assert "memory" in outcome.error
+    assert outcome.seconds < 60
+    assert_nothing_left(outcome)
+
+
+def test_an_exception_in_one_worker_is_told_with_its_name_and_line(train):
+    outcome = train(("worker-0", 5, "fail"))
+    assert outcome.error.startswith("worker-0: training fails: ")
+    assert "faulty.py:" in outcome.error and "ValueError: only here" in outcome.error
+    assert "restarted" not in outcome.error
+    assert_nothing_left(outcome)
+
+
+@pytest.mark.faults
+def test_a_killed_host_takes_its_tasks_along(train):
+    outcome = train(("worker-0", 5, "kill_host"))
+    assert "trainer process was killed (SIGKILL)" in outcome.error
+    time.sleep(1)
+    assert_nothing_left(outcome)
+
+
+@pytest.mark.faults
+def test_a_worker_that_never_gets_to_its_first_step_is_ended_and_dumped(
+    train, workload, capfd
+):
+    hang = "\nif name == 'worker-0':\n    time.sleep(1000)\n"
+    workload.write_module("hanging", MODULE + hang)
+    operation = dataclasses.replace(OPERATION, start_timeout=20.0, max_restarts=0)
+    outcome = train(module="hanging", operation=operation)
+    assert "orker-0 did no step for 20 s" in outcome.error
+    assert "trainer.distribution.start_timeout" in outcome.error
+    assert "hanging.py" in capfd.readouterr().err  # in the dump of its stack
+    assert outcome.seconds < 60
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system: needs root")
+def test_no_space_for_a_checkpoint_is_told(train, tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(full)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        outcome = train(checkpoint_dir=str(full / "key"))
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+    assert "no space left at" in outcome.error
+    assert_nothing_left(outcome)
