@@ -1,0 +1,202 @@
+"""`strategos worker` on two hosts: network namespaces with addresses of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+
+GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+ADDRESSES = {"chief": "10.77.83.1", "worker": "10.77.83.2"}
+PORT = 2222  # as on any host: it needs to be free in its own namespace only
+
+PIPELINE = """
+name: late
+label: late
+data: {{examples: "{folder}/none/*.csv", split: {{train: 8, eval: 2}}}}
+transform: {{module: preprocessing}}
+trainer:
+  module: model
+  distribution: {{strategy: multi_worker_mirrored, launcher: external}}
+run: {{root: "{root}"}}
+"""
+
+RUN = """
+import json, sys
+from strategos.components import events
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+spec, operation, sink = map(json.loads, sys.argv[1:])
+events.open_sink(sink, node="Trainer")
+facts = launch(WorkerSpec.from_json(spec), Operation.from_json(operation))
+print(json.dumps(facts))
+"""
+
+
+def _ip(*arguments):
+    return subprocess.run(["ip", *arguments], capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def namespaces():
+    """A network namespace for each task, joined by a cable."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and the command `ip`")
+    names = {task: f"strategos-{task}-{os.getpid()}" for task in ADDRESSES}
+    cable = {task: f"{task[:2]}{os.getpid()}" for task in ADDRESSES}
+    chief, worker = cable.values()
+    made = all(_ip("netns", "add", name) for name in names.values())
+    made = made and _ip("link", "add", chief, "type", "veth", "peer", "name", worker)
+    for task, name in names.items():
+        made = made and all(
+            (
+                _ip("link", "set", cable[task], "netns", name),
+                _ip(
+                    "-n",
+                    name,
+                    "addr",
+                    "add",
+                    ADDRESSES[task] + "/24",
+                    "dev",
+                    cable[task],
+                ),
+                _ip("-n", name, "link", "set", "lo", "up"),
+                _ip("-n", name, "link", "set", cable[task], "up"),
+            )
+        )
+    try:
+        if not made:
+            pytest.skip("network namespaces cannot be made here")
+        yield names
+    finally:
+        for name in names.values():
+            _ip("netns", "del", name)
+
+
+class Hosts:
+    """A run, and a host for each task of its training."""
+
+    def __init__(self, folder, workload, spec, namespaces):
+        self.folder, self._namespaces = folder, namespaces
+        self._processes = []
+        root = folder / "root"
+        for task in namespaces:
+            code = folder / task  # each host has a copy of its own
+            shutil.copytree(workload.folder, code)
+            text = PIPELINE.format(folder=code, root=root)
+            (code / "pipeline.yaml").write_text(text)
+        operation = {"launcher": "external", "checkpoint_every": "5 steps"}
+        given = (spec.to_json(), operation, str(folder / "events"))
+        self.run = self._start(
+            "run", [sys.executable, "-c", RUN, *map(json.dumps, given)]
+        )
+
+    def start(self, task):
+        """`strategos worker` on the host of `task`."""
+        cluster = {kind: [f"{host}:{PORT}"] for kind, host in ADDRESSES.items()}
+        place = {"cluster": cluster, "task": {"type": task, "index": 0}}
+        yaml = self.folder / task / "pipeline.yaml"
+        code = "import sys; from strategos.pipeline import cli; sys.exit(cli.main())"
+        there = ["ip", "netns", "exec", self._namespaces[task]]
+        command = [*there, sys.executable, "-c", code, "worker", str(yaml)]
+        return self._start(task, command, TF_CONFIG=json.dumps(place))
+
+    def _start(self, name, command, **env):
+        log = (self.folder / f"{name}.log").open("a")
+        process = subprocess.Popen(
+            command, env={**os.environ, **env}, stdout=log, stderr=subprocess.STDOUT
+        )
+        self._processes.append(process)
+        return process
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text()
+
+    def wait_for(self, text, seconds=120):
+        """Waits until the run has reported `text`."""
+        until = time.monotonic() + seconds
+        events = self.folder / "events"
+        while not (events.exists() and text in events.read_text()):
+            assert self.run.poll() is None, self.log("run")
+            assert time.monotonic() < until, self.log("run")
+            time.sleep(0.05)
+
+    def facts(self):
+        """What the run says in the end."""
+        assert self.run.wait(240) == 0, self.log("run")
+        return json.loads(self.log("run").splitlines()[-1])
+
+    def end(self):
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def hosts(tmp_path, workload, make_spec, namespaces):
+    trainer = tmp_path / "root" / "late" / "Trainer"
+    shared = trainer.parent / "data"  # what the hosts see of the run's data
+    shutil.copytree(workload.root / "transformed", shared)
+    spec = make_spec(
+        distribution=GANG,
+        epochs=4,
+        train_files=tuple(map(str, shared.glob("Split-train/*"))),
+        eval_files=tuple(map(str, shared.glob("Split-eval/*"))),
+        model_dir=str(trainer / "model" / "1"),
+        log_dir=str(trainer / "model_run" / "1"),
+        checkpoint_dir=str(trainer / "checkpoints" / "key"),
+    )
+    Path(spec.model_dir).mkdir(parents=True)
+    made = Hosts(tmp_path, workload, spec, namespaces)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def on_one_device(make_spec):
+    spec = make_spec(distribution={"strategy": "one_device"}, epochs=4)
+    return launch(spec, Operation())
+
+
+def assert_trained_as(expected, hosts, facts):
+    for metric, values in expected["history"].items():
+        assert facts["history"][metric] == pytest.approx(values, abs=1e-5)
+    assert (facts["workers"], facts["replicas"]) == (2, 2)
+    model = hosts.folder / "root" / "late" / "Trainer" / "model" / "1"
+    left = {path.name for path in model.iterdir()}
+    assert left == {"Format-Serving", "Format-Weights", "trainer.json"}
+
+
+def test_two_hosts_train_as_one_device(hosts, on_one_device):
+    workers = [hosts.start("worker"), hosts.start("chief")]
+    facts = hosts.facts()
+    assert facts["restarts"] == 0
+    assert_trained_as(on_one_device, hosts, facts)
+    assert [worker.wait(30) for worker in workers] == [0, 0], hosts.log("worker")
+    assert "joining run" in hosts.log("worker") and "[worker-0] " in hosts.log("worker")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("task", ["chief", "worker"])
+def test_a_host_that_is_lost_and_comes_back_changes_nothing(hosts, on_one_device, task):
+    workers = {name: hosts.start(name) for name in ("chief", "worker")}
+    hosts.wait_for("epoch 2/4")
+    workers[task].send_signal(signal.SIGKILL)
+    workers[task].wait()
+    workers[task] = hosts.start(task)
+    facts = hosts.facts()
+    assert facts["restarts"] == 1
+    assert_trained_as(on_one_device, hosts, facts)
+    assert [worker.wait(30) for worker in workers.values()] == [0, 0]
