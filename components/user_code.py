@@ -9,8 +9,10 @@ are forgotten, so that two workloads with a `model.py` each can meet in one proc
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -73,6 +75,19 @@ def function(folder: str, module: str, name: str) -> Any:
     return found
 
 
+def takes_fn_args(folder: str, module: str) -> bool:
+    """Whether the module is one for TFX's Trainer: its `run_fn` takes one argument.
+
+    Ours is called `context`. The source is read, nothing is imported: a module may run
+    TensorFlow when it is, and a strategy of several workers must be made before.
+    """
+    for node in _parsed(folder, module).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "run_fn":
+            required = node.args.args[: len(node.args.args) - len(node.args.defaults)]
+            return len(required) == 1 and required[0].arg != "context"
+    return False
+
+
 def fingerprint(folder: str, module: str) -> str:
     """A hash of the module's source and of the local modules that it imports.
 
@@ -102,6 +117,21 @@ def local_modules(folder: str) -> list[str]:
     files = (path.stem for path in root.glob("*.py"))
     packages = (path.parent.name for path in root.glob("*/__init__.py"))
     return sorted({*files, *packages})
+
+
+def _parsed(folder: str, module: str) -> ast.Module:
+    """The source of a module; empty where there is none to read."""
+    path = find(folder, module)
+    if path is None:
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(module)
+            path = Path(spec.origin) if spec and spec.origin else None
+    if path is None or path.suffix != ".py":
+        return ast.Module([], [])
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError):
+        return ast.Module([], [])  # its import will say so, with file and line
 
 
 def _forget(folder: str) -> None:

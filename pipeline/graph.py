@@ -176,13 +176,15 @@ def _model_nodes(
     from strategos.components.transform.component import Transform
 
     schema = data["schema"].outputs["schema"]
+    fn_args = user_code.takes_fn_args(str(config.folder), config.trainer.module)
     transform = Transform(
         examples=data["examples"].outputs["examples"],
         schema=schema,
         user_module=_user_module(
             config, config.transform.module, fingerprints.preprocessing
         ),
-        label=config.label,
+        # A module for TFX's Trainer knows the label by the name that it gave it.
+        label="" if fn_args else config.label,
     )
     transform.add_upstream_node(data["gate"])
     trainer = Trainer(

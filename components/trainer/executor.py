@@ -157,11 +157,12 @@ def _files(examples: list[types.Artifact], split: str) -> tuple[str, ...]:
 
 
 def _record(model: types.Artifact, facts: Mapping[str, Any]) -> None:
-    for name in _INT_FACTS:
+    for name in facts.keys() & set(_INT_FACTS):  # of a stock module not all are known
         model.set_int_custom_property(name, facts[name])
     for name in _TEXT_FACTS:
         model.set_string_custom_property(name, facts[name])
-    speed = facts["examples_per_second"]
-    model.set_float_custom_property("examples_per_second", speed)
+    if "examples_per_second" in facts:
+        speed = facts["examples_per_second"]
+        model.set_float_custom_property("examples_per_second", speed)
     for name in ("history", "evaluation"):
         model.set_string_custom_property(name, json.dumps(facts[name]))

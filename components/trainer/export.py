@@ -16,7 +16,7 @@ label), so that a pushed model describes itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,18 @@ def export(
     for name, function in signatures.items():
         archive.add_endpoint(name, function)
     archive.write_out(folder)
+    describe(folder, schema_file, context.label, servable.raw_spec)
+
+
+def describe(
+    folder: str, schema_file: str, label: str, features: Iterable[str]
+) -> None:
+    """Lets a SavedModel say what it takes: see above, `assets.extra`."""
     extra = f"{folder}/assets.extra"
     tf.io.gfile.makedirs(extra)
-    tf.io.gfile.copy(schema_file, f"{extra}/schema.pbtxt")
-    described = {"label": context.label, "features": sorted(servable.raw_spec)}
+    tf.io.gfile.copy(schema_file, f"{extra}/schema.pbtxt", overwrite=True)
     with tf.io.gfile.GFile(f"{extra}/serving.json", "w") as file:
-        file.write(json.dumps(described))
+        file.write(json.dumps({"label": label, "features": sorted(features)}))
 
 
 class _Servable:

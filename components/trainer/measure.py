@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from strategos.components import filesystems
+from strategos.components import filesystems, user_code
 from strategos.components.errors import UserError
 from strategos.components.trainer import devices
 from strategos.components.trainer.autograph import convert_user_code_only
@@ -44,14 +44,15 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     """
     filesystems.register(request["spec"]["transform_graph"])
     convert_user_code_only()
-    from strategos.components.trainer import session
+    from strategos.components.trainer import session, stock
 
     devices.configure("one_device", "GPU", 1)
     spec = _with_files(WorkerSpec.from_json(request["spec"]))
+    if user_code.takes_fn_args(spec.folder, spec.module):
+        rows = stock.count_rows(spec.train_files)
+        return {"rows": rows, **_files(spec), "seconds": []}
     model, split = session.untrained(spec, request["strategy"], request["replicas"])
     facts = {"rows": split.rows, **_files(spec), "seconds": []}
-    if model is None:
-        return facts
     facts.update(_sizes(model))
     if getattr(model, "optimizer", None) is None:
         return facts

@@ -53,7 +53,7 @@ def train(
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
         parameter_server.serve(cluster)
-    if stock.is_stock(spec.folder, spec.module):
+    if user_code.takes_fn_args(spec.folder, spec.module):
         return stock.train(spec, cluster, choice, f"{weights}-exported")
     distribution = strategy.build(choice, spec.distribution, cluster)
     preemption.watch()
@@ -70,7 +70,7 @@ def evaluate_and_export(
       Its metrics on the evaluation split; none of a model that came exported.
     """
     if "exported" in facts:
-        stock.copy(facts["exported"], folder)
+        stock.publish(spec, facts["exported"], folder)
         return {}
     configure(spec)
     code = UserModule(spec, facts["strategy"])
@@ -94,15 +94,10 @@ def evaluate_and_export(
 
 def untrained(
     spec: WorkerSpec, strategy_name: str, replicas: int
-) -> tuple[tf.keras.Model | None, dataset.Split]:
-    """The model before its first step, outside of any strategy, and its examples.
-
-    There is no model where the module has only a stock `run_fn(fn_args)`.
-    """
+) -> tuple[tf.keras.Model, dataset.Split]:
+    """The model before its first step, outside of any strategy, and its examples."""
     configure(spec)
     training = workload.split(spec, spec.train_files)
-    if not hasattr(user_code.load(spec.folder, spec.module), "build_model"):
-        return None, training
     code = UserModule(spec, strategy_name)
     model = code.build_model(workload.context(spec, training.rows, replicas))
     if code.run_fn is None:

@@ -8,18 +8,17 @@ that imports TFX, because such a module does too.
 
 from __future__ import annotations
 
-import ast
 import logging
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import util
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_transform as tft
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.io import gfile
 
@@ -27,6 +26,7 @@ from strategos.components import events, user_code
 from strategos.components.errors import UserError
 from strategos.components.trainer import reports
 from strategos.components.trainer.cluster import ClusterSpec
+from strategos.components.trainer.export import describe
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.trainer.strategy import Choice
 from strategos.components.trainer.user_module import blamed, check_together
@@ -36,19 +36,6 @@ _BUSY = 0.01
 """CPU seconds per second below which a process counts as standing still."""
 
 _SERVING = "serving_default"
-
-
-def is_stock(folder: str, module: str) -> bool:
-    """Whether `run_fn` of the user's module takes one argument, not named `context`.
-
-    The source is read, nothing is imported: a module may run TensorFlow when it is, and
-    a strategy of several workers must be made before.
-    """
-    for node in _parsed(folder, module).body:
-        if isinstance(node, ast.FunctionDef) and node.name == "run_fn":
-            required = node.args.args[: len(node.args.args) - len(node.args.defaults)]
-            return len(required) == 1 and required[0].arg != "context"
-    return False
 
 
 def train(
@@ -73,7 +60,7 @@ def train(
     run_fn = user_code.function(spec.folder, spec.module, "run_fn")
     file = str(user_code.load(spec.folder, spec.module).__file__)
     check_together(file, choice.name)
-    rows = _count(spec.train_files)
+    rows = count_rows(spec.train_files)
     if cluster.is_chief:
         events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
     with tempfile.TemporaryDirectory(prefix="exported-") as aside:
@@ -91,20 +78,20 @@ def train(
         "global_batch": spec.batch_size,
         "seed": spec.seed,
         "steps": fn_args.train_steps,
-        "examples": spec.epochs * rows,
-        "examples_per_second": 0.0,
         "history": {},
         "exported": export_dir,
     }
 
 
-def copy(exported: str, folder: str) -> None:
-    """Copies a SavedModel as it is; either may be remote."""
+def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
+    """Copies a SavedModel as it is, and says beside it what columns it takes."""
     for path, _, files in gfile.walk(exported):
         target = folder + path[len(exported) :]
         gfile.makedirs(target)
         for file in files:
             gfile.copy(f"{path}/{file}", f"{target}/{file}")
+    raw = set(tft.TFTransformOutput(spec.transform_graph).raw_feature_spec())
+    describe(folder, spec.schema_file, spec.label, raw - {spec.label})
 
 
 def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
@@ -134,7 +121,7 @@ def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
         train_files=_patterns(spec.train_files),
         eval_files=_patterns(spec.eval_files),
         train_steps=spec.epochs * -(-rows // spec.batch_size),
-        eval_steps=-(-_count(spec.eval_files) // spec.batch_size),
+        eval_steps=-(-count_rows(spec.eval_files) // spec.batch_size),
         schema_path=spec.schema_file,
         schema_file=spec.schema_file,
         transform_graph_path=spec.transform_graph,
@@ -150,8 +137,11 @@ def _patterns(files: Sequence[str]) -> list[str]:
     return sorted({f"{file.rpartition('/')[0]}/*" for file in files})
 
 
-def _count(files: Sequence[str]) -> int:
-    """Rows of TFRecord files, without an operation of TensorFlow: see `is_stock`."""
+def count_rows(files: Sequence[str]) -> int:
+    """Rows of TFRecord files, without an operation of TensorFlow.
+
+    The module may make a strategy of several workers, which must come first.
+    """
     rows = 0
     for file in files:
         kind = "GZIP" if file.endswith(".gz") else ""
@@ -219,17 +209,3 @@ def _signatures(folder: str) -> dict[str, list[tuple[tf.DType, int]]]:
         for name, signature in model.meta_graphs[0].signature_def.items()
         if not name.startswith("__")  # SavedModel's own
     }
-
-
-def _parsed(folder: str, module: str) -> ast.Module:
-    """The source of a module; empty where there is none to read."""
-    path = user_code.find(folder, module)
-    if path is None:
-        found = util.find_spec(module)
-        path = Path(found.origin) if found and found.origin else None
-    if path is None or path.suffix != ".py":
-        return ast.Module([], [])
-    try:
-        return ast.parse(path.read_bytes())
-    except SyntaxError:
-        return ast.Module([], [])  # its import will say so, with file and line

@@ -49,7 +49,8 @@ class Transform(component.Transform):
           examples: Raw examples with the splits `train` and `eval`.
           schema: Of the raw examples.
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code.
-          label: Name of the label, which must be among the outputs.
+          label: Name of the label, which must be among the outputs; "" where none
+            must be.
         """
         super().__init__(
             examples=examples,

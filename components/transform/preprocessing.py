@@ -22,7 +22,7 @@ def load(folder: str, module: str, label: str) -> Callable[[Tensors], Tensors]:
     Args:
       folder: Where the user's modules lie.
       module: The one that has `preprocessing_fn`.
-      label: Must be among the outputs.
+      label: Must be among the outputs; "" where none must.
 
     Raises:
       UserError: The module cannot be imported or has no such function; later, when
@@ -62,7 +62,7 @@ def _check(outputs: Any, label: str, where: str) -> None:
                 f"{where} returned `{name}` as {value.dtype.name}, expected int64, "
                 "float32 or string, which are what a tf.Example holds. Use `tf.cast`."
             )
-    if label not in outputs:
+    if label and label not in outputs:
         raise UserError(
             f"{where} does not return the label `{label}`. Returned: "
             f"{', '.join(sorted(outputs))}. Add "

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components import events
+from strategos.components import events, user_code
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import local
@@ -114,6 +114,15 @@ def test_infra_validation_takes_it(trained, penguins):
     assert answer == {"answers": 3, "outputs": ["outputs"]}
 
 
+def test_the_pushed_model_answers_plain_rows(trained):
+    from strategos.components import serving
+
+    rows = [dict(zip(KEYS, map(str, mean), strict=True)) for mean in MEANS.values()]
+    answers = serving.predict(f"{trained[0].model_dir}/Format-Serving", rows)
+    best = [max(range(3), key=answer["outputs"].__getitem__) for answer in answers]
+    assert best == list(MEANS)
+
+
 SHOWING = """
 import json
 import os
@@ -195,18 +204,18 @@ def test_a_wrong_module_is_told_what_is_wrong(
     sys.modules.pop("wrong", None)
     importlib.invalidate_caches()
     spec = spec_of(penguins, module="wrong", label="species", batch_size=20, epochs=1)
-    assert stock.is_stock(spec.folder, spec.module)
+    assert user_code.takes_fn_args(spec.folder, spec.module)
     choice = Choice(strategy, "asked for")
     with pytest.raises(UserError, match=message):
         stock.train(spec, ClusterSpec(), choice, str(tmp_path / "exported"))
 
 
 def test_what_is_ours_is_not_taken_for_a_stock_module(penguins, digits):
-    from strategos.components.trainer import stock
-
-    assert stock.is_stock(penguins.folder, "models.model")
-    assert not stock.is_stock(digits.folder, "model")
-    assert not stock.is_stock(digits.folder, "custom_loop")
+    assert user_code.takes_fn_args(penguins.folder, "models.model")
+    installed = "tfx.examples.penguin.penguin_utils_keras"
+    assert user_code.takes_fn_args(penguins.folder, installed)
+    for module in ("model", "custom_loop", "not_there"):
+        assert not user_code.takes_fn_args(digits.folder, module)
 
 
 def test_one_that_neither_computes_nor_ends_counts_as_hanging():

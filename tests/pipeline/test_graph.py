@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
@@ -100,6 +101,17 @@ def test_checkpoints_are_found_again_on_other_devices(compiled):
 )
 def test_how_training_is_run_is_no_part_of_the_pipeline(compiled, setting):
     assert compiled(setting) == compiled()
+
+
+def test_a_module_for_tfx_may_give_the_label_another_name(compiled, workload):
+    def config():
+        parameters = nodes(compiled())["Transform"].parameters.parameters
+        return json.loads(parameters["custom_config"].field_value.string_value)
+
+    assert config()["label"]
+    module = workload.parent / "model.py"
+    module.write_text("def run_fn(fn_args):\n    pass\n")
+    assert config()["label"] == ""
 
 
 def test_fingerprints_follow_the_files(workload):
