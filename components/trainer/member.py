@@ -51,6 +51,7 @@ class Failure:
       error: What it raised, if it could.
       echo: Whether this looks like the consequence of another task's failure.
       hint: What its reader should do about it.
+      silent: Whether it was only noticed by not reporting any more.
     """
 
     member: str
@@ -58,6 +59,7 @@ class Failure:
     error: Exception | None = None
     echo: bool = False
     hint: str = ""
+    silent: bool = False
 
     @property
     def permanent(self) -> bool:

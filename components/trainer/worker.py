@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events, filesystems
-from strategos.components.trainer import gang, strategy
+from strategos.components.trainer import gang, strategy, watch
 from strategos.components.trainer.autograph import convert_user_code_only
 from strategos.components.trainer.cluster import ClusterSpec, Task
 from strategos.components.trainer.launchers import joining
@@ -69,7 +69,7 @@ def _train(
     convert_user_code_only()
     if operation.from_scratch:
         _remove(spec.checkpoint_dir)
-    limits = gang.Limits.of(operation)
+    limits = watch.Limits.of(operation)
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
 
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:

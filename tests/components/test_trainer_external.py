@@ -40,7 +40,7 @@ import os, signal, sys, time
 from pathlib import Path
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer import gang, preemption
+from strategos.components.trainer import preemption, watch
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import joining
 
@@ -50,7 +50,7 @@ marks = Path(sys.argv[3])
 def host(request, name):
     cluster = ClusterSpec.from_environment()
     seat = joining.Seat(cluster=cluster, **request["seat"])
-    return joining.train(seat, cluster, work, gang.Limits(stall_timeout=20)) or {}
+    return joining.train(seat, cluster, work, watch.Limits(stall_timeout=2)) or {}
 
 def work(cluster, reporter, attempt):
     reporter.step(1)
@@ -375,3 +375,22 @@ def test_a_killed_worker_is_missed_and_may_come_back(site, task):
     assert f"{task}-0 on" in out and "restarting the gang (1 of 1)" in out
     assert [ended(worker)[0] for worker in workers.values()] == [0, 0]
     assert not _is_alive(pid)
+
+
+def test_where_one_host_hangs_the_stacks_of_all_are_told(site):
+    run = site.run(max_restarts=1)
+    hang = """
+def hang_here():
+    time.sleep(60)
+
+if name == "chief-0":
+    hang_here()
+"""
+    work = f"if attempt == 1:\n    {ANSWER}\n{hang}{WORK_ON}"
+    workers = [site.worker(task, work) for task in ("chief", "worker")]
+    code, out = ended(run, 40)
+    assert code == 0, out
+    assert "chief-0 on" in out and "did no step for 2 s" in out
+    for worker, frame in zip(workers, ("hang_here", "in work"), strict=True):
+        code, out = ended(worker)
+        assert code == 0 and "Current thread" in out and frame in out

@@ -15,7 +15,7 @@ import pytest
 
 from strategos.components import events
 from strategos.components.errors import GateStoppedError, UserError
-from strategos.components.trainer import gang, reports
+from strategos.components.trainer import gang, reports, watch
 from strategos.components.trainer.cluster import ClusterSpec, Task
 from strategos.components.trainer.launchers.ports import Ports, is_taken
 from strategos.components.trainer.preemption import Preempted
@@ -27,7 +27,7 @@ CHIEF, FIRST, SECOND, PS = (
     Task("worker", 1),
     Task("ps"),
 )
-LIMITS = gang.Limits(
+LIMITS = watch.Limits(
     start_timeout=20, stall_timeout=20, max_restarts=1, save=5, farewell=0.5, echo=0.5
 )
 
@@ -49,7 +49,7 @@ def cluster_of(*tasks):
 
 def run(work, *tasks, **limits):
     tasks = tasks or (CHIEF, FIRST)
-    limits = gang.Limits(**{**vars(LIMITS), **limits})
+    limits = watch.Limits(**{**vars(LIMITS), **limits})
     return gang.run(tasks, cluster_of(*tasks), work, limits)
 
 

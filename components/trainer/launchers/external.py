@@ -18,7 +18,7 @@ from typing import Any
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
-from strategos.components.trainer import gang
+from strategos.components.trainer import gang, watch
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import rendezvous
 from strategos.components.trainer.launchers.rendezvous import Pulse
@@ -59,7 +59,7 @@ class _Run:
             "fingerprints": rendezvous.fingerprints(spec),
         }
         self._generation = self._failures = self._beats = 0
-        self._going = False
+        self._going = self._silent = False
         self._workers: dict[str, dict[str, Any]] = {}
         self._pulses: dict[str, Pulse] = {}
         self._sessions: dict[str, str] = {}
@@ -98,8 +98,14 @@ class _Run:
     def _turn(self, over: Mapping[str, Any] | None = None) -> None:
         """Says what is wanted, waits a little, and looks at who says what."""
         self._beats += 1
-        orders = {"generation": self._generation, "go": self._going, "over": over}
-        self._here.put(rendezvous.RUN, {**orders, "beat": self._beats})
+        orders = {
+            "beat": self._beats,
+            "generation": self._generation,
+            "go": self._going,
+            "silent": self._silent,
+            "over": over,
+        }
+        self._here.put(rendezvous.RUN, orders)
         time.sleep(rendezvous.BEAT_SECONDS)
         for path in sorted(self._here.folder.glob("*-*.json")):
             state = self._here.get(path.stem)
@@ -128,7 +134,7 @@ class _Run:
             text = f"waiting for {', '.join(missing) or 'workers'}"
             if text != told:
                 events.emit("progress", message=text)
-                gang.say(text)
+                watch.say(text)
                 told = text
 
     def _is_ready(self, name: str) -> bool:
@@ -199,14 +205,15 @@ class _Run:
             elif state["state"] == "failed" and mine:
                 yield _failure(self._told(name), state["failure"])
             elif state["state"] == "left":
-                yield gang.PREEMPTION, True
+                yield watch.PREEMPTION, True
             elif not self._is_there(name):
                 yield Failure(self._told(name), "is gone"), True
 
     def _take(self, failure: Failure, stepped: bool) -> None:
         """Counts a failure, and has the gang start again if it may."""
+        self._silent = failure.silent
         limit = self._operation.max_restarts
-        failed = gang.AttemptFailedError(failure, stepped=stepped)
+        failed = watch.AttemptFailedError(failure, stepped=stepped)
         if failure.permanent:
             raise failure.error
         now = time.monotonic()
@@ -227,11 +234,11 @@ class _Run:
 def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
     """A failure as a worker told it, see `joining.Seat`."""
     if told["preempted"]:
-        return gang.PREEMPTION, told["stepped"]
+        return watch.PREEMPTION, told["stepped"]
     error = told["error"]
     found = worker_process.error_of(error, f"{name}: ") if error else None
-    failure = Failure(name, told["what"], found, told["echo"], told["hint"])
-    return failure, told["stepped"]
+    others = (told[key] for key in ("echo", "hint", "silent"))
+    return Failure(name, told["what"], found, *others), told["stepped"]
 
 
 class _Relay:

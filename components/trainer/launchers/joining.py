@@ -21,7 +21,7 @@ from typing import Any
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
-from strategos.components.trainer import gang
+from strategos.components.trainer import gang, watch
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import local, ports, rendezvous
 from strategos.components.trainer.launchers.rendezvous import Board, Pulse
@@ -32,10 +32,6 @@ from strategos.components.worker_process import WorkerError
 _LOOK_SECONDS = 0.3
 _PORT_SECONDS = 5.0  # in which a former worker's port may become free
 _TRAINED = ("trained", "done")
-
-
-class _NewAttemptError(Exception):
-    """The run wants the gang to start again."""
 
 
 class _InterruptedRunError(UserError):
@@ -154,7 +150,7 @@ class Seat:
         if orders.get("over"):
             return True
         if orders.get("generation", 0) > self.generation:
-            raise _NewAttemptError
+            raise watch.NewAttemptError(silent=orders["silent"])
         if not done and not self._serves:
             return False
         if done and not self._serves:
@@ -165,11 +161,11 @@ class Seat:
 
     @property
     def _serves(self) -> bool:
-        return gang.serves(self._cluster, self._cluster.task)
+        return watch.serves(self._cluster, self._cluster.task)
 
     def _peers(self) -> Iterator[str]:
         for task in self._cluster.tasks:
-            if task != self._cluster.task and not gang.serves(self._cluster, task):
+            if task != self._cluster.task and not watch.serves(self._cluster, task):
                 yield task.name
 
     def _has_trained(self, name: str) -> bool:
@@ -179,7 +175,7 @@ class Seat:
 
 
 def train(
-    seat: Seat, cluster: ClusterSpec, work: gang.Work, limits: gang.Limits
+    seat: Seat, cluster: ClusterSpec, work: gang.Work, limits: watch.Limits
 ) -> dict[str, Any] | None:
     """In the host: runs this host's task whenever the run says so.
 
@@ -195,10 +191,10 @@ def train(
                     return {**answer, "restarts": seat.generation}
                 if seat.await_end(here.check):
                     return None
-            except _NewAttemptError:
-                gang.say("another task has failed: starting again")
-            except gang.AttemptFailedError as failed:
-                gang.say(str(failed))
+            except watch.NewAttemptError as wanted:
+                watch.say(f"{wanted}: starting again")
+            except watch.AttemptFailedError as failed:
+                watch.say(str(failed))
                 seat.say("failed", failure=_told(failed.failure, failed.stepped))
                 if seat.await_end(here.check):
                     return None
@@ -224,7 +220,8 @@ def _told(failure: Failure, stepped: bool = True) -> dict[str, Any]:
         "error": failure.error and worker_process.summary(failure.error),
         "echo": failure.echo,
         "hint": failure.hint,
-        "preempted": failure is gang.PREEMPTION,
+        "silent": failure.silent,
+        "preempted": failure is watch.PREEMPTION,
         "stepped": stepped,
     }
 
@@ -256,7 +253,7 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
     seat = Seat(folder, cluster, uuid.uuid4().hex)
     spec = _spec(call, trainer_folder, code_folder)
     _refuse_difference(seat, spec, call["fingerprints"])
-    gang.say(f"strategos worker: joining run {folder.name} as {seat.name}")
+    watch.say(f"strategos worker: joining run {folder.name} as {seat.name}")
     events.open_sink(str(folder / f"{seat.name}.events"))
     with _alive(seat, folder):
         _host(seat, {"spec": spec.to_json(), "operation": call["operation"]})
@@ -279,7 +276,7 @@ def _check_port(cluster: ClusterSpec) -> None:
 def _await_call(board: Board, timeout: float) -> dict[str, Any]:
     """The call of a run that is alive."""
     until, before = time.monotonic() + timeout, None
-    gang.say(f"strategos worker: waiting for a run at {board.folder}")
+    watch.say(f"strategos worker: waiting for a run at {board.folder}")
     while time.monotonic() < until:
         call = board.get(rendezvous.CALL)
         if call:
