@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import signal
 
-EXIT_CODE = 128 + signal.SIGTERM
-"""What a process ends with that was preempted and has saved."""
-
 _wished = False
 
 
