@@ -31,6 +31,7 @@ from strategos.components.processes import die_with_parent
 
 TENSORFLOW = {
     "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras, also in user code
+    "KERAS_BACKEND": "tensorflow",  # of the package `keras`, whatever ~/.keras says
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 """Variables for a process that imports TensorFlow."""

@@ -54,6 +54,8 @@ def _module_problems(config: Config) -> Iterator[Problem]:
             yield found
         elif found and key == "trainer.module" and "run_fn" in found.names:
             yield from _loop_problems(config)
+            if not user_code.takes_fn_args(str(config.folder), module):
+                yield from _function_problems(config, key, found, signature)
         elif found:
             yield from _function_problems(config, key, found, signature)
 

@@ -229,13 +229,19 @@ def test_nothing_heavy_is_imported(workload):
 
 @pytest.mark.parametrize("argument", ["context", "fn_args"])
 def test_a_module_may_have_a_loop_of_its_own(write, workload, argument):
-    write("model.py", f"def run_fn({argument}): ...\n")
+    build_model = "def build_model(context): ...\n" if argument == "context" else ""
+    write("model.py", f"{build_model}def run_fn({argument}): ...\n")
     assert found(workload) == []
     assert found(workload, "trainer.distribution.strategy=mirrored") == []
 
 
-def test_parameter_servers_take_no_loop_of_its_own(write, workload):
+def test_a_loop_of_its_own_needs_a_model(write, workload):
     write("model.py", "def run_fn(context): ...\n")
+    assert "has no function `build_model`" in str(only(workload))
+
+
+def test_parameter_servers_take_no_loop_of_its_own(write, workload):
+    write("model.py", "def run_fn(fn_args): ...\n")
     problem = only(workload, "trainer.distribution.strategy=parameter_server")
     assert problem.key == "trainer.distribution.strategy"
     assert "`model` has a loop of its own, `run_fn`" in str(problem)
