@@ -91,7 +91,7 @@ def exhausted(failure: Failure, restarts: int) -> Exception:
     )
     if failure.error is not None:
         kind = UserError if isinstance(failure.error, UserError) else WorkerError
-        return kind(f"{failure.error} {tried}")
+        return kind(f"{str(failure.error).rstrip('. ')}. {tried}")
     name = failure.member[0].upper() + failure.member[1:]
     kind = UserError if failure.hint else WorkerError
     return kind(f"{name} {failure.what}. {tried} {failure.hint}".strip())
