@@ -194,7 +194,8 @@ def test_the_failure_is_told_that_caused_the_others(tmp_path):
         time.sleep(0.2)
         raise KeyError("who")
 
-    with pytest.raises(WorkerError, match="^worker-0: KeyError: 'who'\. .*max_restarts"):
+    message = r"^worker-0: KeyError: 'who'\. .*max_restarts"
+    with pytest.raises(WorkerError, match=message):
         run(work, max_restarts=0)
 
 
