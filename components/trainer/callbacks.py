@@ -85,6 +85,9 @@ class Hooks(tf.keras.callbacks.CallbackList):
       model: What they are told of.
       position: Where training is.
       epochs: Passes over the data.
+      summed_over: Replicas over which tf-keras adds up the metrics of a batch under
+        MultiWorkerMirroredStrategy, though each has the metrics of all; callbacks get
+        them right. In the logs of an epoch they are right by themselves.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Hooks(tf.keras.callbacks.CallbackList):
         model: tf.keras.Model,
         position: Position,
         epochs: int,
+        summed_over: int = 1,
     ):
         super().__init__(
             callbacks,
@@ -104,6 +108,7 @@ class Hooks(tf.keras.callbacks.CallbackList):
         )
         self._position = position
         self._begun_at = position.step
+        self._summed_over = summed_over
 
     def begin(self) -> None:
         """Training begins."""
@@ -131,6 +136,8 @@ class Hooks(tf.keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Moves the position on, then tells the callbacks."""
         self._position.step = self.step_of(batch)
+        if self._summed_over > 1:
+            logs = {name: value / self._summed_over for name, value in logs.items()}
         super().on_train_batch_end(batch + self._skipped(), logs)
 
     def step_of(self, batch: int) -> int:

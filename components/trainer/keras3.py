@@ -82,7 +82,7 @@ def is_callback(callback: Any) -> bool:
     return keras is not None and isinstance(callback, keras.callbacks.Callback)
 
 
-def prepare(settings: Settings, seed: int, replicas: int) -> None:
+def prepare(settings: Settings, seed: int) -> None:
     """Settings of Keras 3 as a package, where the user's module has imported it.
 
     To be called before the model is built.
@@ -94,8 +94,6 @@ def prepare(settings: Settings, seed: int, replicas: int) -> None:
     if settings.mixed_precision:
         policy = f"mixed_{settings.mixed_precision}"
         keras.mixed_precision.set_global_policy(policy)
-    if replicas > 1 and keras.__version__.startswith("3.3."):
-        _add_up_over_replicas(keras)
 
 
 def compile_as(model: Any, settings: Settings) -> None:
@@ -127,40 +125,3 @@ def join(callback: Any) -> Any:
 def _package() -> ModuleType | None:
     """Keras 3, if anybody has imported it."""
     return sys.modules.get("keras")
-
-
-def _add_up_over_replicas(keras: ModuleType) -> None:
-    """Makes replicas one training under Keras 3.3, as later versions do.
-
-    It neither adds up the gradients of the replicas, which then go separate ways, nor
-    divides the loss by their number, nor adds up what their metrics count.
-    """
-    from keras.src.backend.tensorflow.optimizer import TFOptimizer
-
-    optimizer, metric = keras.optimizers.Optimizer, keras.metrics.Metric
-    if getattr(metric, "_added_up", False):
-        return
-    update, scale = TFOptimizer._backend_update_step, optimizer.scale_loss
-    add_variable = metric.add_variable
-
-    def update_by_sum(self: Any, grads: Any, variables: Any, rate: Any) -> Any:
-        pairs = self._all_reduce_sum_gradients(zip(grads, variables, strict=True))
-        return update(self, [gradient for gradient, _ in pairs], variables, rate)
-
-    def scale_by_replicas(self: Any, loss: tf.Tensor) -> tf.Tensor:
-        return scale(self, loss) / tf.distribute.get_strategy().num_replicas_in_sync
-
-    def add_summed_variable(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with tf.variable_creator_scope(_summed):
-            return add_variable(self, *args, **kwargs)
-
-    TFOptimizer._backend_update_step = update_by_sum
-    optimizer.scale_loss = scale_by_replicas
-    metric.add_variable = add_summed_variable
-    metric._added_up = True
-
-
-def _summed(create: Any, **kwargs: Any) -> tf.Variable:
-    kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
-    kwargs["aggregation"] = tf.VariableAggregation.SUM
-    return create(**kwargs)

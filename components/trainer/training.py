@@ -191,7 +191,14 @@ class Training:
         keeper: Keeper,
     ) -> callbacks.Hooks:
         del keeper  # only asynchronous training must ask it
-        return callbacks.Hooks(accompanying, model, position, self._context.epochs)
+        by_gang = self._agreement.workers > 1 and not self._code.run_fn
+        return callbacks.Hooks(
+            accompanying,
+            model,
+            position,
+            self._context.epochs,
+            summed_over=self._context.replicas if by_gang else 1,
+        )
 
     def _feed(self, model: tf.keras.Model, step: int) -> Any:
         """The stream of batches from `step` on."""

@@ -50,7 +50,7 @@ class UserModule:
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:
         """The user's compiled model."""
-        keras3.prepare(self._spec.settings, context.seed, context.replicas)
+        keras3.prepare(self._spec.settings, context.seed)
         with self.blamed("`build_model` fails"):
             model = self._build_model(context)
         self._checker.check_kind(model)

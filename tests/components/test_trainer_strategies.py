@@ -45,10 +45,13 @@ class TerminatedOnce(tf.keras.callbacks.Callback):
     def __init__(self, context):
         super().__init__()
         self.marker = context.hyperparameters.get("marker")
+        self.told = context.hyperparameters["told"] if context.is_chief else None
         self.seen = 0
 
     def on_train_batch_end(self, batch, logs=None):
         self.seen += 1
+        if self.seen == 5 and self.told:
+            Path(self.told).write_text(str(float(logs["loss"])))
         if self.seen == 13 and self.marker and not Path(self.marker).exists():
             Path(self.marker).touch()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -66,11 +69,12 @@ CALLBACKS = {
 
 
 @pytest.fixture(scope="module")
-def run(workload, make_spec):
+def run(workload, make_spec, tmp_path_factory):
     """Trains under a strategy: `run(distribution, marker=…)` → facts, spec."""
     workload.write_module("curve", CURVE)
 
     def run(distribution, settings=None, module="curve", **hyperparameters):
+        hyperparameters["told"] = str(tmp_path_factory.mktemp("told") / "loss")
         spec = make_spec(
             module=module,
             batch_size=111,
@@ -120,6 +124,12 @@ def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
     theirs = _weights(its_spec)
     for variable, value in _weights(spec).items():
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
+
+
+def test_callbacks_see_the_metrics_of_one_device_at_each_batch(interrupted, one_device):
+    told = [spec.hyperparameters["told"] for spec in (interrupted[2], one_device[1])]
+    loss, expected = (float(Path(path).read_text()) for path in told)
+    assert loss == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_final_evaluation_is_exact_under_every_strategy(interrupted, one_device):
