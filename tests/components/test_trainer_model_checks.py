@@ -202,7 +202,7 @@ def test_what_is_no_compiled_model_is_refused(tf, checker, returned, message):
 
 def _with_input(keras, shape, name, dtype=None):
     inputs = keras.Input(shape, name=name, dtype=dtype)
-    return keras.Model({name: inputs}, inputs)
+    return keras.Model({name: inputs}, keras.layers.Identity()(inputs))
 
 
 @pytest.mark.parametrize(
