@@ -33,9 +33,10 @@ class Cadence:
 
     @classmethod
     def of(cls, text: str) -> Cadence:
-        """From `30s`, `5m`, `1h` or `200 steps`."""
-        if text.endswith("steps"):
-            return cls(steps=int(text.removesuffix("steps")))
+        """From `30s`, `5m`, `1h`, `1 step` or `200 steps`."""
+        number, _, of_steps = text.partition(" ")
+        if of_steps:
+            return cls(steps=int(number))
         return cls(seconds=float(text[:-1]) * _UNITS[text[-1]])
 
 

@@ -114,6 +114,7 @@ def test_a_warm_start_takes_the_weights_and_not_the_optimizers_state(tmp_path):
         ("5m", Cadence(seconds=300)),
         ("1h", Cadence(seconds=3600)),
         ("200 steps", Cadence(steps=200)),
+        ("1 step", Cadence(steps=1)),
     ],
 )
 def test_a_cadence_is_a_time_or_a_number_of_steps(text, cadence):

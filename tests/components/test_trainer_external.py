@@ -276,14 +276,13 @@ def test_other_code_is_refused_by_the_name_of_the_task(site):
 
 
 def test_data_that_a_host_does_not_see_are_named(site):
-    root = site.folder / "root"
     run = site.run()
     lonely = site.folder / "elsewhere" / "late" / "Trainer"
     lonely.mkdir(parents=True)
     lonely.joinpath("gang").symlink_to(site.trainer / "gang")
     site.trainer = lonely
     code, out = ended(site.worker("chief"))
-    missing = str(root / "late" / "data").replace("/root/", "/elsewhere/")
+    missing = site.folder / "elsewhere" / "late" / "data"
     assert code == 1 and f"{missing} is not there" in out
     assert ended(run)[0] == 1
 
