@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import datetime
 import logging
-import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from strategos.components import events
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
 from strategos.pipeline import journal, lock, metadata, planning
+from strategos.pipeline.interruption import Interruption
 from strategos.pipeline.planning import Options, RunFiles
 from strategos.pipeline.runners import NodeFailedError, Plan, light
 from strategos.pipeline.runners.beam import BeamRunner
@@ -29,7 +28,7 @@ from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.local import LocalRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from ml_metadata.proto import metadata_store_pb2
 
@@ -70,7 +69,7 @@ def run(
     """
     run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S.%f")
     root = config.run.root
-    with lock.hold(root, run_id=run_id), _terminate_as_interrupt():
+    with lock.hold(root, run_id=run_id), Interruption() as interruption:
         light.hide_heavy_imports()
         prepare_data(config)
         metadata.initialise(connection)
@@ -79,7 +78,7 @@ def run(
         _log_to(files.log)
         with on_start(files.events), ExecutorClient(files.log, files.events) as client:
             plan = planning.plan(config, connection, options, files, client)
-            result = _run_plan(plan, config, client)
+            result = _run_plan(plan, config, client, interruption)
             events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result
@@ -115,7 +114,9 @@ def _has_data(pattern: str) -> bool:
         return False
 
 
-def _run_plan(plan: Plan, config: Config, client: ExecutorClient) -> Result:
+def _run_plan(
+    plan: Plan, config: Config, client: ExecutorClient, interruption: Interruption
+) -> Result:
     names = [
         node.pipeline_node.node_info.id
         for node in plan.ir.nodes
@@ -140,9 +141,15 @@ def _run_plan(plan: Plan, config: Config, client: ExecutorClient) -> Result:
     except NodeFailedError as failure:
         result = _failed(plan.run_id, failure)
     except KeyboardInterrupt:
-        result = Result(plan.run_id, "interrupted", 130, "interrupted")
+        result = _interrupted(plan.run_id)
+    if interruption.came and result.exit_code:
+        result = _interrupted(plan.run_id, result.failed_node)
     record.close(result.outcome, cause=result.cause, failed_node=result.failed_node)
     return result
+
+
+def _interrupted(run_id: str, failed_node: str = "") -> Result:
+    return Result(run_id, "interrupted", 130, "interrupted", failed_node)
 
 
 def _failed(run_id: str, failure: NodeFailedError) -> Result:
@@ -163,17 +170,3 @@ def _log_to(path: Path) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(message)s"))
     absl_logging.get_absl_logger().propagate = False
     absl_logging.get_absl_logger().handlers[:] = [handler]
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: children ended, outcome recorded."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

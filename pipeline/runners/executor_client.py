@@ -133,6 +133,9 @@ class ExecutorClient:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
+        # Before the process: an interrupt between the two must find both to be ended.
+        self._channel = ours.makefile("rw", encoding="utf-8")
+        ours.close()
         with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -149,8 +152,6 @@ class ExecutorClient:
                 env={**os.environ, **quiet.environment()},
                 start_new_session=True,
             )
-        self._channel = ours.makefile("rw", encoding="utf-8")
-        ours.close()
 
     def _death(self) -> str:
         code = self._process.wait()
