@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 from strategos.components import events
-from strategos.components.errors import UserError
-from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
@@ -281,129 +279,6 @@ def test_users_layers_and_train_step_keep_autograph_and_callbacks_are_called(
     assert facts["steps"] == steps
     assert len(facts["history"]["val_loss"]) == 2
     assert capfd.readouterr().err.count("user saw step") == steps
-
-
-@pytest.mark.parametrize(
-    ("source", "changes", "message"),
-    [
-        (
-            "def build_model(context):\n    return context.hyperparameters['unit']\n",
-            {},
-            r"`build_model` fails: .*/broken.py:2: KeyError: 'unit'",
-        ),
-        (
-            "def build_models(context):\n    pass\n",
-            {},
-            r"broken.py: has no function `build_model`. Functions found: build_models",
-        ),
-        (
-            "def build_model(context):\n    return context.vocabulary_size('dest')\n",
-            {},
-            r"no vocabulary `dest`. Transform wrote: carrier",
-        ),
-        (
-            "def build_model(context):\n    pass\n",
-            {"label": "delay"},
-            r"label `delay` is not among the outputs of `preprocessing_fn`: .*late",
-        ),
-        (
-            "def build_model(context):\n    pass\n",
-            {"distribution": {"strategy": "magic"}},
-            r"distribution.strategy: received 'magic', allowed: auto, one_device",
-        ),
-    ],
-)
-def test_bad_input_is_one_clear_message(workload, make_spec, source, changes, message):
-    from strategos.components.trainer import session
-
-    workload.write_module("broken", source)
-    _forget("broken")
-    spec = make_spec(module="broken", **changes)
-    with pytest.raises(UserError, match=message):
-        session.train(spec, Operation(), ClusterSpec(), "unused")
-
-
-def _forget(module):
-    sys.modules.pop(module, None)
-    importlib.invalidate_caches()
-
-
-@pytest.mark.parametrize(
-    ("loss", "callbacks", "message"),
-    [
-        (
-            "lambda y, p: tf.reduce_mean(p) * float('nan')",
-            {},
-            r"not a finite number at step 1 \(epoch 1, batch 1 of 11\).*learning rate",
-        ),
-        (
-            "'mse'",
-            {"early_stopping": {"monitor": "val_auk", "patience": 1}},
-            r"early_stopping.monitor: received 'val_auk'.*Allowed: loss, val_loss",
-        ),
-    ],
-)
-def test_training_that_cannot_go_on_says_why(
-    workload, make_spec, loss, callbacks, message
-):
-    from strategos.components.trainer import session
-
-    workload.write_module(
-        "broken",
-        f"""
-        import tensorflow as tf
-
-        def build_model(context):
-            inputs = context.inputs()
-            output = tf.keras.layers.Dense(1)(inputs["distance"])
-            model = tf.keras.Model(inputs, output)
-            model.compile("sgd", {loss})
-            return model
-        """,
-    )
-    _forget("broken")
-    spec = make_spec(module="broken", settings=Settings(callbacks=callbacks))
-    with pytest.raises(UserError, match=message):
-        session.train(spec, Operation(), ClusterSpec(), "unused")
-
-
-def test_a_feature_made_of_the_label_is_refused_at_export(
-    new_workload, transform, make_spec
-):
-    from strategos.components.trainer import workload as loaded
-    from strategos.components.trainer.export import export
-    from strategos.components.trainer.user_module import UserModule
-
-    workload = new_workload()
-    workload.write_module(
-        "leaky",
-        """
-        def preprocessing_fn(inputs):
-            late = inputs["late"]
-            return {"guess": late + 1, "distance": inputs["distance"], "late": late}
-        """,
-    )
-    workload.write_module(
-        "leaky_model",
-        """
-        import tensorflow as tf
-
-        def build_model(context):
-            inputs = context.inputs()
-            hidden = tf.cast(inputs["guess"], tf.float32) + inputs["distance"]
-            model = tf.keras.Model(inputs, hidden)
-            model.compile("sgd", "mse")
-            return model
-        """,
-    )
-    transform(workload, "leaky")
-    spec = make_spec(
-        folder=workload.folder, module="leaky_model", transform_graph=workload.graph
-    )
-    context = loaded.context(spec, 50, 1)
-    model = UserModule(spec).build_model(context)
-    with pytest.raises(UserError, match="computes guess from the label `late`"):
-        export(model, context, workload.schema, str(workload.root / "out"))
 
 
 def test_the_runtime_imports_neither_tfx_nor_beam():

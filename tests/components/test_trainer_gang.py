@@ -4,7 +4,6 @@ import faulthandler
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -17,7 +16,6 @@ from strategos.components import events
 from strategos.components.errors import GateStoppedError, UserError
 from strategos.components.trainer import gang, reports, watch
 from strategos.components.trainer.cluster import ClusterSpec, Task
-from strategos.components.trainer.launchers.ports import Ports, is_taken
 from strategos.components.trainer.preemption import Preempted
 from strategos.components.worker_process import WorkerError
 
@@ -444,38 +442,3 @@ def test_no_task_outlives_a_killed_host(tmp_path):
     while any(map(running, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(running, pids))
-
-
-def test_steps_are_reported_twice_a_second_and_the_first_at_once():
-    read, write = os.pipe()
-    now = [0.0]
-    reporter = reports.Reporter(write, clock=lambda: now[0])
-    reporter.joined()
-    for step in range(10):
-        reporter.step(step)
-        now[0] += 0.1
-    reporter.alive()
-    lines = os.read(read, 10_000).decode().splitlines()
-    assert list(map(json.loads, lines)) == [{"joined": True}, {"step": 0}, {"step": 5}]
-    now[0] += 1
-    reporter.alive()
-    assert json.loads(os.read(read, 10_000)) == {"alive": True}
-
-
-def test_outside_of_a_gang_reports_go_nowhere():
-    reports.current().joined()
-    reports.current().step(1)
-    reports.current().alive()
-
-
-def test_ports_are_kept_from_others_until_new_ones_are_taken():
-    ports = Ports()
-    first = ports.take(2)
-    assert len(set(first)) == 2
-    with socket.socket() as other, pytest.raises(OSError):
-        other.bind(("127.0.0.1", first[0]))
-    assert all(map(is_taken, first))
-    second = ports.take(2)
-    assert not any(map(is_taken, set(first) - set(second)))
-    ports.give_back()
-    assert not any(map(is_taken, second))

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
@@ -363,76 +362,6 @@ def free_ports(number):
     for each in held:
         each.close()
     return ports
-
-
-@pytest.fixture
-def silent_address():
-    """Accepts connections and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"grpc://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
-def full_address():
-    """Answers no attempt to connect: its queue is full."""
-    server = socket.create_server(("127.0.0.1", 0), backlog=0)
-    queued = [socket.socket() for _ in range(3)]
-    for each in queued:
-        each.setblocking(False)
-        each.connect_ex(server.getsockname())
-    yield f"grpc://127.0.0.1:{server.getsockname()[1]}"
-    for each in (*queued, server):
-        each.close()
-
-
-@pytest.fixture
-def closed_address():
-    return f"grpc://127.0.0.1:{free_ports(1)[0]}"
-
-
-@pytest.mark.parametrize(
-    "place", ["silent_address", "full_address", "closed_address", "name", "local"]
-)
-def test_a_tpu_that_is_not_there_is_told_in_one_line_in_time(place, request):
-    if place == "name":
-        # No answer from Google's metadata server, as on any machine elsewhere.
-        request.getfixturevalue("monkeypatch").setenv(
-            "GCE_METADATA_HOST", "127.0.0.1:9"
-        )
-    address = request.getfixturevalue(place) if place.endswith("_address") else place
-    before = time.monotonic()
-    with pytest.raises(UserError) as caught:
-        strategy.probe_tpu({"tpu": {"name": address}}, ALONE)
-    assert time.monotonic() - before < 15
-    assert str(caught.value).startswith(f"The TPU '{address}' cannot be used: ")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_tpu_that_answers_too_late_is_given_up(silent_address, monkeypatch):
-    # The metadata server takes the question and never answers.
-    host = silent_address.removeprefix("grpc://")
-    monkeypatch.setenv("GCE_METADATA_HOST", host)
-    before = time.monotonic()
-    with pytest.raises(UserError, match="no answer within 13 s"):
-        strategy.probe_tpu({"tpu": {"name": "my-tpu"}}, ALONE)
-    assert time.monotonic() - before < 15
-
-
-def test_a_grpc_server_is_found_to_be_there():
-    code = (
-        "import tensorflow as tf\n"
-        "server = tf.distribute.Server({'worker': ['127.0.0.1:0']})\n"
-        "print(server.target, flush=True); server.join()"
-    )
-    server = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        address = server.stdout.readline().strip()
-        strategy.probe_tpu({"tpu": {"name": address}}, ALONE)
-    finally:
-        server.kill()
-        server.communicate()
 
 
 needs_gpus = pytest.mark.skipif(
