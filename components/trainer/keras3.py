@@ -38,6 +38,17 @@ def is_model(model: Any) -> bool:
     return keras is not None and isinstance(model, keras.Model)
 
 
+def misses_overflows(model: Any, replicas: int) -> bool:
+    """Whether float16's loss scaling is blind to what overflows in a replica.
+
+    Keras 3 asks the first replica alone whether gradients are finite, and that before
+    they are summed: infinite ones of the others reach the weights.
+    """
+    if not is_model(model) or replicas == 1:
+        return False
+    return isinstance(model.optimizer, _package().optimizers.LossScaleOptimizer)
+
+
 def inputs_of(model: Any) -> dict[str, Any]:
     """The inputs of a functional model, by name of the feature; `{}` of others."""
     tensors = []

@@ -99,9 +99,18 @@ class ModelChecker:
     def check_scope(
         self, model: tf.keras.Model, strategy: tf.distribute.Strategy
     ) -> None:
-        """Refuses a model or optimizer that was not made within `strategy.scope()`."""
+        """Refuses a model or optimizer that was not made within `strategy.scope()`.
+
+        And one that this strategy's replicas would spoil.
+        """
         if not tf.distribute.has_strategy():
             return
+        if keras3.misses_overflows(model, strategy.num_replicas_in_sync):
+            raise self._refusal(
+                "returned a Keras 3 model that scales its loss (float16): on several "
+                "replicas Keras 3 lets infinite gradients into the weights. Use "
+                "`trainer.mixed_precision: bfloat16`, or build it with `tf.keras`."
+            )
         made = strategy.extended.variable_created_in_scope
         parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
         for part, variables in parts.items():

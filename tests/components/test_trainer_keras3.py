@@ -10,6 +10,7 @@ import pytest
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
 
 EPOCHS = 3
 
@@ -69,8 +70,6 @@ def train(digits, spec_of):
 
 @pytest.fixture(scope="module")
 def alone(train):
-    from strategos.components.trainer.spec import Settings
-
     callbacks = {
         "early_stopping": {"monitor": "val_loss", "patience": 5},
         "csv": True,
@@ -112,6 +111,27 @@ def test_it_goes_on_from_its_checkpoint_with_equal_digits(alone, train):
     assert facts["restarts"] == 1
     assert facts["history"] == undisturbed["history"]
     assert facts["evaluation"] == undisturbed["evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "precision"),
+    [
+        ({"strategy": "one_device"}, "float16"),
+        ({"strategy": "mirrored", "devices": 2}, "bfloat16"),
+    ],
+)
+def test_it_trains_in_mixed_precision(train, distribution, precision):
+    settings = Settings(mixed_precision=precision)
+    _, facts = train(distribution=distribution, settings=settings)
+    assert facts["evaluation"]["accuracy"] > 0.85
+
+
+def test_float16_on_several_replicas_is_refused_with_the_remedy(train):
+    with pytest.raises(UserError, match="infinite gradients .*: bfloat16`, or build"):
+        train(
+            distribution={"strategy": "mirrored", "devices": 2},
+            settings=Settings(mixed_precision="float16"),
+        )
 
 
 ONE_INPUT = """
