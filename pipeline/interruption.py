@@ -22,8 +22,10 @@ class Interruption:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
-        """Takes over both signals. In the main thread."""
-        self._before = {each: signal.signal(each, self._note) for each in _SIGNALS}
+        """Takes over both signals, if nobody ignores them. In the main thread."""
+        for each in _SIGNALS:
+            if signal.getsignal(each) is not signal.SIG_IGN:  # as a shell's `&` does
+                self._before[each] = signal.signal(each, self._note)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: Any) -> None:
