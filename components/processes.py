@@ -13,13 +13,17 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
-def die_with_parent(sig: int = signal.SIGKILL) -> None:
+def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:
     """Has the kernel send `sig` to this process when its parent dies.
 
-    Called by the child, early in its `main`. The kernel follows the parent's *thread*
-    that forked, so that thread must stay until the child has ended.
+    Called by the child, before it imports anything that takes time. The kernel follows
+    the parent's *thread* that forked, so that thread must stay until the child ends.
+
+    Args:
+      parent: The parent's process id, as the parent itself has told it: who asks for it
+        here may come too late, and be told of whoever adopts orphans.
+      sig: The signal.
     """
-    parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel was told

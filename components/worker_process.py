@@ -78,7 +78,7 @@ def run(
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(asked), str(answered)],
+            [sys.executable, "-m", module, str(os.getpid()), str(asked), str(answered)],
             stdin=subprocess.PIPE,  # never written to: its end tells of our own
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -121,8 +121,8 @@ def terminated_last() -> Iterator[None]:
 
 def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     """The `__main__` of a module that `run` starts: answers one request and exits."""
-    _watch_parent()
-    asked, answered = sys.argv[1:]
+    parent, asked, answered = sys.argv[1:]
+    _watch_parent(int(parent))
     message = json.loads(Path(asked).read_text())
     events.open_sink(message["events"]["path"], node=message["events"]["node"])
     try:
@@ -185,9 +185,9 @@ def _answer_of(path: Path, code: int, name: str) -> dict[str, Any]:
     return content["answer"]
 
 
-def _watch_parent() -> None:
+def _watch_parent(parent: int) -> None:
     """Ends this process as soon as the one that started it is gone."""
-    die_with_parent()
+    die_with_parent(parent)
     threading.Thread(target=_end_at_end_of_input, daemon=True).start()
 
 

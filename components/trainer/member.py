@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from strategos.components.errors import UserError
 from strategos.components.processes import die_with_parent
@@ -137,9 +137,10 @@ class Member:
         self._label = f"{name}: " if prefixed else ""
         reports_end, reporting = os.pipe()
         output_end, printing = os.pipe() if prefixed else (None, None)
+        parent = os.getpid()
         self._pid = _fork()
         if self._pid == 0:
-            _be_task(work, reporting, printing)
+            _be_task(work, parent, reporting, printing)
         os.close(reporting)
         self._reports = Lines(reports_end)
         self._output = None
@@ -217,7 +218,7 @@ def _fork() -> int:
         return os.fork()
 
 
-def _be_task(work: Work, reporting: int, printing: int | None) -> None:
+def _be_task(work: Work, parent: int, reporting: int, printing: int | None) -> NoReturn:
     """What the forked process does: works, tells, and waits to be ended.
 
     It stays when it is done, since other tasks may still need its answers to their
@@ -225,7 +226,7 @@ def _be_task(work: Work, reporting: int, printing: int | None) -> None:
     """
     code = 1
     try:
-        die_with_parent()
+        die_with_parent(parent)
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
         _print_to(printing)
         reporter = reports.Reporter(reporting)

@@ -55,7 +55,7 @@ def probe(name: str, zone: str | None = None, project: str | None = None) -> Non
     environ.pop("TF_CONFIG", None)
     try:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", _MODULE, asked],
+            [sys.executable, "-W", "ignore", "-m", _MODULE, str(os.getpid()), asked],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -152,9 +152,9 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(int(sys.argv[1]))
     try:
-        _look_for(**json.loads(sys.argv[1]))
+        _look_for(**json.loads(sys.argv[2]))
     except Exception as error:
         print(_first_line(error), flush=True)
         os._exit(1)

@@ -32,7 +32,12 @@ class BeamRunner:
         }
         with plan.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "strategos.pipeline.runners.beam_process"],
+                [
+                    sys.executable,
+                    "-m",
+                    "strategos.pipeline.runners.beam_process",
+                    str(os.getpid()),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

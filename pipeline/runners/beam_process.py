@@ -8,12 +8,16 @@ import logging
 import os
 import sys
 
+from strategos.components.processes import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))  # TFX takes ten seconds to import
+
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration.beam import beam_dag_runner
 from tfx.proto.orchestration import pipeline_pb2
 
 from strategos.components import events
-from strategos.components.processes import die_with_parent
 from strategos.pipeline.runners.launching import launch
 
 
@@ -37,7 +41,6 @@ class Runner(beam_dag_runner.BeamDagRunner):
 
 def main() -> int:
     """Runs the plan; 0 if every node finished."""
-    die_with_parent()
     logging.basicConfig(level=logging.INFO)
     request = json.load(sys.stdin)
     events.open_sink(request["events"])

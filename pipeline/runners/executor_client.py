@@ -144,6 +144,7 @@ class ExecutorClient:
                     "strategos.pipeline.runners.executor_process",
                     str(theirs.fileno()),
                     str(self._events),
+                    str(os.getpid()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

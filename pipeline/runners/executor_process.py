@@ -20,9 +20,9 @@ from strategos.components.errors import UserError
 from strategos.components.processes import die_with_parent
 
 
-def main(descriptor: int, events_path: str) -> None:
+def main(descriptor: int, events_path: str, parent: int) -> None:
     """Answers requests on the socket `descriptor` until its other end closes."""
-    die_with_parent()
+    die_with_parent(parent)
     events.open_sink(events_path)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     _hush_absl()
@@ -133,4 +133,4 @@ def _hush_absl() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
