@@ -20,6 +20,8 @@ from typing import Any
 from strategos.components.errors import BadInputError
 from strategos.pipeline.state import state_folder
 
+_LOOK_SECONDS = 0.5  # longer than `holder` has the lock in order to look
+
 
 def lock_file(root: str | Path) -> Path:
     """Where the lock of the pipeline root lies."""
@@ -45,10 +47,8 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
             "with `--set run.root=DIR`."
         ) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInputError(_refusal(root, _read(path))) from None
+        if not _taken(descriptor):
+            raise BadInputError(_refusal(root, _read(path)))
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         holder |= {"since": time.time(), **about}
         os.ftruncate(descriptor, 0)
@@ -73,6 +73,19 @@ def holder(root: str | Path) -> dict[str, Any] | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def _taken(descriptor: int) -> bool:
+    """Takes the lock, unless another run has it; waits for those who only look."""
+    until = time.monotonic() + _LOOK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+        time.sleep(0.01)
 
 
 def _read(path: Path) -> dict[str, Any]:

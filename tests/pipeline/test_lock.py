@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -24,6 +26,18 @@ def test_holder_is_known_while_it_holds_and_not_after(tmp_path):
     with lock.hold(tmp_path, run_id="r1"):
         assert lock.holder(tmp_path)["run_id"] == "r1"
     assert lock.holder(tmp_path) is None
+
+
+def test_who_asks_for_the_holder_gets_in_no_runs_way(tmp_path):
+    with lock.hold(tmp_path):
+        pass
+    with lock.lock_file(tmp_path).open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as `holder` does
+        ends = threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN))
+        ends.start()
+        with lock.hold(tmp_path, run_id="r1"):
+            assert lock.holder(tmp_path)["run_id"] == "r1"
+        ends.join()
 
 
 def test_lock_of_a_killed_holder_is_taken_over(tmp_path):
