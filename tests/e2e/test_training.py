@@ -22,7 +22,8 @@ def interrupt(workspace, sig, *arguments):
     """Starts a long training and ends it by `sig` once there is a checkpoint."""
     run = workspace.start(*LONG, *SAVING, *arguments, node="Trainer")
     checkpoints = workspace.folder / "runs" / "digits" / "Trainer" / "checkpoints"
-    workspace.wait_for(lambda: any(checkpoints.glob("*/*")), seconds=180)
+    complete = "*/*/state.json"
+    workspace.wait_for(lambda: any(checkpoints.glob(complete)), seconds=180)
     code = workspace.end(run, sig)
     workspace.wait_until_nothing_is_left()
     return code
