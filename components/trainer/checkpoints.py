@@ -86,16 +86,21 @@ class Checkpoints:
                 file.write(json.dumps({**state, "step": step}))
             gfile.rename(f"{path}/{_STATE}.tmp", f"{path}/{_STATE}", overwrite=True)
         if self.is_chief:
-            for old in self.steps()[: -self._keep]:
+            kept = self.steps()[-self._keep :]
+            # Also those that a chief has left incomplete when it was killed.
+            for old in set(self._begun()) - set(kept):
                 gfile.rmtree(self._path(old))
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, ascending."""
+        return [s for s in self._begun() if gfile.exists(f"{self._path(s)}/{_STATE}")]
+
+    def _begun(self) -> list[int]:
+        """Steps of all checkpoints, complete or not, ascending."""
         if not gfile.exists(self._folder):
             return []
         names = map(_NAME.fullmatch, gfile.listdir(self._folder))
-        steps = [int(match[1]) for match in names if match]
-        return sorted(s for s in steps if gfile.exists(f"{self._path(s)}/{_STATE}"))
+        return sorted(int(match[1]) for match in names if match)
 
     def find(self, step: int) -> Found:
         """What Python kept in the checkpoint of `step`."""

@@ -60,6 +60,16 @@ def test_one_that_was_being_written_does_not_count(tmp_path):
     assert store.steps() == [1]
 
 
+def test_one_that_was_never_completed_goes_with_the_next_save(tmp_path):
+    store = _store(tmp_path, keep=2)
+    for step in (1, 2):
+        _save(store, step)
+    Path(store.find(2).path, "state.json").unlink()
+    _save(store, 3)
+    left = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert left == ["step-0000000001", "step-0000000003"]
+
+
 def test_only_the_chiefs_copy_is_there(tmp_path):
     store = _store(tmp_path, is_chief=False)
     _save(store, 1)
