@@ -20,6 +20,7 @@ from strategos.components.user_errors import explain
 
 _PACKAGES = ("tf_keras.", "keras.")
 _PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
+_WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
 _REGRESSION = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
 _ALIASES = {
     "mse": "mean_squared_error",
@@ -128,6 +129,8 @@ class ModelChecker:
         features: Any,
         labels: tf.Tensor,
         strategy: tf.distribute.Strategy,
+        *,
+        complete: bool,
     ) -> None:
         """Calls the model on a few rows; refuses an output that its loss cannot take.
 
@@ -140,6 +143,7 @@ class ModelChecker:
           labels: All labels that are at hand, `[rows, k]`; the first belong to the
             sample.
           strategy: The strategy of the model.
+          complete: Whether these are the labels of all training examples.
         """
         features = keras3.taken(model, features)
         with self._blamed("the model fails on the first rows"):
@@ -147,20 +151,39 @@ class ModelChecker:
         self._check_label_kind(labels)
         loss = known_loss(model.loss)
         if loss and isinstance(output, tf.Tensor):
-            self._check_shapes(loss, output.shape, labels)
-            self._check_probabilities(loss, model, output.numpy())
+            self._check_loss(loss, model, output, labels)
+            if complete:
+                self._check_varies(loss, labels)
         if type(model).train_step is keras3.package_of(model).Model.train_step:
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
-
-            def measure() -> None:
-                model.compute_loss(features, first, output)
-                model.compute_metrics(features, first, output, None)
-
-            with self._blamed("the loss or a metric fails on the first rows"):
-                strategy.run(measure)
-            model.reset_metrics()
+            self._measure(model, features, first, output, strategy)
             if hasattr(model.optimizer, "build"):
                 model.optimizer.build(model.trainable_variables)
+
+    def _measure(
+        self,
+        model: tf.keras.Model,
+        features: Any,
+        labels: tf.Tensor,
+        output: Any,
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        """Computes loss and metrics; refuses a metric that gives several values."""
+
+        def measure() -> Any:
+            model.compute_loss(features, labels, output)
+            return model.compute_metrics(features, labels, output, None)
+
+        with self._blamed("the loss or a metric fails on the first rows"):
+            found = strategy.run(measure)
+        model.reset_metrics()
+        for name, value in strategy.experimental_local_results(found)[0].items():
+            if np.size(value) != 1:
+                raise self._refusal(
+                    f"the metric `{name}` gives {np.size(value)} values, expected one "
+                    "number. Give it an argument such as `average='macro'` if it has "
+                    "one, or take another metric."
+                )
 
     @contextlib.contextmanager
     def _blamed(self, what: str) -> Iterator[None]:
@@ -190,6 +213,14 @@ class ModelChecker:
                 f"The label `{self._label}` is a string after Transform. Make a number "
                 "of it in `preprocessing_fn`."
             )
+
+    def _check_loss(
+        self, loss: Loss, model: tf.keras.Model, output: tf.Tensor, labels: tf.Tensor
+    ) -> None:
+        if output.shape.rank == 1:  # Keras takes it for one unit
+            output = output[:, tf.newaxis]
+        self._check_shapes(loss, output.shape, labels)
+        self._check_probabilities(loss, model, output.numpy())
 
     def _check_shapes(
         self, loss: Loss, output: tf.TensorShape, labels: tf.Tensor
@@ -221,24 +252,23 @@ class ModelChecker:
         low, high = _range(labels)
         if low < 0 or high >= units:
             raise self._refusal(
-                f"has {units} output unit(s), but the label `{self._label}` goes from "
-                f"{low:g} to {high:g}: it needs {int(high) + 1} units, one per class "
-                "counted from 0."
+                f"has {units} output unit(s), but the label `{self._label}` has values "
+                f"from {low:g} to {high:g}: it needs at least {int(high) + 1} units, "
+                "one per class counted from 0."
             )
-        self._check_varies(low, high)
 
     def _check_binary(self, labels: tf.Tensor) -> None:
         low, high = _range(labels)
         if low < 0 or high > 1:
             raise self._refusal(
-                f"has a binary_crossentropy, but the label `{self._label}` goes from "
-                f"{low:g} to {high:g}, expected 0 to 1. For several classes use "
+                f"has a binary_crossentropy, but the label `{self._label}` has values "
+                f"from {low:g} to {high:g}, expected 0 to 1. For several classes use "
                 "SparseCategoricalCrossentropy."
             )
-        self._check_varies(low, high)
 
-    def _check_varies(self, low: float, high: float) -> None:
-        if low == high:
+    def _check_varies(self, loss: Loss, labels: tf.Tensor) -> None:
+        low, high = _range(labels)
+        if low == high and loss.name in _WANTS_VARIETY:
             raise UserError(
                 f"The label `{self._label}` is {low:g} in every training example: "
                 "there is nothing to learn. Check how the data or `preprocessing_fn` "
@@ -295,13 +325,20 @@ def _last_activation(model: tf.keras.Model) -> str | None:
     """Name of the activation that makes the model's output, where it can be seen."""
     if not getattr(model, "outputs", None) or not getattr(model, "layers", None):
         return None
-    layers = [x for x in model.layers if any(x.output is y for y in model.outputs)]
-    if len(layers) != 1:
-        return None
-    if isinstance(layers[0], keras3.package_of(model).layers.Softmax):
-        return "softmax"
-    activation = getattr(layers[0], "activation", None)
-    return getattr(activation, "__name__", None)
+    kinds = keras3.package_of(model).layers
+    layer = _made_by(model, model.outputs[0])
+    while isinstance(layer, kinds.Activation) and _activation(layer) == "linear":
+        layer = _made_by(model, layer.input)  # a cast, as mixed precision needs it
+    return "softmax" if isinstance(layer, kinds.Softmax) else _activation(layer)
+
+
+def _made_by(model: tf.keras.Model, tensor: Any) -> Any:
+    """The layer that gives a tensor of a functional model, or None."""
+    return next((layer for layer in model.layers if layer.output is tensor), None)
+
+
+def _activation(layer: Any) -> str | None:
+    return getattr(getattr(layer, "activation", None), "__name__", None)
 
 
 def _of_tensorflow(variable: Any) -> tf.Variable:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from strategos.components import user_code
 from strategos.components.errors import UserError
-from strategos.components.trainer import callbacks, dataset, keras3, preemption
+from strategos.components.trainer import by_file, callbacks, dataset, keras3, preemption
 from strategos.components.trainer.autograph import convert_own_steps
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.model_checks import ModelChecker
@@ -72,15 +72,22 @@ class UserModule:
     def check(
         self,
         model: tf.keras.Model,
-        training: dataset.Split,
+        training: dataset.Split | by_file.FileShare,
         distribution: tf.distribute.Strategy,
     ) -> None:
         """Refuses a model that does not fit its data or its loss."""
         features, labels = training.sample(_SAMPLE_ROWS)
-        if training.columns is not None:
+        in_memory = training.columns is not None
+        if in_memory:
             labels = training.columns[self._spec.label]
         self._checker.check_inputs(model, features)
-        self._checker.check_output(model, features, labels, distribution)
+        self._checker.check_output(
+            model,
+            features,
+            labels,
+            distribution,
+            complete=in_memory and isinstance(training, dataset.Split),
+        )
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an error into one that names the user's file and line."""

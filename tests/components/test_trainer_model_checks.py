@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -66,11 +68,12 @@ def model(package):
     return make
 
 
-def _check_output(checker, model, features, labels):
+def _check_output(checker, model, features, labels, complete=True):
     import tensorflow as tf
 
     strategy = tf.distribute.get_strategy()
-    checker.check_output(model, features, tf.constant(labels), strategy)
+    labels = tf.constant(labels)
+    checker.check_output(model, features, labels, strategy, complete=complete)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_what_fits_passes(
             "softmax",
             ("SparseCategoricalCrossentropy", {}),
             CLASSES,
-            "2 output unit.*from 0 to 2: it needs 3 units",
+            "2 output unit.*from 0 to 2: it needs at least 3 units",
         ),
         (3, None, "mse", BINARY, "3 output unit.*mean_squared_error.*End .* 1 unit"),
         (
@@ -232,3 +235,92 @@ def test_a_string_label_is_refused(checker, features, model):
     with pytest.raises(UserError, match="label `late` is a string"):
         made = model(1, "sigmoid", "mse")
         _check_output(checker, made, features, [["a"]] * 64)
+
+
+@pytest.mark.parametrize("labels", [BINARY * 0, BINARY * 0 + 1])
+def test_a_sample_of_one_class_says_nothing_of_the_others(
+    package, checker, features, model, labels
+):
+    made = model(1, "sigmoid", package.losses.BinaryCrossentropy())
+    _check_output(checker, made, features, labels, complete=False)
+    made = model(3, "softmax", package.losses.SparseCategoricalCrossentropy())
+    _check_output(checker, made, features, labels, complete=False)
+
+
+@pytest.fixture
+def sorted_split(tf, tmp_path):
+    """100 rows whose first 80 labels are 0: `sorted_split(cache_limit)`."""
+    from strategos.components.trainer import dataset
+
+    file = str(tmp_path / "rows")
+    with tf.io.TFRecordWriter(file) as writer:
+        for row in range(100):
+            example = tf.train.Example()
+            example.features.feature["x"].float_list.value.extend([row] * 4)
+            example.features.feature["late"].int64_list.value.append(row >= 80)
+            writer.write(example.SerializeToString())
+    spec = {
+        "x": tf.io.FixedLenFeature([4], tf.float32),
+        "late": tf.io.FixedLenFeature([], tf.int64),
+    }
+    return lambda limit: dataset.read([file], spec, "late", limit)
+
+
+def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
+    tf, workload, make_spec, model, sorted_split
+):
+    from strategos.components.trainer.by_file import FileShare
+    from strategos.components.trainer.user_module import UserModule
+
+    code, strategy = UserModule(make_spec()), tf.distribute.get_strategy()
+    made = model(1, "sigmoid", "binary_crossentropy")
+    streamed, whole = sorted_split(0), sorted_split(1 << 20)
+    assert streamed.columns is None
+    code.check(made, streamed, strategy)
+    code.check(made, whole, strategy)
+    columns = {name: column[:80] for name, column in whole.columns.items()}
+    zeros = dataclasses.replace(whole, rows=80, columns=columns)
+    code.check(made, FileShare(zeros, pipelines=2, fewest=80, total=180), strategy)
+    with pytest.raises(UserError, match="`late` is 0 in every training example"):
+        code.check(made, zeros, strategy)
+
+
+def test_an_output_without_an_axis_for_units_is_one_unit(package, checker, features):
+    inputs = package.Input((4,), name="x")
+    made = package.Model(
+        {"x": inputs}, package.layers.Reshape(())(package.layers.Dense(1)(inputs))
+    )
+    made.compile("sgd", "mse")
+    _check_output(checker, made, features, BINARY)
+    with pytest.raises(UserError, match="has 1 output unit.* 3 value"):
+        _check_output(checker, made, features, ONE_HOT)
+
+
+@pytest.mark.parametrize(("activation", "is_right"), [("softmax", True), (None, False)])
+def test_a_cast_at_the_end_is_looked_through(
+    package, checker, features, activation, is_right
+):
+    inputs = package.Input((4,), name="x")
+    hidden = package.layers.Dense(3, activation, dtype="mixed_float16")(inputs)
+    outputs = package.layers.Activation("linear", dtype="float32")(hidden)
+    made = package.Model({"x": inputs}, outputs)
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    if is_right:
+        _check_output(checker, made, features, CLASSES)
+    else:
+        with pytest.raises(UserError, match=r"gives logits .last activation: linear"):
+            _check_output(checker, made, features, CLASSES)
+
+
+def test_a_metric_of_several_values_is_refused_by_name(package, checker, features):
+    def made(**arguments):
+        inputs = package.Input((4,), name="x")
+        outputs = package.layers.Dense(3, "softmax")(inputs)
+        model = package.Model({"x": inputs}, outputs)
+        metric = package.metrics.F1Score(**arguments)
+        model.compile("sgd", "categorical_crossentropy", metrics=[metric])
+        return model
+
+    _check_output(checker, made(average="macro"), features, ONE_HOT)
+    with pytest.raises(UserError, match="`f1_score` gives 3 values.*average='macro'"):
+        _check_output(checker, made(), features, ONE_HOT)
