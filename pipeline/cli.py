@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -33,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("strategos: interrupted", file=sys.stderr)
         return _interrupted()
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            sys.stderr.close()  # on which the interpreter would complain of it too
+            return 1
         if arguments.debug:
             raise
         print(
@@ -56,6 +57,13 @@ def _interrupted() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(_INTERRUPTED)
+
+
+def _nobody_reads() -> bool:
+    """Whether what we print goes into a pipe without a reader, as that of `head`."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _parser() -> argparse.ArgumentParser:

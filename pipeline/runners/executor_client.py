@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pickle
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
-from strategos.pipeline import quiet
+from strategos.pipeline import children, quiet
 from strategos.pipeline.runners import NodeFailedError
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from strategos.pipeline.config import Config
     from strategos.pipeline.graph import Fingerprints
     from strategos.pipeline.runners import Plan
-
-_GRACE_SECONDS = 30.0  # a training that is asked to end saves a checkpoint first
 
 
 class ExecutorClient:
@@ -51,14 +50,11 @@ class ExecutorClient:
         """Ends the process, if it was started."""
         if self._process is None:
             return
-        self._channel.close()
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(timeout=_GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+        try:
+            with contextlib.suppress(OSError):  # what a dead process did not take
+                self._channel.close()
+        finally:
+            children.end(self._process)
 
     def compile(
         self,

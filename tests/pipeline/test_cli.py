@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from strategos.pipeline import cli
+from strategos.pipeline import cli, commands
 
 _PROBE = """
 import sys
@@ -47,3 +47,23 @@ def test_user_error_is_one_message_with_its_exit_code(capsys, tmp_path):
 def test_debug_shows_where_an_error_came_from(tmp_path):
     with pytest.raises(Exception, match=r"none\.yaml"):
         cli.main(["validate", str(tmp_path / "none.yaml"), "--debug"])
+
+
+def test_reader_that_goes_away_ends_it_in_silence(workload):
+    shown = subprocess.Popen(
+        [sys.executable, "-u", "-m", "strategos.pipeline.cli", "config", workload],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    shown.stdout.close()
+    assert shown.stderr.read() == b""
+    assert shown.wait() == 1
+
+
+def test_any_other_broken_pipe_is_told(monkeypatch, capfd):
+    def broken(_):
+        raise BrokenPipeError("of another process")
+
+    monkeypatch.setattr(commands, "doctor", broken)
+    assert cli.main(["doctor"]) == 1
+    assert "of another process" in capfd.readouterr().err
