@@ -22,7 +22,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ BEAT_SECONDS = 0.5
 LOST_SECONDS = 6.0
 """Without a change of its file, somebody counts as gone."""
 
+_LOOK_SECONDS = 1.0  # that one look may add to a silence
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -91,19 +92,30 @@ class Board:
         return run
 
 
-@dataclasses.dataclass
 class Pulse:
-    """Whether something that should change all the time still does."""
+    """Whether something that should change all the time still does.
 
-    value: Any = None
-    changed: float = dataclasses.field(default_factory=time.monotonic)
+    Time in which nobody looks hardly counts: then this process was paused, or the file
+    system, and the other one is none the worse for it.
 
-    def is_lost(self, value: Any, seconds: float = LOST_SECONDS) -> bool:
+    Args:
+      clock: Seconds, ever growing.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._value: Any = None
+        self._looked = clock()
+        self._silence = 0.0
+
+    def is_lost(self, value: Any) -> bool:
         """Notes the present value; whether it has been that for too long."""
-        now = time.monotonic()
-        if value != self.value:
-            self.value, self.changed = value, now
-        return now - self.changed > seconds
+        now = self._clock()
+        self._silence += min(now - self._looked, _LOOK_SECONDS)
+        if value != self._value:
+            self._value, self._silence = value, 0.0
+        self._looked = now
+        return self._silence > LOST_SECONDS
 
 
 def fingerprints(spec: WorkerSpec) -> dict[str, str]:
