@@ -18,7 +18,8 @@ SYNCHRONOUS = ("chief", "worker")
 _TYPES = ("chief", "worker", "ps", "evaluator")
 # Vertex numbers its pools; what each is for is fixed.
 _VERTEX_POOLS = {f"workerpool{index}": name for index, name in enumerate(_TYPES)}
-_ADDRESS = re.compile(r"^([^\s/:\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$")
+_ADDRESS = re.compile(r"(?:[^\s/:\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_PORTS = range(1, 1 << 16)
 _EXAMPLE = (
     '{"cluster": {"chief": ["HOST:PORT"], "worker": ["HOST:PORT"]}, '
     '"task": {"type": "worker", "index": 0}}'
@@ -227,7 +228,7 @@ class _Reader:
             if not isinstance(found, list) or not all(map(_is_address, found)):
                 raise self._refusal(
                     f"`cluster.{name}` is {json.dumps(found)}, expected a list of "
-                    "`HOST:PORT`"
+                    f"`HOST:PORT`, PORT from {_PORTS[0]} to {_PORTS[-1]}"
                 )
             if found:
                 addresses[kind] = tuple(found)
@@ -291,4 +292,5 @@ class _Reader:
 
 
 def _is_address(value: Any) -> bool:
-    return isinstance(value, str) and bool(_ADDRESS.match(value))
+    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return found is not None and int(found[1]) in _PORTS

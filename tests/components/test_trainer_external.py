@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import itertools
 import json
 import os
 import signal
@@ -309,6 +311,18 @@ def test_a_port_that_is_taken_is_named(site, monkeypatch):
             joining.join(str(site.trainer), "code", 1.0)
 
 
+def test_a_port_that_the_system_refuses_is_not_said_to_be_taken(site, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refused)
+    place = {"cluster": {"worker": ["a:80"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    told = "worker-0 .* allows no server on port 80: Permission denied"
+    with pytest.raises(UserError, match=told):
+        joining.join(str(site.trainer), "code", 1.0)
+
+
 def test_a_worker_without_a_run_says_so(site, monkeypatch):
     place = {"cluster": site.cluster, "task": {"type": "chief", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
@@ -331,6 +345,15 @@ def test_a_worker_without_a_place_says_so(site, monkeypatch, config, told):
 def test_a_remote_root_is_refused():
     with pytest.raises(UserError, match="run.root, which is s3:// here"):
         rendezvous.folder_of("s3://bucket/root/late/Trainer/model/1")
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.5, 13), (60.0, 7)])
+def test_a_pause_of_who_looks_is_no_silence_of_the_others(seconds, looks):
+    now = itertools.count(0, seconds)
+    pulse = rendezvous.Pulse(lambda: next(now))
+    assert not pulse.is_lost("1")
+    assert [pulse.is_lost("1") for _ in range(looks)].index(True) == looks - 1
+    assert not pulse.is_lost("2")
 
 
 def test_workers_end_soon_after_a_killed_run(site):

@@ -262,15 +262,21 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
 def _check_port(cluster: ClusterSpec) -> None:
     address = cluster.addresses[cluster.task.type][cluster.task.index]
     port = int(address.rpartition(":")[2])
+    given = f"TF_CONFIG gives {cluster.task.name} the address {address}, but"
     until = time.monotonic() + _PORT_SECONDS
-    while ports.is_taken(port):
-        if time.monotonic() > until:
-            raise UserError(
-                f"TF_CONFIG gives {cluster.task.name} the address "
-                f"{address}, but another process of this host uses port {port}. End "
-                "it (`ss -ltnp` names it), or choose another port on all hosts."
-            )
-        time.sleep(_LOOK_SECONDS)
+    try:
+        while ports.is_taken(port):
+            if time.monotonic() > until:
+                raise UserError(
+                    f"{given} another process of this host uses port {port}. End it "
+                    "(`ss -ltnp` names it), or choose another port on all hosts."
+                )
+            time.sleep(_LOOK_SECONDS)
+    except OSError as error:
+        raise UserError(
+            f"{given} this host allows no server on port {port}: {error.strerror}. "
+            "Choose another port on all hosts."
+        ) from None
 
 
 def _await_call(board: Board, timeout: float) -> dict[str, Any]:

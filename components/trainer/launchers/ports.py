@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
@@ -34,11 +35,17 @@ class Ports:
 
 
 def is_taken(port: int) -> bool:
-    """Whether another process listens on `port`, so that no server can start there."""
+    """Whether another process listens on `port`, so that no server can start there.
+
+    Raises:
+      OSError: None can start there for another reason.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
             return True
     return False
