@@ -6,10 +6,12 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_LOOK_SECONDS = 0.005
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
@@ -30,9 +32,10 @@ def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), sig)
 
 
-def adopt_orphans() -> None:
-    """Makes this process the parent of all that its children leave behind."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def adopt_orphans(adopt: bool = True) -> None:
+    """Makes this process the parent of all that its children leave behind, or not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def children() -> set[int]:
@@ -40,18 +43,30 @@ def children() -> set[int]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended in between
-            _, parent = path.read_text().rpartition(")")[2].split()[:2]
+            # Bytes: what anyone calls a process need not be UTF-8.
+            _, parent = path.read_bytes().rpartition(b")")[2].split()[:2]
             if int(parent) == os.getpid():
                 found.add(int(path.parent.name))
     return found
 
 
-def end(pids: set[int]) -> None:
-    """Kills these children and waits for their end."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+def end_children(others: set[int], until: float) -> None:
+    """Kills this process's children and all that they leave behind to it.
+
+    Each one's end brings its children here (see `adopt_orphans`): until none is left.
+
+    Args:
+      others: Children that stay.
+      until: When to stop waiting for their end, by the monotonic clock.
+    """
+    while left := children() - others:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > until:
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 class Signals:

@@ -130,7 +130,8 @@ class Gang:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives the signals back."""
+        """Gives the signals back, and adopts no longer."""
+        processes.adopt_orphans(False)
         self._signals.give_back()
 
     def check(self) -> None:
@@ -160,8 +161,9 @@ class Gang:
             watch = Watch(members, cluster, self._limits, outside, self._signals)
             return watch.until_done()
         finally:
-            _end(members.values())
-            processes.end(processes.children() - self._others)
+            until = time.monotonic() + _DEATH_SECONDS
+            _end(members.values(), until)
+            processes.end_children(self._others, until)
 
     def _start(self, task: Task, cluster: ClusterSpec, number: int) -> Member:
         mine = cluster.at(task) if cluster.addresses else cluster
@@ -179,10 +181,10 @@ class Gang:
         return Member(name, work, prefixed=not alone)
 
 
-def _end(members: Iterable[Member]) -> None:
+def _end(members: Iterable[Member], until: float) -> None:
+    """Kills the tasks and waits for their end, but no longer than `until`."""
     for member in members:
         member.send(signal.SIGKILL)
-    until = time.monotonic() + _DEATH_SECONDS
     while not all(member.ended for member in members) and time.monotonic() < until:
         for member in members:
             member.reap()

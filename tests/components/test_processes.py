@@ -4,8 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
+
+from strategos.components import processes
 
 DIE = "import sys; from strategos.components.processes import die_with_parent; "
 
@@ -38,3 +42,45 @@ def test_no_program_of_ours_works_for_a_parent_that_is_gone(module, arguments):
         timeout=5,  # before it imports anything that takes longer
     )
     assert done.returncode == -signal.SIGKILL
+
+
+NAMED = """
+import ctypes, pathlib, sys, time
+ctypes.CDLL(None).prctl(15, bytes([0xE9, 0xFF]), 0, 0, 0)  # PR_SET_NAME
+pathlib.Path(sys.argv[1]).write_text("named")
+time.sleep(60)
+"""
+
+
+def test_a_process_whose_name_is_not_utf8_is_a_child_like_others(tmp_path):
+    named = tmp_path / "named"
+    with subprocess.Popen([sys.executable, "-c", NAMED, str(named)]) as process:
+        _wait_for(named)
+        assert process.pid in processes.children()
+        process.kill()
+
+
+def test_descendants_of_every_generation_end(tmp_path):
+    last, script = tmp_path / "last", tmp_path / "generation"
+    script.write_text(f"""
+        [ $1 = 0 ] && echo $$ > {last} && exec sleep 60
+        sh {script} $(($1 - 1)) & wait
+    """)
+    others = processes.children()
+    processes.adopt_orphans()
+    try:
+        subprocess.Popen(["sh", str(script), "3"])
+        pid = int(_wait_for(last))
+        processes.end_children(others, time.monotonic() + 10)
+    finally:
+        processes.adopt_orphans(False)
+    assert not Path(f"/proc/{pid}").exists()
+    assert processes.children() == others
+
+
+def _wait_for(path: Path) -> str:
+    until = time.monotonic() + 10
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return path.read_text()

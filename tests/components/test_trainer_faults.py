@@ -34,7 +34,7 @@ def pid_of(target):
     siblings = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            parent = int(path.read_bytes().rpartition(b")")[2].split()[1])
         except OSError:
             continue
         if parent == os.getppid():
@@ -143,10 +143,10 @@ class Outcome:
 
 def _is_alive(pid):
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    return stat.rpartition(b")")[2].split()[0] != b"Z"
 
 
 @pytest.fixture(scope="module")

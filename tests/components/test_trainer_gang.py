@@ -53,10 +53,10 @@ def run(work, *tasks, **limits):
 
 def running(pid):
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
+    return state != b"Z"
 
 
 def wait_for(path, seconds=10):

@@ -56,10 +56,12 @@ def _gone(pid: int, within: float) -> bool:
     until = time.monotonic() + within
     while time.monotonic() < until:
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":  # dead, though nobody in this container waits for it
+        if (
+            stat.rpartition(b")")[2].split()[0] == b"Z"
+        ):  # dead, though nobody in this container waits for it
             return True
         time.sleep(0.05)
     return False
