@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-import signal
 import subprocess
 import sys
 
-from strategos.pipeline import quiet
+from strategos.pipeline import children, quiet
 from strategos.pipeline.runners import NodeFailedError, Plan
 
 
@@ -45,18 +44,15 @@ class BeamRunner:
                 start_new_session=True,
             )
         try:
-            process.stdin.write(json.dumps(request).encode())
-            process.stdin.close()
-            code = process.wait()
+            process.communicate(json.dumps(request).encode())
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        if code:
-            raise _failure(plan, code)
+            children.end(process)
+        if process.returncode:
+            raise _failure(plan, process.returncode)
 
 
 def _failure(plan: Plan, code: int) -> NodeFailedError:
+    """The failure of the node that was at work at the end; of none, if none was."""
     for line in reversed(plan.events.read_text().splitlines()):
         event = json.loads(line)
         if event["event"] == "node_failed":
@@ -64,4 +60,6 @@ def _failure(plan: Plan, code: int) -> NodeFailedError:
         if event["event"] == "node_started":
             cause = f"the process ended in the middle of its work (exit code {code})"
             return NodeFailedError(event["node"], cause)
+        if event["event"] == "node_finished":
+            break
     return NodeFailedError("(none)", f"BeamDagRunner ended with exit code {code}")

@@ -7,64 +7,49 @@ import json
 import logging
 import os
 import sys
-
-from strategos.components.processes import die_with_parent
-
-if __name__ == "__main__":
-    die_with_parent(int(sys.argv[1]))  # TFX takes ten seconds to import
-
-from ml_metadata.proto import metadata_store_pb2
-from tfx.orchestration.beam import beam_dag_runner
-from tfx.proto.orchestration import pipeline_pb2
+from typing import TYPE_CHECKING
 
 from strategos.components import events
-from strategos.pipeline.runners.launching import launch
+from strategos.components.processes import die_with_parent
+
+if TYPE_CHECKING:
+    from tfx.proto.orchestration import pipeline_pb2
 
 
-class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):
-    """Launches a node with the events and errors that all our runners share."""
-
-    def _run_node(self) -> None:
-        launch(
-            self._pipeline_node,
-            self._pipeline,
-            self._deployment_config,
-            self._mlmd_connection_config,
-        )
-
-
-class Runner(beam_dag_runner.BeamDagRunner):
-    """BeamDagRunner with our DoFn, by the attribute that it has for that."""
-
-    _PIPELINE_NODE_DO_FN_CLS = NodeDoFn
-
-
-def main() -> int:
+def main(parent: int) -> int:
     """Runs the plan; 0 if every node finished."""
+    die_with_parent(parent)  # before the imports, which take ten seconds
     logging.basicConfig(level=logging.INFO)
     request = json.load(sys.stdin)
     events.open_sink(request["events"])
-    ir = pipeline_pb2.Pipeline.FromString(base64.b64decode(request["ir"]))
-    _set_connection(ir, base64.b64decode(request["connection"]))
     try:
-        Runner().run_with_ir(ir)
+        from strategos.pipeline.runners import beam_nodes
+
+        beam_nodes.run(_ir(request))
     except Exception:
         logging.exception("the run failed")
         return 1
     return 0
 
 
-def _set_connection(ir: pipeline_pb2.Pipeline, connection: bytes) -> None:
+def _ir(request: dict[str, str]) -> pipeline_pb2.Pipeline:
     """Passwords are not in the IR on disk: the connection joins it here."""
+    from ml_metadata.proto import metadata_store_pb2
+    from tfx.proto.orchestration import pipeline_pb2
+
+    ir = pipeline_pb2.Pipeline.FromString(base64.b64decode(request["ir"]))
     deployment = pipeline_pb2.IntermediateDeploymentConfig()
     ir.deployment_config.Unpack(deployment)
-    config = metadata_store_pb2.ConnectionConfig.FromString(connection)
+    config = metadata_store_pb2.ConnectionConfig.FromString(
+        base64.b64decode(request["connection"])
+    )
     deployment.metadata_connection_config.Pack(config)
     ir.deployment_config.Pack(deployment)
+    return ir
 
 
 if __name__ == "__main__":
-    code = main()
+    code = main(int(sys.argv[1]))
     sys.stdout.flush()
     # Not an ordinary exit: threads of TensorFlow and Beam may hold that up.
     os._exit(code)

@@ -45,3 +45,22 @@ def test_interrupted_run_ends_its_processes_and_says_so(killed, sig, runner):
     workspace.wait_until_nothing_is_left()
     assert workspace.last_run()["outcome"] == "interrupted"
     assert "running" not in workspace.states().values()
+
+
+@pytest.mark.parametrize(
+    ("runner", "sig"), [("local", signal.SIGTERM), ("beam", signal.SIGINT)]
+)
+def test_training_saves_where_it_is_before_an_interrupt_ends_it(digits, runner, sig):
+    """No checkpoint but that one: the next run goes on at the very step."""
+    training = (
+        *("--runner", runner, "--to", "Trainer", "--param", "epochs=60"),
+        *("--param", f"seed={int(sig)}", "--set", "trainer.checkpoint.every=1h"),
+    )
+    run = digits.start(*training, node="Trainer")
+    runs = digits.folder / "runs" / ".strategos" / "runs"
+    events = max(runs.iterdir()) / "events.jsonl"  # of the run that is on
+    digits.wait_for(lambda: "epoch 2/60" in events.read_text(), seconds=180)
+    assert digits.end(run, sig) == 130
+    digits.wait_until_nothing_is_left()
+    assert digits.last_run()["outcome"] == "interrupted"
+    assert "resuming at step" in digits.run(*training).stderr

@@ -1,4 +1,4 @@
-"""What runners hand on to executors, with a real executor under each of them."""
+"""What runners hand on to executors, and what they make of a process that dies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from strategos.components.errors import UserError
+from strategos.pipeline.runners import Plan, beam
+from strategos.pipeline.runners.executor_client import ExecutorClient
 
 _COMPONENT = """
 import json
@@ -84,3 +88,26 @@ def test_executors_learn_how_to_run_and_caching_does_not_see_it(
     assert restarts == [7, 7]  # the second was not executed
     states = [line["state"] for line in lines if line.get("event") == "node_finished"]
     assert states == ["complete", "cached"]
+
+
+def test_executor_process_that_was_killed_while_idle_is_told_of(tmp_path):
+    client = ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl")
+    with pytest.raises(UserError, match="was killed .SIGKILL"), client:
+        client._start()
+        client._process.kill()
+        client._process.wait()
+        client.compile(None, None, {}, tmp_path / "ir")
+
+
+@pytest.mark.parametrize(
+    ("last", "blamed"), [("node_started", "Transform"), ("node_finished", "(none)")]
+)
+def test_node_is_blamed_for_the_end_of_beam_only_if_it_was_at_work(
+    tmp_path, last, blamed
+):
+    file = tmp_path / "events.jsonl"
+    reported = (("node_started", "Transform"), (last, "Transform"), ("warning", None))
+    lines = [json.dumps({"event": event, "node": node}) for event, node in reported]
+    file.write_text("\n".join(lines))
+    plan = Plan("run", None, None, events=file, log=tmp_path / "log.txt")
+    assert beam._failure(plan, -9).node == blamed
