@@ -7,6 +7,7 @@ import csv
 import importlib.util
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.position import Position
-from strategos.components.trainer.progress import MonitorCheck
+from strategos.components.trainer.progress import MonitorCheck, Progress
 
 _NOT_STATE = ("model", "params", "validation_data")
 
@@ -169,6 +170,8 @@ class BestWeights(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Takes the weights if the epoch was better than all before."""
         value = float(logs[self._monitor])
+        if math.isnan(value):
+            return  # nothing would ever be better
         if self.best is None or self._better(value, self.best):
             self.best = value
             self.best_weights = self.model.get_weights()
@@ -199,7 +202,9 @@ class CsvHistory(tf.keras.callbacks.Callback):
         values = {name: float(value) for name, value in (logs or {}).items()}
         self.rows.append({"epoch": epoch + 1, **values})
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.rows[0]))
+        # All that any epoch measured: a loop of one's own may do so now and then.
+        names = {name: None for row in self.rows for name in row}
+        writer = csv.DictWriter(text, list(names))
         writer.writeheader()
         writer.writerows(self.rows)
         tf.io.gfile.makedirs(self._path.rpartition("/")[0])
@@ -212,14 +217,17 @@ class CallbackState:
 
     Of each callback, the attributes that changed since the start and are JSON-able or
     lists of arrays; so the user's own callbacks resume by the same means as Keras's.
+    What Progress and TensorBoard remember is of this process (clocks, a profiler that
+    runs) and of no use to another.
 
     Args:
       callbacks: In their order, before training begins.
     """
 
     def __init__(self, callbacks: Sequence[Any]):
-        self._callbacks = list(callbacks)
-        self._before = [_plain(callback) for callback in callbacks]
+        passing = (Progress, *keras3.classes("callbacks", "TensorBoard"))
+        self._callbacks = [x for x in callbacks if not isinstance(x, passing)]
+        self._before = [_plain(callback) for callback in self._callbacks]
 
     def take(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
         """A JSON-able dict per callback, and arrays by `number/attribute/index`."""
@@ -231,7 +239,8 @@ class CallbackState:
             )
             for name, value in vars(callback).items():
                 if _is_arrays(value):
-                    arrays |= {f"{number}/{name}/{i}": x for i, x in enumerate(value)}
+                    keys = (f"{number}/{name}/{i}" for i in range(len(value)))
+                    arrays |= dict(zip(keys, map(np.asarray, value), strict=True))
         return changed, arrays
 
     def give(
@@ -269,7 +278,7 @@ def _is_arrays(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(item, np.ndarray) for item in value)
+        and all(isinstance(item, (np.ndarray, np.generic)) for item in value)
     )
 
 

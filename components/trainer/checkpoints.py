@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
-from strategos.components.trainer import sharded
+from strategos.components.trainer import keras3, sharded
 
 _STATE = "state.json"
 _ARRAYS = "arrays.npz"
@@ -152,8 +152,8 @@ def restore(part: Any, path: str) -> None:
 
 
 def write_weights(model: tf.keras.Model, path: str) -> None:
-    """Writes the model's variables to files that begin with `path`."""
-    tf.train.Checkpoint(model=model).write(path)
+    """Writes the model's weights to files that begin with `path`."""
+    tf.train.Checkpoint(model=_weights(model)).write(path)
     with gfile.GFile(f"{path}.json", "w") as file:
         file.write(json.dumps(shapes(model)))
 
@@ -170,14 +170,14 @@ def read_weights(model: tf.keras.Model, path: str) -> None:
             "`build_model` built another model the second time than the first: "
             f"{differing}. It must depend on nothing but its context."
         )
-    restore_model(model, path)
+    _restore_weights(model, path)
 
 
 def warm_start(model: tf.keras.Model, path: str) -> None:
-    """Reads the weights of an earlier model; the optimizer's state stays new.
+    """Reads the weights of an earlier model; the optimizer stays as it is.
 
     Args:
-      model: A compiled model whose optimizer is built.
+      model: A built model.
       path: Where `write_weights` wrote the earlier model's.
 
     Raises:
@@ -190,17 +190,20 @@ def warm_start(model: tf.keras.Model, path: str) -> None:
             f"`build_model` makes now: {differing}. Set `warm_start: null` to begin "
             "anew, or build the model as it was."
         )
-    variables = model.optimizer.variables
-    variables = variables() if callable(variables) else variables
-    fresh = [variable.numpy() for variable in variables]
-    restore_model(model, path)
-    for variable, value in zip(variables, fresh, strict=True):
-        variable.assign(value)
+    _restore_weights(model, path)
 
 
-def restore_model(model: tf.keras.Model, path: str) -> None:
+def _restore_weights(model: tf.keras.Model, path: str) -> None:
     """Reads variables by structure, those that are not there yet when they are made."""
-    tf.train.Checkpoint(model=model).read(path).expect_partial()
+    tf.train.Checkpoint(model=_weights(model)).read(path).expect_partial()
+
+
+def _weights(model: tf.keras.Model) -> tf.train.Checkpoint:
+    """The model by structure, without its optimizers: moments and learning rates."""
+    parts = tf.train.TrackableView.children(model)
+    return tf.train.Checkpoint(
+        **{name: part for name, part in parts.items() if not keras3.is_optimizer(part)}
+    )
 
 
 def _written_shapes(path: str) -> list[list[Any]]:

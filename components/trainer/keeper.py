@@ -108,7 +108,8 @@ class Keeper(tf.keras.callbacks.Callback):
     def set_model(self, model: tf.keras.Model) -> None:
         """Takes the model; notes how the callbacks are before training begins."""
         super().set_model(model)
-        self._state = CallbackState(self._callbacks)
+        if self._state is None:  # Keras 3's `fit` tells of the model once more
+            self._state = CallbackState(self._callbacks)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Gives the other callbacks their state back: they have just reset it."""

@@ -38,6 +38,18 @@ def is_model(model: Any) -> bool:
     return keras is not None and isinstance(model, keras.Model)
 
 
+def is_optimizer(part: Any) -> bool:
+    """Whether `part` of a model is an optimizer, of either Keras."""
+    kinds = (*classes("optimizers", "Optimizer"), tf.keras.optimizers.legacy.Optimizer)
+    return isinstance(part, kinds)
+
+
+def classes(module: str, name: str) -> tuple[type, ...]:
+    """The class of this name in each Keras that this process has imported."""
+    packages = filter(None, (tf.keras, _package()))
+    return tuple(getattr(getattr(keras, module), name) for keras in packages)
+
+
 def misses_overflows(model: Any, replicas: int) -> bool:
     """Whether float16's loss scaling is blind to what overflows in a replica.
 

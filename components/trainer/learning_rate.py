@@ -68,17 +68,32 @@ def scale(
     """Gives the optimizer of a compiled model its scaled learning rate.
 
     Raises:
-      UserError: The optimizer has no learning rate to scale.
+      UserError: The optimizer has no learning rate to scale, or one that a callback is
+        to reduce and cannot.
     """
-    times = factor(settings, batch_size, replicas)
-    if times == 1 and not settings.warm_up_steps:
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    if settings.callbacks.get("reduce_learning_rate"):
+        _check_reducible(inner)
+    times, steps = factor(settings, batch_size, replicas), settings.warm_up_steps
+    if times == 1 and not steps:
         return
-    optimizer, keras = model.optimizer, keras3.package_of(model)
-    inner = getattr(optimizer, "inner_optimizer", None)  # of a LossScaleOptimizer
-    scaled = _scaled(keras, inner or optimizer, times, settings.warm_up_steps)
-    if inner:
-        scaled = keras.mixed_precision.LossScaleOptimizer(scaled)
-    model.optimizer = scaled
+    rate, keras = _rate(inner), keras3.package_of(model)
+    if rate is None:
+        raise UserError(
+            f"trainer.scale_learning_rate: {type(inner).__name__} has no "
+            "`learning_rate` to scale. Take one of `tf.keras.optimizers`, or remove "
+            "`scale_learning_rate` and `warm_up_steps`."
+        )
+    if callable(rate):
+        inner.learning_rate = _schedule(keras)(rate, times, steps)
+    elif not steps:
+        inner.learning_rate = _number(rate) * times
+    else:
+        risen = _schedule(keras)(_number(rate), times, steps)
+        # Made anew: tf-keras sets a schedule up in the optimizer's constructor only.
+        made = type(inner).from_config({**inner.get_config(), "learning_rate": risen})
+        model.optimizer = made if inner is optimizer else _wrapped(optimizer, made)
 
 
 def let_replicas_set_it(model: tf.keras.Model) -> None:
@@ -98,22 +113,37 @@ def let_replicas_set_it(model: tf.keras.Model) -> None:
         )
 
 
-def _scaled(keras: Any, optimizer: Any, times: float, warm_up_steps: int) -> Any:
-    config = getattr(optimizer, "get_config", dict)()
-    if "learning_rate" not in config:
+def _rate(optimizer: Any) -> Any:
+    """The learning rate as it was given: a variable or a schedule; None if none was."""
+    if hasattr(optimizer, "_learning_rate"):  # whose public name gives the current one
+        return optimizer._learning_rate
+    try:
+        return optimizer.learning_rate
+    except (AttributeError, ValueError):
+        return None
+
+
+def _number(rate: Any) -> float:
+    return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+
+
+def _check_reducible(optimizer: Any) -> None:
+    rate = _rate(optimizer)
+    if callable(rate):
         raise UserError(
-            f"trainer.scale_learning_rate: {type(optimizer).__name__} has no "
-            "`learning_rate` to scale. Take one of `tf.keras.optimizers`, or remove "
-            "`scale_learning_rate` and `warm_up_steps`."
+            "trainer.callbacks.reduce_learning_rate: the optimizer that `build_model` "
+            f"makes follows a schedule ({type(rate).__name__}), which sets the rate "
+            "anew at each step: nothing would be reduced. Give the optimizer a number, "
+            "or remove the callback."
         )
-    rate = config["learning_rate"]
-    if isinstance(rate, dict):
-        rate = keras.optimizers.schedules.deserialize(rate)
-    if warm_up_steps or callable(rate):
-        rate = _schedule(keras)(rate, times, warm_up_steps)
-    else:
-        rate = float(rate) * times
-    return type(optimizer).from_config({**config, "learning_rate": rate})
+
+
+def _wrapped(scaling: Any, inner: Any) -> Any:
+    """A LossScaleOptimizer as `scaling` is, around another optimizer."""
+    names = ("dynamic", "initial_scale", "dynamic_growth_steps")
+    found = {name: getattr(scaling, name, None) for name in names}
+    kept = {name: value for name, value in found.items() if value is not None}
+    return type(scaling)(inner, **kept)
 
 
 def _schedule(keras: Any) -> type:

@@ -16,6 +16,8 @@ from strategos.components.trainer.callbacks import BestWeights, CallbackState
 from strategos.components.trainer.checkpoints import Checkpoints
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.position import Position
+from strategos.components.trainer.progress import Progress
 from strategos.components.trainer.spec import Settings
 
 
@@ -33,7 +35,11 @@ def _epoch(callback, model, number, **logs):
 
 @pytest.mark.parametrize(
     ("monitor", "values", "best"),
-    [("val_loss", (0.5, 0.3, 0.4), 1), ("val_auc", (0.5, 0.3, 0.6), 2)],
+    [
+        ("val_loss", (0.5, 0.3, 0.4), 1),
+        ("val_auc", (0.5, 0.3, 0.6), 2),
+        ("val_loss", (float("nan"), 0.3, 0.4), 1),
+    ],
 )
 def test_the_best_epochs_weights_are_the_models_in_the_end(
     model, monitor, values, best
@@ -77,6 +83,36 @@ def test_what_callbacks_remember_is_given_to_their_like(model):
     np.testing.assert_array_equal(after[0].best_weights[0], [[0.0]])
     assert after[1].seen == {"steps": 7}
     assert after[1].folder == "now"  # it did not change: it is no state
+
+
+def test_weights_without_a_dimension_are_remembered_too():
+    before, after = BestWeights("val_loss"), BestWeights("val_loss")
+    state = CallbackState([before])
+    before.best_weights = [np.float32(0.5), np.ones(2, np.float32)]
+    CallbackState([after]).give(*state.take())
+    assert [x.shape for x in after.best_weights] == [(), (2,)]
+    assert float(after.best_weights[0]) == 0.5
+
+
+@pytest.mark.parametrize("keras", ["tf.keras", "keras"])
+def test_what_belongs_to_a_process_is_not_remembered(model, tmp_path, keras):
+    if keras == "keras":
+        import keras as package
+    else:
+        package = tf.keras
+    board = package.callbacks.TensorBoard(str(tmp_path), profile_batch=(2, 9))
+    progress = Progress(None, Position(5), clock=lambda: 9e9)
+    state = CallbackState([progress, board, Counting("here")])
+    progress._started = board._is_tracing = True  # as in the middle of a profile
+    assert state.take() == ([{}], {})
+
+
+def test_the_history_as_csv_has_all_that_any_epoch_measured(tmp_path):
+    history = callbacks.CsvHistory(f"{tmp_path}/logs/history.csv")
+    history.on_epoch_end(0, {"loss": 0.5})
+    history.on_epoch_end(1, {"loss": 0.25, "val_loss": 1.0})
+    text = (tmp_path / "logs" / "history.csv").read_text().split()
+    assert text == ["epoch,loss,val_loss", "1,0.5,", "2,0.25,1.0"]
 
 
 def test_a_callback_of_another_kind_is_refused():
@@ -133,11 +169,11 @@ def test_tensorboard_gets_scalars_histograms_and_a_profile(run):
 
 def test_progress_tells_epoch_step_metrics_speed_wait_and_time_left(run):
     messages = [event.get("message", "") for event in run[2]]
-    told = [message for message in messages if "waiting for input" in message]
-    assert told
-    for words in ("epoch 3/3", "step 11/11", "loss 0.", "val_auc 0.", "examples/s"):
-        assert words in told[-1]
-    assert told[-1].endswith("0s left")
+    assert any("waiting for input" in message for message in messages)
+    (last,) = [x for x in messages if "epoch 3/3  step 11/11" in x and "val_auc" in x]
+    for words in ("loss 0.", "val_auc 0.", "examples/s"):
+        assert words in last
+    assert last.endswith("0s left")
 
 
 def test_the_evaluation_is_that_of_the_best_epoch(run):

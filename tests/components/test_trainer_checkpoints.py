@@ -11,8 +11,11 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer import checkpoints
+from strategos.components.trainer.agreement import Agreement
+from strategos.components.trainer.callbacks import BestWeights
 from strategos.components.trainer.checkpoints import Checkpoints
-from strategos.components.trainer.keeper import Cadence
+from strategos.components.trainer.keeper import Cadence, Keeper
+from strategos.components.trainer.position import Position
 
 
 def _model(units=3):
@@ -107,14 +110,79 @@ def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
         checkpoints.warm_start(_model(4), path)
 
 
-def test_a_warm_start_takes_the_weights_and_not_the_optimizers_state(tmp_path):
-    path, trained, new = str(tmp_path / "weights"), _model(), _model()
+def _of_keras3(rate):
+    import keras
+
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model.compile(keras.optimizers.Adam(rate), "mse")
+    return model
+
+
+class _Subclassed(tf.keras.Model):
+    """With an optimizer that only its own steps know."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(3)
+        self.second = tf.keras.optimizers.Adam(0.1)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x))
+        weights = [self.dense.kernel, self.dense.bias]
+        of_kernel, of_bias = tape.gradient(loss, weights)
+        for optimizer in (self.optimizer, self.second):
+            optimizer.apply_gradients([(of_kernel, weights[0]), (of_bias, weights[1])])
+        return {"loss": loss}
+
+
+def _subclassed(rate):
+    model = _Subclassed()
+    model.compile(tf.keras.optimizers.Adam(rate), "mse")
+    model(np.ones((1, 2)))
+    return model
+
+
+def _functional(rate):
+    model = _model()
+    model.compile(tf.keras.optimizers.Adam(rate), "mse")
+    return model
+
+
+@pytest.mark.parametrize("make", [_functional, _subclassed, _of_keras3])
+def test_a_warm_start_takes_the_weights_and_nothing_of_the_optimizers(tmp_path, make):
+    path, trained, new = str(tmp_path / "weights"), make(0.5), make(0.01)
     trained.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
     checkpoints.write_weights(trained, path)
+    assert not [name for name, _ in tf.train.list_variables(path) if "optim" in name]
     checkpoints.warm_start(new, path)
-    for mine, theirs in zip(new.variables, trained.variables, strict=True):
+    for mine, theirs in zip(new.weights, trained.weights, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert int(new.optimizer.iterations) == 0
+    fresh = make(0.01)
+    fresh.set_weights(trained.get_weights())
+    for each in (new, fresh):
+        each.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    assert float(new.optimizer.learning_rate) == pytest.approx(0.01)
+    assert int(new.optimizer.iterations) == 1
+    for mine, theirs in zip(new.weights, fresh.weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-7)
+
+
+def test_what_changed_before_fit_tells_of_the_model_again_is_kept(tmp_path):
+    store, position, follower = _store(tmp_path), Position(5), BestWeights("loss")
+    alone = Agreement(tf.distribute.get_strategy(), 1)
+    keeper = Keeper(store, Cadence(steps=1), alone, position, [follower])
+    keeper.set_model(_model())
+    follower.best = 0.5  # restored, say
+    keeper.set_model(_model())  # as Keras 3 does
+    position.step = 5
+    keeper.on_epoch_end(0)
+    assert store.find(5).state["callbacks"] == [{"best": 0.5}]
 
 
 @pytest.mark.parametrize(
