@@ -8,6 +8,11 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
+from strategos.components.trainer.strategy import (
+    DEFAULT_PARAMETER_SERVERS,
+    DEFAULT_WORKERS,
+    STRATEGIES,
+)
 from strategos.pipeline.problems import raise_all, refuse_at
 from strategos.pipeline.values import (
     Duration,
@@ -66,7 +71,6 @@ class ParameterServer(Section):
     )
 
 
-_WORKERS = 2  # where nothing is said
 _UNDER = {
     "workers": ("multi_worker_mirrored", "parameter_server"),
     "parameter_servers": ("parameter_server",),
@@ -79,21 +83,15 @@ _UNDER = {
 """Keys that mean something under some strategies only."""
 
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
+"""Keys whose value is handed on as it is."""
+
 _GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
 
 
 class Distribution(Section):
     """On what the model trains."""
 
-    strategy: Literal[
-        "auto",
-        "one_device",
-        "mirrored",
-        "multi_worker_mirrored",
-        "parameter_server",
-        "tpu",
-        "central_storage",
-    ] = Field(
+    strategy: Literal[STRATEGIES] = Field(
         "auto",
         description="`auto` follows the environment: a TPU or a cluster that it names, "
         "several GPUs, else one device.",
@@ -192,16 +190,16 @@ class Distribution(Section):
         """
         settings: dict[str, Any] = {"strategy": self.strategy}
         if self.strategy in _UNDER["workers"]:
-            settings["workers"] = self.workers or _WORKERS
+            settings["workers"] = self.workers or DEFAULT_WORKERS
         if self.strategy == "parameter_server":
-            settings["parameter_servers"] = self.parameter_servers or 1
+            settings["parameter_servers"] = (
+                self.parameter_servers or DEFAULT_PARAMETER_SERVERS
+            )
         if self._given("parameter_server"):
             settings["parameter_server"] = self._parameter_server()
         if self._given("communication"):
             settings["communication"] = self._communication()
-        others = set(
-            filter(self._given, ("devices", "cross_device_ops", "tpu", "shard"))
-        )
+        others = set(filter(self._given, _PLAIN))
         return settings | self.model_dump(
             mode="json", include=others, exclude_none=True
         )
@@ -225,7 +223,9 @@ class Distribution(Section):
         """Replicas that share a global batch, as far as the settings tell."""
         workers = 1
         if self.strategy == "multi_worker_mirrored":
-            workers = self.workers or (_WORKERS if self.launcher == "local" else 1)
+            workers = self.workers or (
+                DEFAULT_WORKERS if self.launcher == "local" else 1
+            )
         return workers * (self.devices or 1)
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     StringConstraints,
@@ -37,6 +38,7 @@ from strategos.pipeline.values import (
     Section,
     Size,
     interval,
+    ordered,
     seconds,
     size,
 )
@@ -93,6 +95,7 @@ class TensorBoard(Section):
             str,
             StringConstraints(pattern=r"^[1-9][0-9]*\.\.[1-9][0-9]*$"),
             Allowed("a range of steps such as 10..20"),
+            AfterValidator(ordered),
         ]
         | None
     ) = Field(None, description="Steps that are profiled.")

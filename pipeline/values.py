@@ -101,7 +101,8 @@ def _number_as_text(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
 
-def _ordered(spans: str) -> str:
+def ordered(spans: str) -> str:
+    """A range such as 10..20, refused if it ends before it starts."""
     first, _, last = spans.partition("..")
     if last and int(last) < int(first):
         message = f"received {received(spans)}: the range ends before it starts"
@@ -180,7 +181,7 @@ Spans = Annotated[
     BeforeValidator(_number_as_text),
     StringConstraints(pattern=r"^(all|latest|[0-9]+(\.\.[0-9]+)?)$"),
     Allowed("all, latest, a number such as 3, or a range such as 1..6"),
-    AfterValidator(_ordered),
+    AfterValidator(ordered),
     Field(json_schema_extra={"type": ["string", "integer"]}),
 ]
 Duration = Annotated[

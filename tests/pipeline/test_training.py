@@ -105,6 +105,11 @@ def test_one_value_is_enough(workload, strategy):
             "10..20",
         ),
         (
+            ["callbacks.tensorboard.profile=20..10"],
+            "callbacks.tensorboard.profile",
+            "the range ends before it starts",
+        ),
+        (
             ["callbacks.early_stopping.monitor=val loss"],
             "callbacks.early_stopping.monitor",
             "val_auc",
