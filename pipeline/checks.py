@@ -24,6 +24,20 @@ from strategos.pipeline.surface import nearest
 
 _FORMATS = (".csv", ".csv.gz", ".parquet")
 _SHOWN = 12
+_NOT_FOR_STOCK = (
+    "checkpoint",
+    "callbacks",
+    "last_batch",
+    "scale_learning_rate",
+    "base_batch_size",
+    "warm_up_steps",
+    "mixed_precision",
+    "jit_compile",
+    "steps_per_execution",
+    "cache_limit",
+    "warm_start",
+)
+"""Keys of `trainer` for what a module for TFX's own Trainer does by itself."""
 
 
 def check(config: Config) -> list[Problem]:
@@ -54,7 +68,9 @@ def _module_problems(config: Config) -> Iterator[Problem]:
             yield found
         elif found and key == "trainer.module" and "run_fn" in found.names:
             yield from _loop_problems(config)
-            if not user_code.takes_fn_args(str(config.folder), module):
+            if user_code.takes_fn_args(str(config.folder), module):
+                yield from _stock_problems(config)
+            else:
                 yield from _function_problems(config, key, found, signature)
         elif found:
             yield from _function_problems(config, key, found, signature)
@@ -73,6 +89,24 @@ def _loop_problems(config: Config) -> Iterator[Problem]:
             remedy="Use `multi_worker_mirrored`, or let `build_model(context)` take "
             "the place of `run_fn`.",
         )
+
+
+def _stock_problems(config: Config) -> Iterator[Problem]:
+    """Settings without effect on a module for TFX's own Trainer."""
+    trainer = config.trainer
+    for name in _NOT_FOR_STOCK:
+        default = (
+            type(trainer).model_fields[name].get_default(call_default_factory=True)
+        )
+        if getattr(trainer, name) != default:
+            key = f"trainer.{name}"
+            yield Problem(
+                config.where(key),
+                key,
+                f"has no effect on `{trainer.module}`, whose `run_fn(fn_args)` builds "
+                "and trains the model by itself",
+                remedy="Remove it, and do in `run_fn` what it asks for.",
+            )
 
 
 @dataclass(frozen=True)

@@ -248,6 +248,34 @@ def test_parameter_servers_take_no_loop_of_its_own(write, workload):
     assert "Use `multi_worker_mirrored`" in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("callbacks.early_stopping={}", "callbacks"),
+        ("callbacks.tensorboard=false", "callbacks"),
+        ("checkpoint.every=5m", "checkpoint"),
+        ("last_batch=drop", "last_batch"),
+        ("scale_learning_rate=linear", "scale_learning_rate"),
+        ("warm_up_steps=5", "warm_up_steps"),
+        ("mixed_precision=bfloat16", "mixed_precision"),
+        ("jit_compile=true", "jit_compile"),
+        ("steps_per_execution=4", "steps_per_execution"),
+        ("cache_limit=2GB", "cache_limit"),
+        ("warm_start=latest", "warm_start"),
+    ],
+)
+def test_what_a_module_for_tfx_does_by_itself_is_no_setting(
+    write, workload, setting, key
+):
+    assert found(workload, f"trainer.{setting}") == []
+    write("model.py", "def run_fn(fn_args): ...\n")
+    assert found(workload, "trainer.deterministic=true", "trainer.seed=3") == []
+    assert found(workload, "trainer.callbacks.tensorboard=true") == []
+    problem = only(workload, f"trainer.{setting}")
+    assert problem.key == f"trainer.{key}"
+    assert "has no effect on `model`" in str(problem)
+
+
 def test_a_model_to_start_from_that_is_not_there_is_refused(workload, tmp_path):
     problem = only(workload, "trainer.warm_start=old/4")
     assert problem.key == "trainer.warm_start"
