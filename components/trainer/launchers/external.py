@@ -119,10 +119,16 @@ class _Run:
         return not lost and self._workers[name]["state"] != "left"
 
     def _gather(self) -> None:
-        """Waits until all tasks are ready for the next attempt."""
+        """Waits until all tasks are ready for the next attempt.
+
+        Or until the chief is done after all: it had left the last attempt before it
+        could hear of the failure of another.
+        """
         began, told = time.monotonic(), ""
         while True:
             self._turn()
+            if self._chief("done"):
+                return
             there = [name for name in self._workers if self._is_ready(name)]
             self._check_clusters(there)
             missing = [t.name for t in self._cluster.tasks if t.name not in there]
@@ -179,12 +185,10 @@ class _Run:
         """Lets the workers go; the facts, or None where they must start again."""
         self._going, echoing = True, 0.0
         try:
-            while True:
+            while not self._chief("done"):
                 self._turn()
-                chief = self._workers[self._cluster.chief.name]
-                self._relay.pass_on(self._here.folder / f"{chief['task']}.events")
-                if chief["state"] == "done":
-                    return chief["facts"]
+                chief = self._cluster.chief.name
+                self._relay.pass_on(self._here.folder / f"{chief}.events")
                 found = sorted(self._failures_now(), key=lambda each: each[0].echo)
                 if not found:
                     continue
@@ -192,12 +196,26 @@ class _Run:
                 if not found[0][0].echo or time.monotonic() - echoing > _ECHO_SECONDS:
                     self._take(*found[0])
                     return None
+            return self._workers[self._cluster.chief.name]["facts"]
         finally:
             self._going = False
 
+    def _chief(self, *states: str) -> bool:
+        """Whether the chief is in one of these states."""
+        chief = self._cluster.chief
+        said = self._workers.get(chief.name) if chief else None
+        return bool(said) and said["state"] in states
+
     def _failures_now(self) -> Iterator[tuple[Failure, bool]]:
-        """Each failure of this attempt, and whether there had been a step."""
+        """Each failure of this attempt, and whether there had been a step.
+
+        Once the chief has trained, it evaluates, exports and publishes without the
+        others: their ends no longer matter.
+        """
+        alone = self._chief("trained", "done")
         for name, session in self._sessions.items():
+            if alone and name != self._cluster.chief.name:
+                continue
             state = self._workers[name]
             mine = state.get("generation") == self._generation
             if state["session"] != session:

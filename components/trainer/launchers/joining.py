@@ -110,8 +110,10 @@ class Seat:
             )
         return self._orders
 
-    def await_go(self, check: Callable[[], None]) -> None:
+    def await_go(self, check: Callable[[], None]) -> bool:
         """Waits until all tasks are there and the run lets them go.
+
+        False where it is over instead: the chief had no more need of this one.
 
         Args:
           check: Called now and then; what it raises ends the waiting.
@@ -120,11 +122,13 @@ class Seat:
             check()
             orders = self.orders()
             generation = orders.get("generation", 0)
+            if orders.get("over"):
+                return False
             if not orders.get("go"):
                 self.generation = generation
                 self.say("ready")
             elif self._told == ("ready", generation):
-                return
+                return True
             else:
                 self.say("arrived")  # in the middle of an attempt: the next is ours
             time.sleep(_LOOK_SECONDS / 2)
@@ -185,7 +189,8 @@ def train(
     with gang.Gang([cluster.task], work, limits, outside=seat.outside) as here:
         while True:
             try:
-                seat.await_go(here.check)
+                if not seat.await_go(here.check):
+                    return None
                 answer = here.attempt(cluster, seat.generation)
                 if cluster.is_chief:
                     return {**answer, "restarts": seat.generation}
