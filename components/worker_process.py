@@ -122,7 +122,8 @@ def terminated_last() -> Iterator[None]:
 def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     """The `__main__` of a module that `run` starts: answers one request and exits."""
     parent, asked, answered = sys.argv[1:]
-    _watch_parent(int(parent))
+    die_with_parent(int(parent))
+    end_with_input()
     message = json.loads(Path(asked).read_text())
     events.open_sink(message["events"]["path"], node=message["events"]["node"])
     try:
@@ -135,6 +136,22 @@ def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     aside.write_text(json.dumps(content))
     aside.rename(answered)
     leave(int("error" in content))
+
+
+def end_with_input() -> None:
+    """Ends this process and all that it starts when its standard input ends.
+
+    That is a pipe from the process that started it, in a session of its own: it ends
+    when that process is gone, for whatever reason.
+    """
+    threading.Thread(target=_end_at_end_of_input, daemon=True).start()
+
+
+def _end_at_end_of_input() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 1024):
+            pass
+    os.killpg(0, signal.SIGKILL)
 
 
 def leave(code: int) -> NoReturn:
@@ -183,19 +200,6 @@ def _answer_of(path: Path, code: int, name: str) -> dict[str, Any]:
     if "error" in content:
         raise error_of(content["error"])
     return content["answer"]
-
-
-def _watch_parent(parent: int) -> None:
-    """Ends this process as soon as the one that started it is gone."""
-    die_with_parent(parent)
-    threading.Thread(target=_end_at_end_of_input, daemon=True).start()
-
-
-def _end_at_end_of_input() -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 1024):
-            pass
-    os.killpg(0, signal.SIGKILL)  # its session's group: all that it has started
 
 
 def _forward(process: subprocess.Popen[bytes], name: str) -> None:

@@ -7,8 +7,10 @@ gate; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -25,15 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from strategos.pipeline import commands
 
         code = getattr(commands, arguments.command.replace("-", "_"))(arguments)
-        return _interrupted() if code == _INTERRUPTED else code
+        return _end_as_interrupted() if code == _INTERRUPTED else code
     except UserError as error:
         if arguments.debug:
             raise
         print(f"strategos: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("strategos: interrupted", file=sys.stderr)
-        return _interrupted()
+        return _end_as_interrupted("strategos: interrupted\n")
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.stderr.close()  # on which the interpreter would complain of it too
@@ -48,14 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _interrupted() -> NoReturn:
-    """Ends this process with 130.
+def _end_as_interrupted(message: str = "") -> NoReturn:
+    """Ends this process with 130, whatever signals follow.
 
     Not by returning: where the interrupt passed through an `exec` on its way, however
     well it was caught, the interpreter would end itself by SIGINT at its exit.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # nobody may be there to read
+        sys.stderr.write(message)
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(_INTERRUPTED)
 
 

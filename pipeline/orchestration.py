@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
-from strategos.pipeline import journal, lock, metadata, planning
+from strategos.pipeline import children, journal, lock, metadata, planning
 from strategos.pipeline.interruption import Interruption
 from strategos.pipeline.planning import Options, RunFiles
 from strategos.pipeline.runners import NodeFailedError, Plan, light
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 _GATES = {"AnomalyGate": "stopped", "EvaluationGate": "not blessed"}
 _GATES["InfraValidator"] = "not blessed"
+_PREPARE = """
+import sys
+from strategos.components import user_code, worker_process
+
+worker_process.end_with_input()
+user_code.function(*sys.argv[1:4])(sys.argv[1])
+"""
 
 
 @dataclass(frozen=True)
@@ -93,13 +100,17 @@ def prepare_data(config: Config) -> None:
     if not config.data.prepare or _has_data(config.data.examples):
         return
     module, _, function = config.data.prepare.partition(":")
-    code = (
-        "import sys; from strategos.components import user_code; "
-        "user_code.function(*sys.argv[1:4])(sys.argv[1])"
+    command = [sys.executable, "-W", "ignore", "-c", _PREPARE]
+    process = subprocess.Popen(
+        [*command, str(config.folder), module, function or "prepare"],
+        stdin=subprocess.PIPE,  # never written to: its end tells of our own
+        start_new_session=True,
     )
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run([*command, str(config.folder), module, function or "prepare"])
-    if done.returncode:
+    try:
+        process.wait()
+    finally:
+        children.end(process)
+    if process.returncode:
         raise BadInputError(
             f"{config.path}: data.prepare: {config.data.prepare} failed (see above), "
             f"so there are no data at {config.data.examples}."
@@ -142,9 +153,10 @@ def _run_plan(
         result = _failed(plan.run_id, failure)
     except KeyboardInterrupt:
         result = _interrupted(plan.run_id)
-    if interruption.came and result.exit_code:
-        result = _interrupted(plan.run_id, result.failed_node)
-    record.close(result.outcome, cause=result.cause, failed_node=result.failed_node)
+    with interruption.held_off():
+        if interruption.came and result.exit_code:
+            result = _interrupted(plan.run_id, result.failed_node)
+        record.close(result.outcome, cause=result.cause, failed_node=result.failed_node)
     return result
 
 

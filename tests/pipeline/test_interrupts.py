@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,25 @@ import pytest
 from strategos.components import processes
 from strategos.pipeline.interruption import Interruption
 from strategos.pipeline.runners.executor_client import ExecutorClient
+
+PREPARE = """
+import os
+import subprocess
+from pathlib import Path
+
+def prepare(folder):
+    download = subprocess.Popen(["sleep", "300"])
+    Path(folder, "pids").write_text(f"{os.getpid()} {download.pid}\\n")
+    download.wait()
+"""
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    before = {sig: signal.getsignal(sig) for sig in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for sig, handler in before.items():
+        signal.signal(sig, handler)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
@@ -25,6 +47,62 @@ def test_what_fails_of_itself_stays_what_it_is():
     with pytest.raises(AttributeError), Interruption() as interruption:
         raise AttributeError("a fault")
     assert not interruption.came
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_signal_right_after_an_interrupt_disturbs_nothing(second):
+    with pytest.raises(KeyboardInterrupt), Interruption():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(second)
+            ended = "in order"
+    assert ended == "in order"
+
+
+def test_later_signal_interrupts_again():
+    """The first may have been swallowed, or its handling takes too long."""
+    times = iter([100.0, 110.0])
+    with Interruption(clock=lambda: next(times)):
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+
+def test_what_holds_signals_off_is_done_in_full():
+    with Interruption() as interruption:
+        with interruption.held_off():
+            signal.raise_signal(signal.SIGTERM)
+            done = True
+        assert done
+        assert interruption.came
+
+
+def test_command_that_was_interrupted_can_still_be_interrupted_by_either_signal():
+    with pytest.raises(KeyboardInterrupt), Interruption():
+        signal.raise_signal(signal.SIGINT)
+    assert callable(signal.getsignal(signal.SIGTERM))
+
+
+@pytest.mark.parametrize(
+    ("sig", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_end_of_a_run_ends_the_making_of_its_data(workload, sig, code):
+    shutil.rmtree(workload.parent / "data")
+    workload.with_name("download.py").write_text(PREPARE)
+    program = [sys.executable, "-m", "strategos.pipeline.cli"]
+    run = subprocess.Popen(
+        [*program, "run", workload, "--set", "data.prepare=download"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pids = workload.with_name("pids")
+    _wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"), seconds=60)
+    run.send_signal(sig)
+    assert "Traceback" not in run.communicate(timeout=20)[1]
+    assert run.returncode == code
+    _wait_for(lambda: not any(map(_lives, map(int, pids.read_text().split()))), 10)
 
 
 def test_interrupt_at_any_moment_of_its_start_leaves_no_executor_process(tmp_path):
@@ -54,6 +132,13 @@ def _interrupt_before(line: int, function):
         return trace
 
     return trace
+
+
+def _wait_for(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
 
 
 def _living_children() -> set[int]:
