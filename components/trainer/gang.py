@@ -39,6 +39,7 @@ def run(
     cluster_of: Callable[[int], ClusterSpec],
     work: Work,
     limits: Limits,
+    name: str = "the trainer",
 ) -> dict[str, Any]:
     """Runs the tasks of a cluster to their end, restarting them where that helps.
 
@@ -48,6 +49,7 @@ def run(
       work: What a task does, called as `work(cluster, reporter, attempt)` in its fork:
         `cluster.task` is itself, and TF_CONFIG is set where there are others.
       limits: Time and restarts.
+      name: What to call the task in messages where there is but one.
 
     Returns:
       The chief's answer and "restarts".
@@ -58,7 +60,7 @@ def run(
       SystemExit: This process was asked to end; the tasks have.
     """
     attempts = failures = 0
-    with Gang(tasks, work, limits) as gang:
+    with Gang(tasks, work, limits, name=name) as gang:
         while True:
             try:
                 answer = gang.attempt(cluster_of(attempts), attempts)
@@ -78,7 +80,7 @@ def announce(failed: AttemptFailedError, number: str) -> None:
     """Says in the log and in the live view that the gang is started again."""
     failure = failed.failure
     text = f"{failed}: restarting the gang ({number})"
-    say(text if failure.echo or not failure.error else f"{text}: {failure.error}")
+    say(f"{text}: {failure.error}" if failure.error else text)
     events.emit("warning", message=text)
 
 
@@ -107,6 +109,7 @@ class Gang:
       outside: Where the cluster has tasks elsewhere: called several times a second with
         whether the tasks here are done, it returns whether those elsewhere need them
         no longer. What it raises ends the attempt.
+      name: What to call the task where there is but one, here and elsewhere.
     """
 
     def __init__(
@@ -115,11 +118,13 @@ class Gang:
         work: Work,
         limits: Limits,
         outside: Outside | None = None,
+        name: str = "the trainer",
     ):
         self._tasks = tasks
         self._work = work
         self._limits = limits
         self._outside = outside
+        self._name = name
         self._signals = processes.Signals()
 
     def __enter__(self) -> Gang:
@@ -159,11 +164,13 @@ class Gang:
                 members[task] = self._start(task, cluster, number)
             outside = self._outside or (lambda done: done)
             watch = Watch(members, cluster, self._limits, outside, self._signals)
-            return watch.until_done()
+            answer = watch.until_done()
         finally:
             until = time.monotonic() + _DEATH_SECONDS
             _end(members.values(), until)
             processes.end_children(self._others, until)
+        self.check()  # a wish to end may have come meanwhile
+        return answer
 
     def _start(self, task: Task, cluster: ClusterSpec, number: int) -> Member:
         mine = cluster.at(task) if cluster.addresses else cluster
@@ -176,9 +183,9 @@ class Gang:
                 return self._work(mine.share_gpus(), reporter, number)
             return self._work(mine, reporter, number)
 
-        alone = len(self._tasks) == 1
-        name = "the trainer" if alone and self._outside is None else task.name
-        return Member(name, work, prefixed=not alone)
+        several, alone = len(self._tasks) > 1, len(mine.tasks) <= 1
+        name = task.name if several or self._outside else self._name
+        return Member(name, work, prefixed=several, alone=alone)
 
 
 def _end(members: Iterable[Member], until: float) -> None:

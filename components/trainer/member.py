@@ -23,7 +23,6 @@ from strategos.components.worker_process import (
     described,
     error_of,
     leave,
-    summary,
 )
 
 Work = Callable[[reports.Reporter], "dict[str, Any] | None"]
@@ -33,7 +32,7 @@ _OUT_OF_MEMORY = (
     "SIGKILL is what Linux ends a process by when memory runs out. Look into `dmesg`; "
     "use a smaller `batch_size` or model, or a machine with more memory."
 )
-_ECHOES = {
+_LOSSES = {
     "UnavailableError",
     "AbortedError",
     "CancelledError",
@@ -49,7 +48,10 @@ class Failure:
       member: The task's name.
       what: What happened to it, to follow its name: "was killed by SIGKILL".
       error: What it raised, if it could.
+      at: When, by the monotonic clock of its machine.
       echo: Whether this looks like the consequence of another task's failure.
+      passing: Whether it may well not happen again: something did not answer.
+      preempted: Whether it was asked to end.
       hint: What its reader should do about it.
       silent: Whether it was only noticed by not reporting any more.
     """
@@ -57,14 +59,18 @@ class Failure:
     member: str
     what: str
     error: Exception | None = None
+    at: float = 0.0
     echo: bool = False
+    passing: bool = False
+    preempted: bool = False
     hint: str = ""
     silent: bool = False
 
     @property
     def permanent(self) -> bool:
         """Whether it would happen again: the user's code, settings or data are it."""
-        return isinstance(self.error, UserError) and not self.echo
+        users = isinstance(self.error, UserError)
+        return users and not (self.echo or self.passing)
 
 
 class Lines:
@@ -72,10 +78,11 @@ class Lines:
 
     Args:
       descriptor: The pipe's end to read from.
-      longest: Bytes from which on a line is cut.
+      longest: For text: bytes from which on a line is cut. Without it only what ends
+        by a newline is a line; what its writer's death has cut off is none.
     """
 
-    def __init__(self, descriptor: int, longest: float = float("inf")):
+    def __init__(self, descriptor: int, longest: int | None = None):
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._longest = longest
@@ -94,7 +101,7 @@ class Lines:
             return []
         self.ended = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) >= self._longest or (self.ended and self._rest):
+        if self._longest is not None and len(self._rest) >= self._longest:
             lines.append(self._rest)
             self._rest = b""
         return lines
@@ -106,7 +113,9 @@ class Lines:
             before = (len(lines), self._rest)
             lines += self.read()
         os.close(self._descriptor)
-        return lines + ([self._rest] if self._rest else [])
+        if self._longest is not None and self._rest:
+            lines.append(self._rest)
+        return lines
 
 
 class Member:
@@ -117,6 +126,7 @@ class Member:
       work: Runs in the fork.
       prefixed: Whether what it prints is forwarded line by line, prefixed by its name;
         otherwise it shares this process's output.
+      alone: Whether the cluster has no other task, the loss of which an error may tell.
 
     Attributes:
       joined: Whether it has reported anything yet.
@@ -128,8 +138,9 @@ class Member:
       ended: Whether the process is gone.
     """
 
-    def __init__(self, name: str, work: Work, *, prefixed: bool):
+    def __init__(self, name: str, work: Work, *, prefixed: bool, alone: bool):
         self.name = name
+        self._alone = alone
         self.joined = self.stepped = self.preempted = self.ended = False
         self.heard = time.monotonic()
         self.answer: dict[str, Any] | None = None
@@ -167,11 +178,13 @@ class Member:
             if "done" in report:
                 self.answer = report["done"]
             elif "error" in report:
-                error = error_of(report["error"], self._label)
-                echo = report["echo"]
-                what = f"failed ({report['error']['type']})"
-                what = "lost contact with another task" if echo else what
-                self.failure = Failure(self.name, what, error, echo)
+                self.failure = self._raised(**report)
+
+    def _raised(self, error: dict[str, str], at: float, lost: bool) -> Failure:
+        echo = lost and not self._alone
+        what = "lost contact with another task" if echo else f"failed ({error['type']})"
+        raised = error_of(error, self._label)
+        return Failure(self.name, what, raised, at, echo=echo, passing=lost)
 
     def _print(self, lines: list[bytes]) -> None:
         prefix = f"[{self.name}] ".encode()
@@ -196,12 +209,15 @@ class Member:
             self.failure = None if self.preempted else self._death(code)
 
     def _death(self, code: int) -> Failure:
+        now = time.monotonic()
         if code >= 0:
-            return Failure(self.name, f"ended with exit code {code}")
+            return Failure(self.name, f"ended with exit code {code}", at=now)
+        # SIGABRT is TensorFlow's answer to the loss of others.
         return Failure(
             self.name,
             f"was killed by {signal.Signals(-code).name}",
-            echo=-code == signal.SIGABRT,  # TensorFlow's answer to the loss of others
+            at=now,
+            echo=-code == signal.SIGABRT and not self._alone,
             hint=_OUT_OF_MEMORY if -code == signal.SIGKILL else "",
         )
 
@@ -239,8 +255,8 @@ def _be_task(work: Work, parent: int, reporting: int, printing: int | None) -> N
     except Preempted:
         code = PREEMPTED
     except BaseException as error:
-        echo = _is_echo(error)  # then no traceback: where it came to light says nothing
-        reporter.tell(error=summary(error) if echo else described(error), echo=echo)
+        at = time.monotonic()  # of all that fail, the first one tells the cause
+        reporter.tell(error=described(error), at=at, lost=_is_loss(error))
     finally:
         leave(code)
 
@@ -255,14 +271,14 @@ def _print_to(descriptor: int | None) -> None:
             stream.reconfigure(line_buffering=True)
 
 
-def _is_echo(error: BaseException | None) -> bool:
-    """Whether an operation failed because another process is gone.
+def _is_loss(error: BaseException | None) -> bool:
+    """Whether an operation failed because another process is gone or does not answer.
 
     Also where such an error is the cause of the one raised.
     """
     while error is not None:
         names = {kind.__name__ for kind in type(error).__mro__}
-        if names & _ECHOES:
+        if names & _LOSSES:
             return True
         if "InternalError" in names and "ollective" in str(error):
             return True

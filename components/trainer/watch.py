@@ -18,7 +18,12 @@ from strategos.components.worker_process import PREEMPTED
 
 Outside = Callable[[bool], bool]
 
-PREEMPTION = Failure("the gang", "was asked to end (SIGTERM), and has saved")
+PREEMPTION = Failure(
+    "the gang", "was asked to end (SIGTERM), and has saved", preempted=True
+)
+_UNSAVED = dataclasses.replace(
+    PREEMPTION, what="was asked to end (SIGTERM), and has not saved"
+)
 _TICK = 0.2  # seconds between looks at the clock
 _DUMP_SECONDS = 1.0  # for stack dumps to arrive
 _WAITING_SECONDS = 10.0  # between lines about who is missing
@@ -68,7 +73,7 @@ class AttemptFailedError(Exception):
     @property
     def counts(self) -> bool:
         """Whether this uses up a restart."""
-        return not (self.failure is PREEMPTION and self.stepped)
+        return not (self.failure.preempted and self.stepped)
 
 
 class NewAttemptError(Exception):
@@ -157,17 +162,25 @@ class Watch:
         return now - self._since.setdefault(what, now) > seconds
 
     def _check_failures(self) -> None:
-        failures = [member.failure for member in self._members if member.failure]
+        found = [member.failure for member in self._members if member.failure]
+        failures = sorted(found, key=lambda failure: failure.at)
         for failure in failures:
             if not failure.echo:
                 self._fail(failure)
         if any(member.preempted for member in self._members):
             self._let_save()
             left = all(member.ended for member in self._training)
-            if left or self._lasts("preemption", self._limits.save):
-                self._fail(PREEMPTION)
+            if left or self._save_takes_too_long("preemption"):
+                saved = all(map(_has_saved, self._training))
+                self._fail(PREEMPTION if saved else _UNSAVED)
         elif failures and self._lasts("echo", self._limits.echo):
             self._fail(failures[0])
+
+    def _save_takes_too_long(self, what: str) -> bool:
+        late = self._lasts(what, self._limits.save)
+        if late:
+            say(f"no checkpoint within {self._limits.save:g} s: the tasks are killed")
+        return late
 
     def _fail(self, failure: Failure) -> NoReturn:
         # Of tasks that only serve, nobody here can tell: the chief is elsewhere.
@@ -223,12 +236,12 @@ class Watch:
             self._turn()
 
     def _leave(self) -> NoReturn:
-        """Lets the tasks save, then ends this process by SystemExit."""
-        say("asked to end: so are the tasks, once they have saved a checkpoint")
+        """Lets the tasks save, for so long, then ends this process by SystemExit."""
+        say("asked to end: so are the tasks, which may save a checkpoint first")
         for member in self._training:
             member.send(signal.SIGTERM)
         while any(_saves(member) for member in self._training):
-            if self._lasts("saving", self._limits.save):
+            if self._save_takes_too_long("saving"):
                 break
             self._turn()
         raise SystemExit(PREEMPTED)
@@ -246,6 +259,10 @@ def serves(cluster: ClusterSpec, task: Task) -> bool:
 
 def _saves(member: Member) -> bool:
     return member.stepped and not member.ended and member.answer is None
+
+
+def _has_saved(member: Member) -> bool:
+    return member.ended and member.preempted and not member.failure
 
 
 def _names(members: Iterable[Member]) -> str:

@@ -4,9 +4,6 @@ import faulthandler
 import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -16,8 +13,6 @@ from strategos.components import events
 from strategos.components.errors import GateStoppedError, UserError
 from strategos.components.trainer import gang, reports, watch
 from strategos.components.trainer.cluster import ClusterSpec, Task
-from strategos.components.trainer.preemption import Preempted
-from strategos.components.worker_process import WorkerError
 
 CHIEF, FIRST, SECOND, PS = (
     Task("chief"),
@@ -185,64 +180,6 @@ def test_the_error_of_one_alone_is_told_as_it_is():
         gang.run((CHIEF,), lambda _: ClusterSpec(), work, LIMITS)
 
 
-def test_the_failure_is_told_that_caused_the_others(tmp_path):
-    def work(cluster, reporter, attempt):
-        if cluster.task == CHIEF:
-            raise UnavailableError("connection to worker 0 lost")
-        time.sleep(0.2)
-        raise KeyError("who")
-
-    message = r"^worker-0: KeyError: 'who'\. .*max_restarts"
-    with pytest.raises(WorkerError, match=message):
-        run(work, max_restarts=0)
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_loss_of_another_task_is_no_problem_of_the_user(wrapped):
-    def work(cluster, reporter, attempt):
-        if attempt == 1:
-            return {"fine": True}
-        try:
-            raise UnavailableError("connection lost")
-        except UnavailableError as error:
-            if wrapped:
-                raise UserError("training fails: connection lost") from error
-            raise
-
-    assert run(work) == {"fine": True, "restarts": 1}
-
-
-def test_being_killed_again_and_again_hints_at_memory_and_counts_restarts():
-    def work(cluster, reporter, attempt):
-        if cluster.task == FIRST:
-            kill_self()
-        time.sleep(60)
-
-    began = time.monotonic()
-    pattern = r"Worker-0 was killed by SIGKILL\. .*restarted 2 times .*memory"
-    with pytest.raises(UserError, match=pattern):
-        run(work, max_restarts=2)
-    assert time.monotonic() - began < 3
-
-
-@pytest.mark.parametrize(
-    ("end", "told"),
-    [
-        (lambda: os._exit(7), "ended with exit code 7"),
-        (lambda: kill_self(signal.SIGSEGV), "was killed by SIGSEGV"),
-        (lambda: kill_self(signal.SIGABRT), "was killed by SIGABRT"),
-    ],
-)
-def test_a_task_that_ends_without_a_word_is_told_of(end, told):
-    def work(cluster, reporter, attempt):
-        if cluster.task == FIRST:
-            end()
-        time.sleep(60)
-
-    with pytest.raises(WorkerError, match=f"^Worker-0 {told}. .*allows no restart"):
-        run(work, max_restarts=0)
-
-
 def test_who_does_not_join_in_time_is_named():
     def work(cluster, reporter, attempt):
         if cluster.task == SECOND:
@@ -342,103 +279,3 @@ def test_the_chief_stays_until_the_others_are_done_but_not_for_ever(tmp_path):
     assert time.monotonic() - began < 2.5
     assert (tmp_path / "seen").read_text() == "True"
     assert not alive(tmp_path / "ticks")
-
-
-def until_terminated(reporter, ready, save=lambda: None):
-    """Works until SIGTERM, as a task does that saves a checkpoint then."""
-    asked = []
-    signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
-    reporter.step(1)
-    ready()
-    while not asked:
-        time.sleep(0.01)
-    save()
-    raise Preempted
-
-
-def test_preemption_starts_the_gang_again_and_uses_up_no_restart(tmp_path, capfd):
-    def work(cluster, reporter, attempt):
-        path = tmp_path / f"chief-{attempt}"
-        if attempt == 2:
-            return {}
-        if cluster.task == FIRST:
-            os.kill(int(wait_for(path)), signal.SIGTERM)
-            raise Preempted
-        until_terminated(reporter, lambda: path.write_text(str(os.getpid())))
-
-    assert run(work, max_restarts=0) == {"restarts": 2}
-    assert "was asked to end (SIGTERM), and has saved" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_gang_that_is_asked_to_end_saves_first(tmp_path, sig):
-    def work(cluster, reporter, attempt):
-        def ready():
-            if cluster.task == CHIEF:
-                wait_for(tmp_path / "ready")
-                os.kill(os.getppid(), sig)
-            (tmp_path / "ready").write_text("yes")
-
-        def save():
-            time.sleep(0.2)
-            (tmp_path / f"saved-{cluster.task.name}").touch()
-
-        until_terminated(reporter, ready, save)
-
-    with pytest.raises(SystemExit) as end:
-        run(work)
-    assert end.value.code == 143
-    assert len(list(tmp_path.glob("saved-*"))) == 2
-
-
-def test_a_gang_that_does_not_end_when_asked_is_ended(tmp_path):
-    def work(cluster, reporter, attempt):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        reporter.step(1)
-        if cluster.task == CHIEF:
-            time.sleep(0.3)
-            os.kill(os.getppid(), signal.SIGTERM)
-        tick(tmp_path / "ticks")
-
-    began = time.monotonic()
-    with pytest.raises(SystemExit):
-        run(work, save=0.5)
-    assert time.monotonic() - began < 3
-    assert not alive(tmp_path / "ticks")
-
-
-def test_what_a_task_started_ends_with_it(tmp_path):
-    def work(cluster, reporter, attempt):
-        if attempt == 1:
-            return {}
-        if cluster.task == FIRST:
-            child = subprocess.Popen(["sleep", "60"])
-            (tmp_path / "child").write_text(str(child.pid))
-            kill_self()
-        time.sleep(60)
-
-    assert run(work)["restarts"] == 1
-    assert not running(int((tmp_path / "child").read_text()))
-
-
-def test_no_task_outlives_a_killed_host(tmp_path):
-    host = f"""
-        import os, sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import test_trainer_gang as t
-
-        def work(cluster, reporter, attempt):
-            path = t.Path({str(tmp_path)!r}) / cluster.task.name
-            path.write_text(str(os.getpid()))
-            time.sleep(60)
-
-        t.run(work)
-    """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(host)])
-    pids = [int(wait_for(tmp_path / name, 30)) for name in ("chief-0", "worker-0")]
-    process.kill()
-    process.wait(10)
-    until = time.monotonic() + 5
-    while any(map(running, pids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(running, pids))

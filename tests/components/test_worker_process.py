@@ -59,9 +59,8 @@ def _gone(pid: int, within: float) -> bool:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if (
-            stat.rpartition(b")")[2].split()[0] == b"Z"
-        ):  # dead, though nobody in this container waits for it
+        state = stat.rpartition(b")")[2].split()[0]
+        if state == b"Z":  # dead, though nobody in this container waits for it
             return True
         time.sleep(0.05)
     return False
