@@ -12,7 +12,9 @@ import tensorflow as tf
 from strategos.components import user_code
 from strategos.components.trainer import (
     dataset,
+    devices,
     keras3,
+    memory,
     parameter_server,
     preemption,
     reports,
@@ -72,6 +74,7 @@ def evaluate_and_export(
     if "exported" in facts:
         stock.publish(spec, facts["exported"], folder)
         return {}
+    devices.configure("one_device", "GPU", 1)
     configure(spec)
     code = UserModule(spec, facts["strategy"])
     evaluation = workload.split(spec, spec.eval_files)
@@ -81,12 +84,10 @@ def evaluate_and_export(
     with code.blamed("the model fails on the first row of the evaluation split"):
         model(keras3.taken(model, features), training=False)
     read_weights(model, weights)
-    with code.blamed("evaluation fails"):
-        found = model.evaluate(
-            keras3.batches(model, evaluation.ordered)(spec.batch_size),
-            verbose=0,
-            return_dict=True,
-        )
+    # This process is one device: it takes what a replica took.
+    batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
+    with code.blamed("evaluation fails"), memory.explained(context):
+        found = model.evaluate(batches, verbose=0, return_dict=True)
     with code.blamed("the model cannot be exported"):
         export(model, context, spec.schema_file, folder)
     return {name: float(value) for name, value in found.items()}

@@ -1,0 +1,62 @@
+"""The evaluation in one plain process, once several replicas have trained."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import local
+from strategos.components.trainer.operation import Operation
+
+MODEL = """
+import tensorflow as tf
+
+class Memory(tf.keras.layers.Layer):
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def call(self, inputs):
+        if tf.distribute.has_strategy():
+            return inputs
+        beyond = tf.maximum(tf.shape(inputs)[0] - self.rows, 0)
+        much = tf.random.uniform([1 << 24, 1 << 24, beyond])
+        return inputs + tf.reduce_sum(much)
+
+def build_model(context):
+    inputs = context.inputs()
+    held = Memory(context.hyperparameters["rows"])(inputs["distance"])
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(held))
+    model.compile("sgd", "binary_crossentropy")
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def train(workload, make_spec):
+    """Trains on two replicas a model that one device has room for `rows` rows of."""
+    workload.write_module("large", MODEL)
+
+    def launch(rows):
+        spec = make_spec(
+            module="large",
+            hyperparameters={"rows": rows},
+            distribution={"strategy": "mirrored", "devices": 2},
+            batch_size=128,
+            epochs=1,
+        )
+        return local.launch(spec, Operation())
+
+    return launch
+
+
+def test_it_takes_no_more_rows_at_once_than_a_replica_did(train):
+    facts = train(64)
+    expected = facts["history"]["val_loss"][-1]
+    assert facts["evaluation"]["loss"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_running_out_of_memory_there_is_explained_too(train):
+    message = "Out of memory with 64 rows per replica .*128 over 2 replica.*Use a small"
+    with pytest.raises(UserError, match=message):
+        train(1)
