@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -135,6 +136,24 @@ def compile_as(model: Any, settings: Settings) -> None:
         return tf.where(empty, tf.zeros_like(loss), loss)
 
     model.compute_loss = of_rows
+
+
+def divide_epoch(model: Any, steps: int) -> None:
+    """Lets the executions of a Keras 3 model fill an epoch of `steps` steps.
+
+    Keras 3 runs the last one whole, beyond the epoch; tf-keras only what is left.
+    """
+    asked = model.steps_per_execution
+    fitting = max(n for n in range(1, asked + 1) if steps % n == 0)
+    if fitting < asked:
+        logging.info(
+            "%d steps per execution do not divide the %d steps of an epoch, as a Keras "
+            "3 model needs it: it takes %d",
+            asked,
+            steps,
+            fitting,
+        )
+    model.steps_per_execution = fitting
 
 
 def join(callback: Any) -> Any:

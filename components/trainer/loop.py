@@ -38,6 +38,8 @@ def fit(
       hooks: The callbacks.
     """
     is_keras3 = keras3.is_model(model)
+    if is_keras3:
+        keras3.divide_epoch(model, context.steps_per_epoch)
     hooks.begin()
     while position.epoch < context.epochs and not model.stop_training:
         epoch, offset = position.epoch, position.offset

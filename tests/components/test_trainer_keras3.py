@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -111,6 +112,17 @@ def test_it_goes_on_from_its_checkpoint_with_equal_digits(alone, train):
     assert facts["restarts"] == 1
     assert facts["history"] == undisturbed["history"]
     assert facts["evaluation"] == undisturbed["evaluation"]
+
+
+def test_several_steps_per_execution_end_with_the_epoch(alone, train, capfd):
+    spec, undisturbed = alone
+    settings = dataclasses.replace(spec.settings, steps_per_execution=7)
+    _, facts = train(distribution={"strategy": "one_device"}, settings=settings)
+    assert facts["steps"] == undisturbed["steps"]
+    for name, values in undisturbed["history"].items():
+        assert facts["history"][name] == pytest.approx(values, abs=1e-5), name
+    said = capfd.readouterr().err
+    assert "7 steps per execution do not divide the 44 steps of an epoch" in said
 
 
 @pytest.mark.parametrize(
