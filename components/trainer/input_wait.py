@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +28,10 @@ class InputWait:
     equally long. With a GPU the program runs ahead of it: the share is an upper bound.
     Where only deterministic kernels are allowed TensorFlow has no clock: no share.
 
+    Args:
+      clock: Seconds, for the times of steps.
+      timestamp: The same as an operation of TensorFlow, for the times of batches.
+
     Example:
       ```python
       wait = InputWait()
@@ -38,7 +43,13 @@ class InputWait:
       ```
     """
 
-    def __init__(self):
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        timestamp: Callable[[], tf.Tensor] = tf.timestamp,
+    ):
+        self._clock = clock
+        self._timestamp = timestamp
         self._ready = tf.lookup.experimental.MutableHashTable(
             tf.int64, tf.float64, default_value=np.nan
         )
@@ -57,7 +68,7 @@ class InputWait:
 
         @tf.autograph.experimental.do_not_convert
         def note(number: tf.Tensor, batch: tuple) -> tuple:
-            self._ready.insert(number % _REMEMBERED, tf.timestamp())
+            self._ready.insert(number % _REMEMBERED, self._timestamp())
             return batch
 
         return batches.enumerate().map(note)
@@ -67,15 +78,15 @@ class InputWait:
         self._calls: list[tuple[float, float, int]] = []  # begin, end, steps
         self._done = 0  # steps before those calls
         self._first = True
-        self._begun = self._asked = time.time()
+        self._begun = self._asked = self._clock()
 
     def begin(self) -> None:
         """A step begins, or several in one call."""
-        self._begun = time.time()
+        self._begun = self._clock()
 
     def end(self, steps: int = 1) -> None:
         """The `steps` that began last have ended."""
-        now = time.time()
+        now = self._clock()
         if self._first:
             self._first, self._done, self._asked = False, steps, now
         else:
@@ -88,12 +99,12 @@ class InputWait:
         if none has ended, or no times of batches were noted.
         """
         calls, self._calls = self._calls, []
-        asked, self._asked = self._asked, time.time()
+        asked, self._asked = self._asked, self._clock()
         first = self._done
         self._done += sum(steps for _, _, steps in calls)
         while calls and (self._done - first) * self._local > _REMEMBERED // 2:
-            begin, _, steps = calls.pop(0)
-            first, asked = first + steps, begin
+            _, asked, steps = calls.pop(0)
+            first += steps
         if not calls or not self._local:
             return None
         numbers = np.arange(first + 1, self._done + 1) * self._local - 1
