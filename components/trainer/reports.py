@@ -7,10 +7,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _QUIET_SECONDS = 0.5
+_PULSE_SECONDS = 5.0
+_BUSY = 0.01
+"""CPU seconds per second below which a process counts as standing still."""
 
 
 class Reporter:
@@ -82,3 +85,27 @@ def use(reporter: Reporter) -> None:
     """Makes `reporter` this process's own."""
     global _current
     _current = reporter
+
+
+@contextlib.contextmanager
+def pulse(seconds: float = _PULSE_SECONDS) -> Iterator[None]:
+    """Tells the gang that work goes on, for as long as this process computes.
+
+    For code of others, which knows nothing of reports. However long it takes, it is at
+    work while it computes; where it neither computes nor ends it is hanging.
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        spent = time.process_time()
+        while not ended.wait(seconds):
+            if time.process_time() - spent > _BUSY * seconds:
+                current().alive()
+            spent = time.process_time()
+
+    current().step(0)
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

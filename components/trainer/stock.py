@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +27,6 @@ from strategos.components.trainer.export import describe
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.trainer.strategy import Choice
 from strategos.components.trainer.user_module import blamed, check_together
-
-_PULSE_SECONDS = 5.0
-_BUSY = 0.01
-"""CPU seconds per second below which a process counts as standing still."""
 
 _SERVING = "serving_default"
 
@@ -65,7 +58,7 @@ def train(
         events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
     with tempfile.TemporaryDirectory(prefix="exported-") as aside:
         fn_args = _fn_args(spec, rows, export_dir if cluster.is_chief else aside)
-        with _pulse(), blamed("`run_fn` fails", file, spec.folder):
+        with reports.pulse(), blamed("`run_fn` fails", file, spec.folder):
             run_fn(fn_args)
     if cluster.is_chief:
         _check_export(export_dir, file)
@@ -148,29 +141,6 @@ def count_rows(files: Sequence[str]) -> int:
         options = tf.io.TFRecordOptions(kind)
         rows += sum(1 for _ in tf.compat.v1.io.tf_record_iterator(file, options))
     return rows
-
-
-@contextmanager
-def _pulse(seconds: float = _PULSE_SECONDS) -> Iterator[None]:
-    """Tells the gang that work goes on, for as long as this process computes.
-
-    The module knows nothing of reports. One that neither computes nor ends is hanging.
-    """
-    ended = threading.Event()
-
-    def beat() -> None:
-        spent = time.process_time()
-        while not ended.wait(seconds):
-            if time.process_time() - spent > _BUSY * seconds:
-                reports.current().alive()
-            spent = time.process_time()
-
-    reports.current().step(0)
-    threading.Thread(target=beat, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def _check_export(folder: str, file: str) -> None:

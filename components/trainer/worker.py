@@ -1,9 +1,10 @@
-"""The host of a gang: forks the tasks that train, then exports from their weights.
+"""The host of a gang: forks the tasks that train, then one that exports.
 
 `python -m strategos.components.trainer.worker`, started by a launcher. This process
 imports TensorFlow, runs nothing, and forks one process per task. When these have
-written the weights and are gone, this one, still fresh, builds the model anew, reads
-them, evaluates and exports: the SavedModel holds nothing of the training strategy.
+written the weights and are gone, one more fork, as fresh as they were, builds the model
+anew, reads them, evaluates and exports: the SavedModel holds nothing of the training
+strategy. It is watched as they were.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events, filesystems
-from strategos.components.trainer import gang, strategy, watch
+from strategos.components.trainer import gang, reports, strategy, watch
 from strategos.components.trainer.autograph import convert_user_code_only
 from strategos.components.trainer.cluster import ClusterSpec, Task
 from strategos.components.trainer.launchers import joining
@@ -28,6 +29,8 @@ from strategos.components.worker_process import serve
 
 SERVING_DIR = "Format-Serving"  # as in TFX's path_utils
 WEIGHTS_DIR = "Format-Weights"
+_FACTS = "trainer.json"
+_ASIDE = ".tmp-export"
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def _train(
         else:
             clusters = _on_free_ports(here, choice)
             facts = gang.run(local_tasks(choice), clusters, train, limits)
-        return _export(spec, facts, folder) if facts else {}
+        return _export(spec, facts, folder, limits) if facts else {}
 
 
 def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:
@@ -114,38 +117,58 @@ def _on_free_ports(
     return cluster_of
 
 
-def _export(spec: WorkerSpec, facts: dict[str, Any], weights: str) -> dict[str, Any]:
-    """Evaluates and exports what the gang has trained, and publishes it.
+def _export(
+    spec: WorkerSpec, facts: dict[str, Any], weights: str, limits: watch.Limits
+) -> dict[str, Any]:
+    """Has what the gang has trained evaluated, exported and published.
 
     Args:
       spec: What was trained.
       facts: What the gang says of it.
       weights: The folder with the weights.
+      limits: Time and restarts, as for training.
 
     Returns:
       The facts, the evaluation among them.
     """
+    events.emit("progress", message="evaluating and exporting")
+
+    def export(*_: Any) -> dict[str, Any]:
+        with reports.pulse():
+            return _evaluate_and_publish(spec, facts, weights)
+
+    try:
+        found = gang.run(
+            (Task("chief"),), lambda _: ClusterSpec(), export, limits, name="the export"
+        )
+    finally:
+        _remove(f"{spec.model_dir}/{_ASIDE}")
+    return {**found, "restarts": facts["restarts"]}  # of the training
+
+
+def _evaluate_and_publish(
+    spec: WorkerSpec, facts: dict[str, Any], weights: str
+) -> dict[str, Any]:
+    """What the fork does that exports; also after one that was killed in between."""
     from strategos.components.trainer import session
 
-    events.emit("progress", message="evaluating and exporting")
-    aside = f"{spec.model_dir}/.tmp-{os.getpid()}"
-    try:
-        evaluation = session.evaluate_and_export(
-            spec, facts, f"{weights}/weights", f"{aside}/{SERVING_DIR}"
-        )
-        facts = {**facts, "evaluation": evaluation}
-        _publish(spec.model_dir, aside, weights, facts)
-    finally:
-        _remove(aside)
+    aside = f"{spec.model_dir}/{_ASIDE}"
+    for name in (_ASIDE, _FACTS, WEIGHTS_DIR, SERVING_DIR):
+        _remove(f"{spec.model_dir}/{name}")
+    evaluation = session.evaluate_and_export(
+        spec, facts, f"{weights}/weights", f"{aside}/{SERVING_DIR}"
+    )
+    facts = {**facts, "evaluation": evaluation}
+    _publish(spec.model_dir, aside, weights, facts)
     _remove(spec.checkpoint_dir)
     return facts
 
 
-def _remove(folder: str) -> None:
+def _remove(path: str) -> None:
     from tensorflow.io import gfile
 
-    if gfile.exists(folder):
-        gfile.rmtree(folder)
+    if gfile.exists(path):
+        (gfile.rmtree if gfile.isdir(path) else gfile.remove)(path)
 
 
 def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) -> None:
@@ -155,9 +178,9 @@ def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) ->
     gfile.makedirs(f"{aside}/{WEIGHTS_DIR}")
     for file in Path(weights).glob("weights.*"):
         gfile.copy(str(file), f"{aside}/{WEIGHTS_DIR}/{file.name}")
-    with gfile.GFile(f"{aside}/trainer.json", "w") as file:
+    with gfile.GFile(f"{aside}/{_FACTS}", "w") as file:
         file.write(json.dumps(facts, indent=1, sort_keys=True))
-    for name in ("trainer.json", WEIGHTS_DIR, SERVING_DIR):
+    for name in (_FACTS, WEIGHTS_DIR, SERVING_DIR):
         gfile.rename(f"{aside}/{name}", f"{model_dir}/{name}", overwrite=True)
 
 

@@ -158,7 +158,7 @@ def train(workload, make_spec, tmp_path_factory):
         marks = tmp_path_factory.mktemp("marks")
         spec = make_spec(module="faulty", distribution=distribution, epochs=4)
         given = {"fault": fault, "marks": str(marks)}
-        given["checkpoints"] = spec.checkpoint_dir
+        given |= {"checkpoints": spec.checkpoint_dir, "model": spec.model_dir}
         given |= changes.pop("hyperparameters", {})
         spec = dataclasses.replace(spec, hyperparameters=given, **changes)
         began, facts, error = time.monotonic(), None, ""
@@ -258,6 +258,60 @@ def test_restarts_used_up_are_a_clear_error_within_a_minute(train):
     )
     assert "Worker-0 was killed by SIGKILL. The gang was restarted 1" in outcome.error
     assert "memory" in outcome.error
+    assert outcome.seconds < 60
+    assert_nothing_left(outcome)
+
+
+# To the end of the module: what befalls the process that exports, one after the other.
+EXPORT = """
+trained = build_model
+
+def build_model(context):
+    if name == "host":
+        marks = Path(context.hyperparameters["marks"])
+        model = Path(context.hyperparameters["model"])
+        if not (marks / "killed").exists():  # between the two renames that publish
+            (marks / "killed").touch()
+            for folder in ("Format-Weights", ".tmp-export/Format-Serving"):
+                (model / folder).mkdir(parents=True)
+                (model / folder / "weights.of-an-earlier-attempt").touch()
+            (model / "trainer.json").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not (marks / "hung").exists():
+            (marks / "hung").touch()
+            time.sleep(1000)
+    return trained(context)
+"""
+
+
+@pytest.mark.faults
+def test_an_export_that_is_killed_while_it_publishes_or_hangs_is_done_again(
+    train, workload, capfd
+):
+    workload.write_module("exporting", MODULE + EXPORT)
+    operation = dataclasses.replace(OPERATION, stall_timeout=15.0, max_restarts=2)
+    outcome = train(module="exporting", operation=operation)
+    log = capfd.readouterr().err
+    assert "the export was killed by SIGKILL: restarting the gang (1 of 2)" in log
+    assert "the export did no step for 15 s: restarting the gang (2 of 2)" in log
+    assert "exporting.py" in log  # in the dump of its stack
+    assert (outcome.error, outcome.facts["restarts"]) == ("", 0)
+    assert "accuracy" in outcome.facts["evaluation"]
+    assert_nothing_left(outcome)
+    weights = outcome.folder / "Format-Weights"
+    assert not list(weights.glob("*earlier*"))
+
+
+@pytest.mark.faults
+def test_an_export_that_hangs_ends_the_run_when_restarts_are_used_up(train, workload):
+    hang = EXPORT.replace('(marks / "killed").exists()', "True").replace(
+        '(marks / "hung").exists()', "False"
+    )
+    workload.write_module("stuck", MODULE + hang)
+    operation = dataclasses.replace(OPERATION, stall_timeout=15.0, max_restarts=0)
+    outcome = train(module="stuck", operation=operation)
+    assert outcome.error.startswith("The export did no step for 15 s. ")
+    assert "trainer.distribution.stall_timeout" in outcome.error
     assert outcome.seconds < 60
     assert_nothing_left(outcome)
 

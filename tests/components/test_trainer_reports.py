@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 
 from strategos.components.trainer import reports
 
@@ -26,3 +28,29 @@ def test_outside_of_a_gang_reports_go_nowhere():
     reports.current().joined()
     reports.current().step(1)
     reports.current().alive()
+
+
+def test_a_pulse_goes_on_for_as_long_as_the_process_computes():
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+
+    def said() -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            return os.read(read, 1 << 16)
+        return b""
+
+    reports.use(reports.Reporter(write))
+    try:
+        with reports.pulse(seconds=0.5):
+            until = time.monotonic() + 2
+            while time.monotonic() < until:
+                pass
+            assert b"alive" in said()
+            time.sleep(1.5)
+            # Threads of earlier tests may compute for a while.
+            until = time.monotonic() + 20
+            while said():
+                assert time.monotonic() < until
+                time.sleep(1.5)
+    finally:
+        reports.use(reports.Reporter())

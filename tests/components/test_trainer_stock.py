@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
-import os
 import random
 import re
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -216,30 +213,3 @@ def test_what_is_ours_is_not_taken_for_a_stock_module(penguins, digits):
     assert user_code.takes_fn_args(penguins.folder, installed)
     for module in ("model", "custom_loop", "not_there"):
         assert not user_code.takes_fn_args(digits.folder, module)
-
-
-def test_one_that_neither_computes_nor_ends_counts_as_hanging():
-    from strategos.components.trainer import reports, stock
-
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-
-    def said() -> bytes:
-        with contextlib.suppress(BlockingIOError):
-            return os.read(read, 1 << 16)
-        return b""
-
-    reports.use(reports.Reporter(write))
-    try:
-        with stock._pulse(seconds=0.5):
-            until = time.monotonic() + 2
-            while time.monotonic() < until:
-                pass
-            assert b"alive" in said()
-            # Threads of earlier tests may compute for a while.
-            until = time.monotonic() + 20
-            while said():
-                assert time.monotonic() < until
-                time.sleep(1.5)
-    finally:
-        reports.use(reports.Reporter())
