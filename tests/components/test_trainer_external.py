@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.trainer import watch
+from strategos.components.trainer.cluster import ClusterSpec, Task
 from strategos.components.trainer.launchers import joining, rendezvous
+from strategos.components.trainer.member import Failure
 from strategos.components.trainer.spec import WorkerSpec
 
 RUN = """
@@ -38,32 +41,40 @@ print(json.dumps(facts))
 
 # What `strategos worker` does, with a task that needs no TensorFlow.
 WORKER = """
-import os, signal, sys, time
+import sys
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import joining
+
+folder, code, joining.local._MODULE = sys.argv[1:]
+try:
+    joining.join(folder, code, 20.0)
+except UserError as error:
+    sys.exit(f"ERROR {error}")
+"""
+HOST = """
+import os, signal, time
 from pathlib import Path
-from strategos.components import events
+from strategos.components import events, worker_process
 from strategos.components.errors import UserError
 from strategos.components.trainer import preemption, watch
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import joining
 
-folder, code = sys.argv[1:3]
-marks = Path(sys.argv[3])
+marks = Path(os.environ["MARKS"])
 
-def host(request, name):
+def host(request):
     cluster = ClusterSpec.from_environment()
     seat = joining.Seat(cluster=cluster, **request["seat"])
-    return joining.train(seat, cluster, work, watch.Limits(stall_timeout=2)) or {}
+    facts = joining.train(seat, cluster, work, watch.Limits(stall_timeout=2)) or {}
+    EXPORT
+    return facts
 
 def work(cluster, reporter, attempt):
     reporter.step(1)
     name = cluster.task.name
     WORK
 
-joining.local.run_host = host
-try:
-    joining.join(folder, code, 20.0)
-except UserError as error:
-    sys.exit(f"ERROR {error}")
+worker_process.serve(host)
 """
 
 
@@ -75,6 +86,11 @@ def _ports(count):
     for each in sockets:
         each.close()
     return ports
+
+
+def _ignore_interrupts():
+    """As a shell has it for what it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclasses.dataclass
@@ -126,12 +142,26 @@ class Site:
         given = (self.spec.to_json(), operation, sink)
         return self._start(RUN, *map(json.dumps, given))
 
-    def worker(self, task: str, work: str = "return {}", code="run", cluster=None):
+    def worker(
+        self, task: str, work="return {}", *, export="pass", code="run", cluster=None
+    ):
         place = {"cluster": cluster or self.cluster, "task": {"type": task, "index": 0}}
-        script = WORKER.replace("WORK\n", textwrap.indent(work, "    ").lstrip() + "\n")
+        script = HOST
+        for name, lines in {"WORK": work, "EXPORT": export}.items():
+            inner = textwrap.indent(lines, "    ").lstrip()
+            script = script.replace(f"    {name}\n", f"    {inner}\n")
+        host = f"host_{len(self.processes)}"
+        (self.marks / f"{host}.py").write_text(script)
+        path = os.pathsep.join((str(self.marks), os.environ.get("PYTHONPATH", "")))
+        env = {"MARKS": str(self.marks), "PYTHONPATH": path}
+        env["TF_CONFIG"] = json.dumps(place)
         folder = self.folder / "code" / code
-        env = {"TF_CONFIG": json.dumps(place)}
-        return self._start(script, str(self.trainer), str(folder), self.marks, **env)
+        return self._start(WORKER, self.trainer, folder, host, **env)
+
+    def state(self, task: str) -> str:
+        """What the worker says of itself."""
+        (path,) = self.trainer.glob(f"gang/*/{task}-0.json")
+        return json.loads(path.read_text())["state"]
 
     def _start(self, code, *arguments, **env):
         process = subprocess.Popen(
@@ -140,18 +170,24 @@ class Site:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_ignore_interrupts,
         )
         self.processes.append(process)
         return process
 
-    def mark(self, name: str, seconds: float = 20.0) -> str:
+    def mark(self, name: str) -> str:
         """Waits for what a task writes to `marks / name`."""
-        until = time.monotonic() + seconds
         path = self.marks / name
-        while not (path.exists() and path.read_text()):
-            assert time.monotonic() < until, f"no {name}"
-            time.sleep(0.02)
-        return path.read_text()
+        return awaited(lambda: path.exists() and path.read_text())
+
+
+def awaited(look, seconds=20.0):
+    """Waits until `look` gives something, and returns that."""
+    until = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < until, "it did not come about"
+        time.sleep(0.02)
+    return found
 
 
 @pytest.fixture
@@ -187,6 +223,12 @@ WORK_ON = """
 while True:
     reporter.step(1)
     time.sleep(0.05)
+"""
+EXPORT = """
+if facts:
+    (marks / "exporting").write_text(str(os.getpid()))
+    while not (marks / "exported").exists():
+        time.sleep(0.02)
 """
 SAVING = """
 asked = []
@@ -379,7 +421,7 @@ def test_an_interrupted_run_lets_the_tasks_save(site):
     for task, worker in zip(("chief", "worker"), workers, strict=True):
         assert site.mark(f"saved-{task}-0")
         code, out = ended(worker)
-        assert code != 0 and ("interrupted" in out or code == 143)
+        assert code == 1 and "The run was interrupted" in out
 
 
 @pytest.mark.parametrize("task", ["chief", "worker"])
@@ -399,6 +441,89 @@ def test_a_killed_worker_is_missed_and_may_come_back(site, task):
     assert not _is_alive(pid)
 
 
+def test_a_worker_that_leaves_while_the_chief_exports_costs_nothing(site):
+    run = site.run()
+    chief = site.worker("chief", ANSWER, export=EXPORT)
+    worker = site.worker("worker", ANSWER)
+    site.mark("exporting")
+    worker.terminate()
+    assert ended(worker)[0] == -signal.SIGTERM
+    late = site.worker("worker", ANSWER)
+    awaited(lambda: site.state("worker") == "arrived")
+    time.sleep(4 * rendezvous.BEAT_SECONDS)  # the run has seen both
+    (site.marks / "exported").write_text("yes")
+    code, out = ended(run)
+    assert code == 0 and '"restarts": 0' in out, out
+    assert [ended(chief)[0], ended(late)[0]] == [0, 0]
+
+
+def test_a_chief_that_is_done_after_all_ends_the_wait_for_others(site):
+    """It had trained before it could hear that another had failed."""
+    run = site.run()
+    gang = rendezvous.Board(site.trainer / "gang")
+    call = awaited(lambda: gang.get(rendezvous.CALL))
+    board = rendezvous.Board(gang.folder / call["id"])
+
+    def say(task, state, **more):
+        about = {"generation": 0, "session": task, "host": "h", "cluster": site.cluster}
+        board.put(f"{task}-0", {"task": f"{task}-0", "state": state, **about, **more})
+        (board.folder / f"{task}-0.beat").write_text(state)
+
+    say("chief", "ready")
+    say("worker", "ready")
+    awaited(lambda: board.get(rendezvous.RUN).get("go"))
+    lost = dataclasses.asdict(Failure("worker-0", "failed"))
+    say("worker", "failed", failure={**lost, "stepped": True})
+    awaited(lambda: board.get(rendezvous.RUN).get("generation"))
+    say("chief", "done", facts={"from": "chief-0"})
+    code, out = ended(run)
+    assert code == 0 and json.loads(out.splitlines()[0]) == {"from": "chief-0"}
+
+
+def test_a_worker_whose_host_does_not_look_ends_with_a_killed_run(site):
+    run = site.run()
+    chief = site.worker("chief", ANSWER, export=EXPORT)
+    site.worker("worker", ANSWER)
+    pid = int(site.mark("exporting"))
+    run.kill()
+    code, out = ended(chief)
+    assert code == 1 and "no sign of life" in out
+    assert not _is_alive(pid)
+
+
+def test_an_interrupted_run_is_no_reason_to_finish_an_export(site):
+    run = site.run()
+    chief = site.worker("chief", ANSWER, export=EXPORT)
+    site.worker("worker", ANSWER)
+    pid = int(site.mark("exporting"))
+    run.terminate()
+    assert ended(run)[0] == -signal.SIGTERM
+    code, out = ended(chief)
+    assert code == 1 and "The run was interrupted" in out
+    assert not _is_alive(pid)
+
+
+def test_what_a_server_holds_is_there_until_the_chief_has_saved(site):
+    (port,) = _ports(1)
+    run, cluster = site.run(), {**site.cluster, "ps": [f"127.0.0.1:{port}"]}
+    slowly = '(marks / "asked").write_text("yes")\ntime.sleep(2)\n'
+    saves = SAVING.replace('(marks / f"saved', slowly + '(marks / f"saved')
+    serves = WORK_ON + '    (marks / f"alive-{name}").write_text("yes")\n'
+    servers = [site.worker(task, serves, cluster=cluster) for task in ("ps", "worker")]
+    chief = site.worker("chief", saves, cluster=cluster)
+    for mark in ("ready-chief-0", "alive-ps-0", "alive-worker-0"):
+        site.mark(mark)
+    run.terminate()
+    assert ended(run)[0] == -signal.SIGTERM
+    assert site.mark("saved-chief-0")
+    asked = (site.marks / "asked").stat().st_mtime
+    for name in ("ps-0", "worker-0"):
+        assert (site.marks / f"alive-{name}").stat().st_mtime > asked + 1
+    for worker in (chief, *servers):
+        code, out = ended(worker)
+        assert code == 1 and "The run was interrupted" in out
+
+
 def test_where_one_host_hangs_the_stacks_of_all_are_told(site):
     run = site.run(max_restarts=1)
     hang = """
@@ -416,3 +541,23 @@ if name == "chief-0":
     for worker, frame in zip(workers, ("hang_here", "in work"), strict=True):
         code, out = ended(worker)
         assert code == 0 and "Current thread" in out and frame in out
+
+
+def test_a_wish_to_end_in_the_last_moment_of_training_is_no_export(tmp_path):
+    cluster = ClusterSpec({"chief": ("127.0.0.1:1",)}, Task("chief"))
+
+    class Seat(joining.Seat):
+        def outside(self, done):
+            over = super().outside(done)
+            if over:
+                signal.raise_signal(signal.SIGTERM)
+            return over
+
+    board = rendezvous.Board(tmp_path)
+    board.put(rendezvous.RUN, {"go": False})
+    seat = Seat(tmp_path, cluster, "session")
+    seat.say("ready")
+    board.put(rendezvous.RUN, {"go": True})
+    with pytest.raises(SystemExit):
+        joining.train(seat, cluster, lambda *_: {}, watch.Limits())
+    assert board.get("chief-0")["state"] == "left"

@@ -223,7 +223,7 @@ class _Run:
             elif state["state"] == "failed" and mine:
                 yield _failure(self._told(name), state["failure"])
             elif state["state"] == "left":
-                yield watch.PREEMPTION, True
+                yield Failure(self._told(name), "has left", preempted=True), True
             elif not self._is_there(name):
                 yield Failure(self._told(name), "is gone"), True
 
@@ -250,13 +250,13 @@ class _Run:
 
 
 def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
-    """A failure as a worker told it, see `joining.Seat`."""
-    if told["preempted"]:
-        return watch.PREEMPTION, told["stepped"]
-    error = told["error"]
-    found = worker_process.error_of(error, f"{name}: ") if error else None
-    others = (told[key] for key in ("echo", "hint", "silent"))
-    return Failure(name, told["what"], found, *others), told["stepped"]
+    """A failure as a worker told it, and whether there had been a step."""
+    found = told["error"] and worker_process.error_of(told["error"], f"{name}: ")
+    values = {**told, "error": found}
+    stepped = values.pop("stepped")
+    if not told["preempted"]:  # which the whole gang is
+        values["member"] = name
+    return Failure(**values), stepped
 
 
 class _Relay:

@@ -32,10 +32,15 @@ from strategos.components.worker_process import WorkerError
 _LOOK_SECONDS = 0.3
 _PORT_SECONDS = 5.0  # in which a former worker's port may become free
 _TRAINED = ("trained", "done")
+_RUN_ENDED = signal.SIGUSR1  # to oneself; a shell's `&` has SIGINT ignored
 
 
 class _InterruptedRunError(UserError):
     """The run was asked to end."""
+
+
+class _EndedRunError(BaseException):
+    """The run needs this worker no longer; raised in the midst of anything."""
 
 
 class Seat:
@@ -149,8 +154,7 @@ class Seat:
         try:
             orders = self.orders()
         except _InterruptedRunError:
-            signal.raise_signal(signal.SIGTERM)  # so that the task saves first
-            return False
+            return False  # `_beat` sees to it that the task is asked to save and end
         if orders.get("over"):
             return True
         if orders.get("generation", 0) > self.generation:
@@ -162,6 +166,11 @@ class Seat:
         if self._cluster.is_chief:
             return all(map(self._has_trained, self._peers()))
         return self._has_trained(self._cluster.chief.name)
+
+    def may_leave(self) -> bool:
+        """After an interrupt: whether the chief does not save what this task holds."""
+        chief = self._board.get(self._cluster.chief.name) or {}
+        return not self._serves or chief.get("state") == "left"
 
     @property
     def _serves(self) -> bool:
@@ -220,15 +229,9 @@ def reported(seat: Seat) -> Iterator[None]:
 
 
 def _told(failure: Failure, stepped: bool = True) -> dict[str, Any]:
-    return {
-        "what": failure.what,
-        "error": failure.error and worker_process.summary(failure.error),
-        "echo": failure.echo,
-        "hint": failure.hint,
-        "silent": failure.silent,
-        "preempted": failure is watch.PREEMPTION,
-        "stepped": stepped,
-    }
+    """A failure as JSON-able values; read by `external.py`."""
+    error = failure.error and worker_process.summary(failure.error)
+    return {**vars(failure), "error": error, "stepped": stepped}
 
 
 def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
@@ -337,40 +340,46 @@ def _refuse_difference(
 @contextmanager
 def _alive(seat: Seat, folder: Path) -> Iterator[None]:
     """Shows that this worker is alive, and ends it when the run is not."""
-    ended, orphaned = threading.Event(), threading.Event()
-    thread = threading.Thread(
-        target=_beat, args=(folder, seat.name, ended, orphaned), daemon=True
-    )
+    ended = threading.Event()
+    thread = threading.Thread(target=_beat, args=(seat, folder, ended), daemon=True)
+    signal.signal(_RUN_ENDED, _end_with_run)
     thread.start()
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
-        if not orphaned.is_set():
-            raise
+    except _EndedRunError:
+        seat.orders()  # says so itself if it was interrupted
         raise UserError(
             f"The run that {seat.name} has worked for is gone: no sign of life for "
             f"{rendezvous.LOST_SECONDS:g} s. Start it again, and the workers: training "
             "goes on from its last checkpoint."
         ) from None
     finally:
+        signal.signal(_RUN_ENDED, signal.SIG_IGN)
         ended.set()
         thread.join()
         seat.say("left")
 
 
-def _beat(
-    folder: Path, name: str, ended: threading.Event, orphaned: threading.Event
-) -> None:
-    run, pulse, beats = Board(folder), Pulse(), 0
+def _end_with_run(*_: object) -> None:
+    raise _EndedRunError
+
+
+def _beat(seat: Seat, folder: Path, ended: threading.Event) -> None:
+    """Renews the sign of life; ends this worker once when the run is gone.
+
+    Also when it was interrupted: the host of the gang may be where it does not look.
+    """
+    run, pulse, beats, told = Board(folder), Pulse(), 0, False
     while not ended.wait(rendezvous.BEAT_SECONDS):
         beats += 1
         with suppress(OSError):  # a later run has removed the folder
-            (folder / f"{name}.beat").write_text(str(beats))
+            (folder / f"{seat.name}.beat").write_text(str(beats))
         orders = run.get(rendezvous.RUN) or {}
-        if pulse.is_lost(orders.get("beat")) and not orders.get("over"):
-            orphaned.set()
-            os.kill(os.getpid(), signal.SIGINT)
-            return
+        how = (orders.get("over") or {}).get("how")
+        gone = how in (None, "interrupted") and pulse.is_lost(orders.get("beat"))
+        if not told and (gone or (how == "interrupted" and seat.may_leave())):
+            told = True
+            os.kill(os.getpid(), _RUN_ENDED)
 
 
 def _host(seat: Seat, request: dict[str, Any]) -> None:
