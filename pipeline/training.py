@@ -123,7 +123,9 @@ class Callbacks(Section):
         None, description="Which epoch's weights are exported; null for the last."
     )
     reduce_learning_rate: ReduceLearningRate | None = Field(
-        None, description="When the learning rate is lowered; null for never."
+        None,
+        description="When the learning rate is lowered, which must be a number, no "
+        "schedule; null for never.",
     )
     tensorboard: Annotated[
         TensorBoard | None, BeforeValidator(_switch), Allowed(_SWITCH)

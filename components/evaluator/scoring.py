@@ -264,7 +264,7 @@ def _checked(
         layer = "sigmoid" if single else "softmax"
         raise model.fault(
             f"predicts numbers from {low:.4g} to {high:.4g}; task {task} needs "
-            f"probabilities. End the model with a {layer}."
+            f"probabilities. End the model, or its `{SIGNATURE}`, with a {layer}."
         )
     return answer
 

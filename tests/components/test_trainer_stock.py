@@ -111,6 +111,18 @@ def test_infra_validation_takes_it(trained, penguins):
     assert answer == {"answers": 3, "outputs": ["outputs"]}
 
 
+def test_the_evaluator_refuses_its_logits_with_the_remedy(trained, penguins):
+    import tensorflow as tf
+
+    from strategos.components.evaluator import scoring
+
+    model = scoring.Model("candidate", f"{trained[0].model_dir}/Format-Serving")
+    asked = scoring.Question("multi_class", "species", (), {"species": tf.int64})
+    message = "needs probabilities. End the model, or its `serving_default`, with a sof"
+    with pytest.raises(UserError, match=message):
+        scoring.score(penguins.raw("eval"), asked, {"it": model}, "it")
+
+
 def test_the_pushed_model_answers_plain_rows(trained):
     from strategos.components import serving
 
