@@ -160,8 +160,8 @@ class Site:
 
     def state(self, task: str) -> str:
         """What the worker says of itself."""
-        (path,) = self.trainer.glob(f"gang/*/{task}-0.json")
-        return json.loads(path.read_text())["state"]
+        found = list(self.trainer.glob(f"gang/*/{task}-0.json"))
+        return json.loads(found[0].read_text())["state"] if found else ""
 
     def _start(self, code, *arguments, **env):
         process = subprocess.Popen(
@@ -329,6 +329,17 @@ def test_data_that_a_host_does_not_see_are_named(site):
     missing = site.folder / "elsewhere" / "late" / "data"
     assert code == 1 and f"{missing} is not there" in out
     assert ended(run)[0] == 1
+
+
+def test_of_two_workers_with_one_task_the_first_is_told(site):
+    run = site.run()
+    first = site.worker("worker", ANSWER)
+    awaited(lambda: site.state("worker") == "ready")
+    second = site.worker("worker", ANSWER)
+    code, out = ended(first)
+    assert code == 1 and "has joined the run as worker-0 after this one" in out
+    chief = site.worker("chief", ANSWER)
+    assert [ended(process)[0] for process in (run, second, chief)] == [0, 0, 0]
 
 
 def test_different_clusters_are_refused(site):

@@ -8,6 +8,7 @@ nothing; the chief's host publishes the model.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -113,8 +114,9 @@ class _Run:
                 self._workers[path.stem] = state
 
     def _is_there(self, name: str) -> bool:
-        path = self._here.folder / f"{name}.beat"
-        value = path.read_text() if path.exists() else None
+        value = None
+        with contextlib.suppress(OSError):  # none yet, or shared files are not there
+            value = (self._here.folder / f"{name}.beat").read_text()
         lost = self._pulses.setdefault(name, Pulse()).is_lost(value)
         return not lost and self._workers[name]["state"] != "left"
 
@@ -275,7 +277,10 @@ class _Relay:
                 if not line.endswith(b"\n"):
                     break
                 self._position += len(line)
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError:  # a lost host has left half of it
+                    continue
                 kind = event.pop("event")
                 for key in ("time", "node", "sink"):
                     event.pop(key, None)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,166 +24,18 @@ from strategos.components.trainer import gang, watch
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.launchers import local, ports, rendezvous
 from strategos.components.trainer.launchers.rendezvous import Board, Pulse
+from strategos.components.trainer.launchers.seat import Seat
 from strategos.components.trainer.member import Failure
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.worker_process import WorkerError
 
 _LOOK_SECONDS = 0.3
 _PORT_SECONDS = 5.0  # in which a former worker's port may become free
-_TRAINED = ("trained", "done")
 _RUN_ENDED = signal.SIGUSR1  # to oneself; a shell's `&` has SIGINT ignored
-
-
-class _InterruptedRunError(UserError):
-    """The run was asked to end."""
 
 
 class _EndedRunError(BaseException):
     """The run needs this worker no longer; raised in the midst of anything."""
-
-
-class Seat:
-    """A worker's place in a run.
-
-    Args:
-      folder: The run's own folder.
-      cluster: All tasks, and which of them this worker is.
-      session: Tells this worker from one before it at the same place.
-    """
-
-    def __init__(self, folder: str | Path, cluster: ClusterSpec, session: str):
-        self._board = Board(Path(folder))
-        self._cluster = cluster
-        self._session = session
-        self._looked = 0.0
-        self._orders: dict[str, Any] = {}
-        self._told: tuple[str, int] = ("", -1)
-        self.generation = 0
-
-    @property
-    def name(self) -> str:
-        """The task's."""
-        return self._cluster.task.name
-
-    def say(self, state: str, **more: Any) -> None:
-        """Tells the run how this worker is, once."""
-        if (state, self.generation) == self._told:
-            return
-        self._told = (state, self.generation)
-        said = {
-            "task": self.name,
-            "state": state,
-            "generation": self.generation,
-            "session": self._session,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "cluster": {k: list(v) for k, v in self._cluster.addresses.items()},
-        }
-        self._board.put(self.name, {**said, **more})
-
-    def resume(self) -> str:
-        """Goes on from what the host has said; returns its last state."""
-        said = self._board.get(self.name) or {}
-        if said.get("session") != self._session:
-            return ""
-        self.generation = said["generation"]
-        self._told = (said["state"], self.generation)
-        return said["state"]
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON-able values, for another process of this worker."""
-        return {"folder": str(self._board.folder), "session": self._session}
-
-    def orders(self) -> dict[str, Any]:
-        """What the run wants now.
-
-        Raises:
-          UserError: It has failed, or was interrupted; of the class of its own error.
-          WorkerError: It has failed by an error of ours.
-        """
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._orders = self._board.get(rendezvous.RUN) or self._orders
-        over = self._orders.get("over") or {}
-        if over.get("how") == "failed":
-            raise worker_process.error_of(over["error"])
-        if over.get("how") == "interrupted":
-            raise _InterruptedRunError(
-                "The run was interrupted. Start it again, and the workers: training "
-                "goes on from its last checkpoint."
-            )
-        return self._orders
-
-    def await_go(self, check: Callable[[], None]) -> bool:
-        """Waits until all tasks are there and the run lets them go.
-
-        False where it is over instead: the chief had no more need of this one.
-
-        Args:
-          check: Called now and then; what it raises ends the waiting.
-        """
-        while True:
-            check()
-            orders = self.orders()
-            generation = orders.get("generation", 0)
-            if orders.get("over"):
-                return False
-            if not orders.get("go"):
-                self.generation = generation
-                self.say("ready")
-            elif self._told == ("ready", generation):
-                return True
-            else:
-                self.say("arrived")  # in the middle of an attempt: the next is ours
-            time.sleep(_LOOK_SECONDS / 2)
-
-    def await_end(self, check: Callable[[], None]) -> bool:
-        """Waits until the run is over, or wants a new attempt: then False."""
-        while True:
-            check()
-            orders = self.orders()
-            if orders.get("over"):
-                return True
-            if orders.get("generation", 0) > self.generation:
-                return False
-            time.sleep(_LOOK_SECONDS / 2)
-
-    def outside(self, done: bool) -> bool:
-        """See `gang.Gang`: whether the others no longer need this task."""
-        try:
-            orders = self.orders()
-        except _InterruptedRunError:
-            return False  # `_beat` sees to it that the task is asked to save and end
-        if orders.get("over"):
-            return True
-        if orders.get("generation", 0) > self.generation:
-            raise watch.NewAttemptError(silent=orders["silent"])
-        if not done and not self._serves:
-            return False
-        if done and not self._serves:
-            self.say("trained")
-        if self._cluster.is_chief:
-            return all(map(self._has_trained, self._peers()))
-        return self._has_trained(self._cluster.chief.name)
-
-    def may_leave(self) -> bool:
-        """After an interrupt: whether the chief does not save what this task holds."""
-        chief = self._board.get(self._cluster.chief.name) or {}
-        return not self._serves or chief.get("state") == "left"
-
-    @property
-    def _serves(self) -> bool:
-        return watch.serves(self._cluster, self._cluster.task)
-
-    def _peers(self) -> Iterator[str]:
-        for task in self._cluster.tasks:
-            if task != self._cluster.task and not watch.serves(self._cluster, task):
-                yield task.name
-
-    def _has_trained(self, name: str) -> bool:
-        state = self._board.get(name) or {}
-        mine = state.get("generation") == self.generation
-        return mine and state.get("state") in _TRAINED
 
 
 def train(
@@ -259,6 +110,7 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
     call = _await_call(board, timeout)
     folder = board.folder / call["id"]
     seat = Seat(folder, cluster, uuid.uuid4().hex)
+    seat.take()
     spec = _spec(call, trainer_folder, code_folder)
     _refuse_difference(seat, spec, call["fingerprints"])
     watch.say(f"strategos worker: joining run {folder.name} as {seat.name}")
@@ -357,7 +209,8 @@ def _alive(seat: Seat, folder: Path) -> Iterator[None]:
         signal.signal(_RUN_ENDED, signal.SIG_IGN)
         ended.set()
         thread.join()
-        seat.say("left")
+        with suppress(UserError):  # another one has its place
+            seat.say("left")
 
 
 def _end_with_run(*_: object) -> None:
@@ -388,7 +241,7 @@ def _host(seat: Seat, request: dict[str, Any]) -> None:
         try:
             facts = local.run_host({**request, "seat": seat.to_json()}, seat.name)
         except (UserError, WorkerError) as error:
-            if seat.resume() != "failed":  # it could not say so itself
+            if seat.resume() not in ("failed", "left"):  # it could not say so itself
                 lost = Failure(seat.name, "lost the host of its task", hint=str(error))
                 seat.say("failed", failure=_told(lost))
         else:
