@@ -16,17 +16,22 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from strategos.components.errors import UserError
+from strategos.pipeline.interruption import Interruption
 
 _INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     arguments = _parser().parse_args(argv)
+    # To a worker SIGTERM says more than that: its host is taken back.
+    signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]
     try:
-        from strategos.pipeline import commands
+        with Interruption(*signals):
+            from strategos.pipeline import commands
 
-        code = getattr(commands, arguments.command.replace("-", "_"))(arguments)
+            code = getattr(commands, arguments.command.replace("-", "_"))(arguments)
         return _end_as_interrupted() if code == _INTERRUPTED else code
     except UserError as error:
         if arguments.debug:
@@ -55,7 +60,7 @@ def _end_as_interrupted(message: str = "") -> NoReturn:
     Not by returning: where the interrupt passed through an `exec` on its way, however
     well it was caught, the interpreter would end itself by SIGINT at its exit.
     """
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     with contextlib.suppress(OSError):  # nobody may be there to read
         sys.stderr.write(message)

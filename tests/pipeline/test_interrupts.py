@@ -43,6 +43,20 @@ def test_what_fails_after_an_interrupt_is_the_interrupt(sig):
     assert interruption.came
 
 
+def test_interrupt_that_a_library_turns_into_an_error_of_its_own_is_one():
+    """While settings are read, say: before there is a run."""
+    program = (
+        "import signal; from strategos.pipeline import cli, commands\n"
+        "def doctor(_):\n"
+        "    try: signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt: raise ValueError('half made') from None\n"
+        "commands.doctor = doctor\n"
+        "cli.main(['doctor'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"strategos: interrupted\n")
+
+
 def test_what_fails_of_itself_stays_what_it_is():
     with pytest.raises(AttributeError), Interruption() as interruption:
         raise AttributeError("a fault")
@@ -67,6 +81,16 @@ def test_later_signal_interrupts_again():
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
+
+
+def test_interrupt_where_nothing_can_be_raised_comes_again():
+    class Callback:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), Interruption():
+        Callback()
+        time.sleep(20)
 
 
 def test_what_holds_signals_off_is_done_in_full():
