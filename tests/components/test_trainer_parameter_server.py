@@ -113,7 +113,7 @@ def weights_of(spec):
     return {
         name: reader.get_tensor(name)
         for name in names
-        if name.startswith("model/layer_with_weights")
+        if name.startswith("model/layer")
     }
 
 
