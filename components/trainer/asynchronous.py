@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer import callbacks, checkpoints, parameter_server
+from strategos.components.trainer import callbacks, checkpoints, names, parameter_server
 from strategos.components.trainer.keeper import Keeper
 from strategos.components.trainer.position import Position
 from strategos.components.trainer.training import Callbacks, Training
@@ -22,7 +22,9 @@ class AsyncTraining(Training):
 
     def run(self, weights: str) -> dict[str, Any]:
         """Trains, and writes the weights; the facts of it."""
+        free_names = names.mark()
         self._ordinary = self._model()
+        free_names()
         return super().run(weights)
 
     def _agreeing(self) -> int:
@@ -46,7 +48,7 @@ class AsyncTraining(Training):
         keeper: Keeper,
     ) -> callbacks.Hooks:
         return parameter_server.AsyncHooks(
-            accompanying,
+            [*accompanying, keeper],
             model,
             position,
             self._context.epochs,

@@ -156,7 +156,7 @@ class ModelChecker:
                 self._check_varies(loss, labels)
         if type(model).train_step is keras3.package_of(model).Model.train_step:
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
-            self._measure(model, features, first, output, strategy)
+            self._measure(model, features, first, strategy)
             if hasattr(model.optimizer, "build"):
                 model.optimizer.build(model.trainable_variables)
 
@@ -165,12 +165,13 @@ class ModelChecker:
         model: tf.keras.Model,
         features: Any,
         labels: tf.Tensor,
-        output: Any,
         strategy: tf.distribute.Strategy,
     ) -> None:
         """Computes loss and metrics; refuses a metric that gives several values."""
 
         def measure() -> Any:
+            # Called anew: losses that layers add are known in their thread only.
+            output = model(features, training=False)
             model.compute_loss(features, labels, output)
             return model.compute_metrics(features, labels, output, None)
 

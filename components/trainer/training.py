@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import logging
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components import events
+from strategos.components.errors import UserError
 from strategos.components.trainer import (
+    by_file,
     callbacks,
     checkpoints,
     custom_loop,
@@ -24,11 +27,13 @@ from strategos.components.trainer import (
     learning_rate,
     loop,
     memory,
+    names,
     strategy,
     workload,
 )
 from strategos.components.trainer.agreement import Agreement
 from strategos.components.trainer.cluster import ClusterSpec
+from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.input_wait import InputWait
 from strategos.components.trainer.keeper import Cadence, Keeper
 from strategos.components.trainer.operation import Operation
@@ -106,37 +111,71 @@ class Training:
         self._context = workload.context(
             spec, rows, replicas, is_chief=cluster.is_chief
         )
+        if isinstance(self._examples, by_file.FileShare):
+            # Pipelines cannot fill up each other's last batch.
+            self._context = dataclasses.replace(self._context, drops_last_batch=True)
+        self._check_steps()
         pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
         share = dataset.share_of(pipeline, self._agreement.workers, replicas)
         logging.info("reads %s", self._examples.reads(replicas, share))
 
     def _model(self) -> tf.keras.Model:
-        spec, settings = self._spec, self._spec.settings
-        model = self._code.build_model(self._context)
-        learning_rate.scale(model, settings, spec.batch_size, self._context.replicas)
-        if self._choice.name == "central_storage":
-            learning_rate.let_replicas_set_it(model)
-        scope = tf.distribute.get_strategy()
-        self._code.check_scope(model, scope)
-        self._settle_last_batch(model)
+        """The user's model, ready for `fit`.
+
+        Built again where the first shows that the last batch of an epoch is left out:
+        schedules and dropout go by the steps of an epoch.
+        """
+        free_names, planned = names.mark(), self._context.steps_per_epoch
+        model = self._built()
+        self._context = self._settled_by(model)
+        if self._context.steps_per_epoch != planned:
+            self._check_steps()
+            del model
+            gc.collect()  # its variables may fill half of a GPU
+            free_names()
+            tf.keras.utils.set_random_seed(self._spec.seed)
+            model = self._built()
         layers.follow_optimizer(model)
+        settings = self._spec.settings
         configure_step(model, settings)
-        self._code.check(model, self._examples, scope)
-        if spec.warm_start:
-            checkpoints.warm_start(model, f"{spec.warm_start}/weights")
+        self._code.check(model, self._examples, tf.distribute.get_strategy())
+        if self._spec.warm_start:
+            checkpoints.warm_start(model, f"{self._spec.warm_start}/weights")
         return model
 
-    def _settle_last_batch(self, model: tf.keras.Model) -> None:
-        if self._context.drops_last_batch:
-            return
-        reason = last_batch.must_drop(
-            model, self._context, self._spec.settings, self._choice.name
+    def _built(self) -> tf.keras.Model:
+        spec = self._spec
+        model = self._code.build_model(self._context)
+        learning_rate.scale(
+            model, spec.settings, spec.batch_size, self._context.replicas
         )
-        if reason:
-            logging.info("the smaller last batch of an epoch is left out: %s", reason)
-            self._context = dataclasses.replace(self._context, drops_last_batch=True)
-        else:
-            last_batch.weigh(model, self._context)
+        if self._choice.name == "central_storage":
+            learning_rate.let_replicas_set_it(model)
+        self._code.check_scope(model, tf.distribute.get_strategy())
+        return model
+
+    def _settled_by(self, model: tf.keras.Model) -> TrainingContext:
+        return last_batch.settle(
+            model,
+            self._context,
+            self._spec.settings,
+            self._choice.name,
+            own_loop=bool(self._code.run_fn),
+        )
+
+    def _check_steps(self) -> None:
+        """Refuses an epoch without a step.
+
+        Raises:
+          UserError: Its only batch is smaller than the others, and left out.
+        """
+        if not self._context.steps_per_epoch:
+            raise UserError(
+                f"trainer.batch_size: the {self._context.rows:,} rows of an epoch do "
+                f"not fill a batch of {self._spec.batch_size:,}, and a smaller one is "
+                "left out (`last_batch: drop`, or the log says why). Choose a smaller "
+                "`batch_size`, or add data."
+            )
 
     def _callbacks(
         self, model: tf.keras.Model, position: Position, log_dir: str
@@ -156,7 +195,7 @@ class Training:
             accompanying = [means, *accompanying]
         keeper = self._keeper(position, accompanying)
         keeper.restore(model)
-        hooks = self._hooks(model, position, [*accompanying, keeper], keeper)
+        hooks = self._hooks(model, position, accompanying, keeper)
         feed = functools.partial(self._feed, model)
         if self._code.run_fn:
             ordered = keras3.batches(model, self._evaluated.ordered)
@@ -190,10 +229,9 @@ class Training:
         accompanying: Callbacks,
         keeper: Keeper,
     ) -> callbacks.Hooks:
-        del keeper  # only asynchronous training must ask it
         by_gang = self._agreement.workers > 1 and not self._code.run_fn
         return callbacks.Hooks(
-            accompanying,
+            [*accompanying, keeper],
             model,
             position,
             self._context.epochs,
@@ -219,9 +257,12 @@ class Training:
 
     def _evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
         """What `fit` evaluates on after each epoch, and in how many steps."""
-        feed = functools.partial(self._evaluated.ordered, self._spec.batch_size)
-        steps = self._evaluated.steps(self._spec.batch_size)
-        return self._distributed(model, feed), steps
+        rows = self._evaluated.rows
+        batch_size = last_batch.evaluation_batch(
+            rows, self._spec.batch_size, self._context.replicas
+        )
+        feed = functools.partial(self._evaluated.ordered, batch_size)
+        return self._distributed(model, feed), self._evaluated.steps(batch_size)
 
     def _distributed(self, model: tf.keras.Model, feed: dataset.Feed) -> Any:
         feed = keras3.batches(model, feed)

@@ -73,11 +73,17 @@ def run(workload, make_spec, tmp_path_factory):
     """Trains under a strategy: `run(distribution, marker=…)` → facts, spec."""
     workload.write_module("curve", CURVE)
 
-    def run(distribution, settings=None, module="curve", **hyperparameters):
+    def run(
+        distribution,
+        settings=None,
+        module="curve",
+        batch_size=111,
+        **hyperparameters,
+    ):
         hyperparameters["told"] = str(tmp_path_factory.mktemp("told") / "loss")
         spec = make_spec(
             module=module,
-            batch_size=111,
+            batch_size=batch_size,
             epochs=4,
             distribution=distribution,
             settings=Settings(**(settings or {"callbacks": CALLBACKS})),
@@ -163,24 +169,57 @@ def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
         np.testing.assert_array_equal(value, theirs[variable])
 
 
-def test_a_last_batch_that_must_be_dropped_is_told_of(run, workload, capfd):
-    workload.write_module(
-        "normalized",
-        """
-        import tensorflow as tf
+NORMALIZED = """
+import tensorflow as tf
 
-        def build_model(context):
-            inputs = context.inputs()
-            hidden = tf.keras.layers.BatchNormalization()(inputs["distance"])
-            output = tf.keras.layers.Dense(1, "sigmoid")(hidden)
-            model = tf.keras.Model(inputs, output)
-            model.compile("sgd", "binary_crossentropy")
-            return model
-        """,
+def build_model(context):
+    inputs = context.inputs()
+    hidden = tf.keras.layers.BatchNormalization()(inputs["distance"])
+    hidden = context.dropout(0.2)(hidden)
+    output = tf.keras.layers.Dense(1, "sigmoid")(hidden)
+    model = tf.keras.Model(inputs, output)
+    rate = tf.keras.optimizers.schedules.PolynomialDecay(
+        0.1, context.steps_per_epoch * context.epochs, 0.0)
+    model.compile(tf.keras.optimizers.SGD(rate), "binary_crossentropy",
+                  metrics=[tf.keras.metrics.AUC()])
+    return model
+
+class LastRate(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        print("rate in the end:", self.model.optimizer.learning_rate.numpy())
+
+def callbacks(context):
+    return [LastRate()]
+"""
+
+
+def test_a_model_whose_last_batch_must_be_left_out_knows_it(run, workload, capfd):
+    workload.write_module("normalized", NORMALIZED)
+    monitored = {"early_stopping": {"monitor": "val_auc", "patience": 9}}
+    settings = {"callbacks": monitored}
+    facts, _ = run(TWO["mirrored"], settings, "normalized", batch_size=112)
+    assert facts["steps"] == 4 * (1000 // 112)
+    output, errors = capfd.readouterr()
+    assert "last batch of an epoch is left out: the model has" in errors
+    assert "rate in the end: 0.0" in output + errors
+
+
+@pytest.mark.parametrize(
+    ("distribution", "settings"),
+    [({"strategy": "one_device"}, {"last_batch": "drop"}), (TWO["mirrored"], {})],
+)
+def test_an_epoch_without_a_whole_batch_is_refused(
+    make_spec, workload, distribution, settings
+):
+    workload.write_module("normalized", NORMALIZED)
+    spec = make_spec(
+        module="normalized",
+        batch_size=1002,
+        distribution=distribution,
+        settings=Settings(**settings),
     )
-    facts, _ = run(TWO["mirrored"], module="normalized", settings={"callbacks": {}})
-    assert facts["steps"] == 4 * (1000 // 111)
-    assert "last batch of an epoch is left out: the model has" in capfd.readouterr().err
+    with pytest.raises(UserError, match="1,000 rows .* not fill a batch of 1,002"):
+        launch(spec, Operation())
 
 
 @pytest.mark.parametrize(
