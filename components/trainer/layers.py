@@ -9,6 +9,12 @@ import tensorflow as tf
 
 from strategos.components.trainer import keras3
 
+_NOT_ROWS = (
+    "The first axis of what `context.dropout` gets must be that of the batch, or have "
+    "as many entries for each of its rows: several replicas cannot tell their parts of "
+    "the mask otherwise. Use `tf.keras.layers.Dropout` there."
+)
+
 
 class Dropout(tf.keras.layers.Layer):
     """Dropout whose mask is a function of seed, step and row.
@@ -19,7 +25,13 @@ class Dropout(tf.keras.layers.Layer):
     each replica takes the rows that are its own: equal after a resume and under every
     synchronous strategy. Made by `TrainingContext.dropout`.
 
+    A step is an update of the optimizer, one for each batch: a model that gathers the
+    gradients of several batches before it updates has one mask for all of them, and is
+    not equal for any number of replicas where the last of them is smaller.
+
     Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
+    The first axis may also hold several entries for each row, row after row, as after
+    `tf.reshape(x, [-1, d])`.
 
     Args:
       rate: Fraction of the values to drop, in [0, 1).
@@ -77,7 +89,13 @@ def _place(
     number = tf.cast(replica.replica_id_in_sync_group, tf.int64)
     share = whole // replica.num_replicas_in_sync
     more = whole % replica.num_replicas_in_sync
-    return number * share + tf.minimum(number, more), whole
+    mine = share + tf.cast(number < more, tf.int64)
+    entries = rows // tf.maximum(mine, 1)  # of each row
+    with tf.control_dependencies(
+        [tf.debugging.assert_equal(rows, mine * entries, _NOT_ROWS)]
+    ):
+        first = number * share + tf.minimum(number, more)
+        return first * entries, whole * entries
 
 
 def follow_optimizer(model: tf.keras.Model) -> None:
