@@ -45,9 +45,8 @@ class FileShare:
         """This pipeline's examples by column if they are in memory, else None."""
         return self.split.columns
 
-    def steps(self, batch_size: int, drop_last: bool = True) -> int:
+    def steps(self, batch_size: int) -> int:
         """Global batches of an epoch, all of them whole."""
-        del drop_last  # pipelines cannot fill up each other's last batch
         return self.fewest // (batch_size // self.pipelines)
 
     def shuffled(
@@ -62,12 +61,13 @@ class FileShare:
         drop_last: bool = True,
         wait: InputWait | None = None,
     ) -> tf.data.Dataset:
-        """Like `dataset.Split.shuffled`; `drop_last` makes no difference.
+        """Like `dataset.Split.shuffled`.
+
+        `drop_last` must be true: pipelines cannot fill up each other's last batch.
 
         Raises:
           UserError: The batch cannot be divided evenly, or the rows do not fill it.
         """
-        del drop_last
         if batch_size % replicas:
             raise UserError(
                 f"trainer.batch_size: {batch_size:,} cannot be divided evenly among "
@@ -81,7 +81,7 @@ class FileShare:
             first_step=first_step,
             replicas=len(share),
             share=range(len(share)),
-            drop_last=True,
+            drop_last=drop_last,
             wait=wait,
         )
 

@@ -290,7 +290,8 @@ def _columns(
             f"There is no example in {', '.join(files) or 'the split'}. "
             "Give the split a larger share in `data.split`, or add data."
         )
-    return {name: tf.concat([part.pop(name) for part in parts], 0) for name in spec}
+    with tf.device("CPU"):  # else they fill the first GPU, which gathers none of them
+        return {name: tf.concat([part.pop(name) for part in parts], 0) for name in spec}
 
 
 def _parsed_blocks(

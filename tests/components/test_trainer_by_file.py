@@ -104,3 +104,32 @@ def test_the_log_line_says_what_is_read_of_what(shares):
     line = shares[0].reads(2, range(1))
     assert line.startswith("12 rows from 2 files (0.0 MB)")
     assert "of 23 rows; an epoch uses 11 of each of 2 pipelines" in line
+
+
+def test_two_workers_train_on_files_of_their_own(make_spec, workload, tmp_path):
+    import tensorflow as tf
+
+    from strategos.components.trainer.launchers import launch
+    from strategos.components.trainer.operation import Operation
+
+    (source,) = workload.transformed("train")
+    rows = tf.data.TFRecordDataset(source, "GZIP").take(22).as_numpy_iterator()
+    rows, files = list(rows), [str(tmp_path / f"{number}.gz") for number in range(2)]
+    for number, file in enumerate(files):
+        with tf.io.TFRecordWriter(file, "GZIP") as writer:
+            for row in rows[number::2]:
+                writer.write(row)
+    spec = make_spec(
+        train_files=tuple(files),
+        batch_size=4,
+        epochs=3,
+        distribution={
+            "strategy": "multi_worker_mirrored",
+            "workers": 2,
+            "shard": "files",
+        },
+    )
+    facts = launch(spec, Operation())
+    # 11 rows in each file give 5 batches of 2.
+    assert (facts["steps"], facts["examples"]) == (15, 60)
+    assert len(facts["history"]["loss"]) == 3
