@@ -82,7 +82,7 @@ class Keeper(tf.keras.callbacks.Callback):
         """Reads the newest checkpoint into `model` and position, if there is one.
 
         Raises:
-          UserError: It is of another model.
+          UserError: It is of another model, or counts other steps in an epoch.
         """
         newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
         (step,) = self._agreement.total(newest + self._store.is_chief)
@@ -98,12 +98,24 @@ class Keeper(tf.keras.callbacks.Callback):
                 f"makes now: {differing}. Undo the change, or start anew: strategos "
                 "run --from-scratch"
             )
+        self._check_steps_of(found)
         checkpoints.restore(model, f"{found.path}/model")
         self._position.step = self._next_look = found.step
         _set_random_state(found.state["random"])
         logging.info("resuming at step %d from %s", found.step, found.path)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {found.step:,}")
+
+    def _check_steps_of(self, found: Found) -> None:
+        ours = self._position.steps_per_epoch
+        theirs = found.state.get("steps_per_epoch", ours)
+        if theirs != ours:
+            raise UserError(
+                f"The checkpoint {found.path} counts {theirs:,} steps an epoch, this "
+                f"training {ours:,}: under several replicas this model leaves out a "
+                "smaller last batch, or `distribution.shard` has changed. Keep the "
+                "distribution of before, or start anew: strategos run --from-scratch"
+            )
 
     def set_model(self, model: tf.keras.Model) -> None:
         """Takes the model; notes how the callbacks are before training begins."""
@@ -172,6 +184,7 @@ class Keeper(tf.keras.callbacks.Callback):
         state = {
             "callbacks": plain,
             "stop_training": self.model.stop_training,
+            "steps_per_epoch": self._position.steps_per_epoch,
             "variables": checkpoints.shapes(self.model),
             "random": _random_state(),
         }
