@@ -161,7 +161,8 @@ def _run_plan(
 
 
 def _interrupted(run_id: str, failed_node: str = "") -> Result:
-    return Result(run_id, "interrupted", 130, "interrupted", failed_node)
+    cause = "interrupted" if failed_node else ""
+    return Result(run_id, "interrupted", 130, cause, failed_node)
 
 
 def _failed(run_id: str, failure: NodeFailedError) -> Result:

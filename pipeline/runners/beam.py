@@ -12,7 +12,10 @@ import json
 import os
 import subprocess
 import sys
+import time
+from typing import Any
 
+from strategos.components import events
 from strategos.pipeline import children, quiet
 from strategos.pipeline.runners import NodeFailedError, Plan
 
@@ -44,22 +47,46 @@ class BeamRunner:
                 start_new_session=True,
             )
         try:
-            process.communicate(json.dumps(request).encode())
-        finally:
-            children.end(process)
+            _tell(process, json.dumps(request).encode())
+        except KeyboardInterrupt:
+            raise _interruption(plan) from None
         if process.returncode:
             raise _failure(plan, process.returncode)
 
 
+def _tell(process: subprocess.Popen, request: bytes) -> None:
+    """Gives a process its input and waits for its end."""
+    try:
+        process.communicate(request)
+    finally:
+        children.end(process)
+
+
 def _failure(plan: Plan, code: int) -> NodeFailedError:
     """The failure of the node that was at work at the end; of none, if none was."""
+    last = _last_of_a_node(plan)
+    if last["event"] == "node_failed":
+        return NodeFailedError(last["node"], last["cause"], last["exit_code"])
+    if last["event"] == "node_started":
+        cause = f"the process ended in the middle of its work (exit code {code})"
+        return NodeFailedError(last["node"], cause)
+    return NodeFailedError("(none)", f"BeamDagRunner ended with exit code {code}")
+
+
+def _interruption(plan: Plan) -> BaseException:
+    """An interrupt as the failure of the node that was at work, if one was."""
+    last = _last_of_a_node(plan)
+    if last["event"] != "node_started":
+        return KeyboardInterrupt()
+    failure = NodeFailedError(last["node"], "interrupted", 130)
+    events.emit("node_failed", **vars(failure), seconds=time.time() - last["time"])
+    return failure
+
+
+def _last_of_a_node(plan: Plan) -> dict[str, Any]:
+    """The last that was reported of a node's start or end."""
     for line in reversed(plan.events.read_text().splitlines()):
         event = json.loads(line)
-        if event["event"] == "node_failed":
-            return NodeFailedError(event["node"], event["cause"], event["exit_code"])
-        if event["event"] == "node_started":
-            cause = f"the process ended in the middle of its work (exit code {code})"
-            return NodeFailedError(event["node"], cause)
-        if event["event"] == "node_finished":
-            break
-    return NodeFailedError("(none)", f"BeamDagRunner ended with exit code {code}")
+        if event["event"] in ("node_started", "node_failed", "node_finished"):
+            return event
+    return {"event": "none"}
