@@ -152,7 +152,7 @@ class Split:
             stream, from `first_step + pipeline` on.
         """
         parts = _Parts(batch_size, 1, range(1), drop_last)
-        keys = self._keys(parts, seed, epochs, first_step)
+        keys = self._keys(parts, seed, epochs, first_step, tells=False)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
         if self.columns is None:
             return _ready(self._fetched(keys, None))
@@ -178,7 +178,7 @@ class Split:
         return f"{read}; streamed in every epoch, only own rows are parsed"
 
     def _keys(
-        self, parts: _Parts, seed: int, epochs: int | None, first_step: int
+        self, parts: _Parts, seed: int, epochs: int | None, start: int, tells=True
     ) -> tf.data.Dataset:
         """Which rows the batches have: their numbers, or their records if streamed."""
         steps = self.steps(parts.batch_size, parts.drop_last)
@@ -187,7 +187,7 @@ class Split:
                 f"{self.rows:,} rows do not fill a batch of {parts.batch_size:,}, and "
                 "`last_batch: drop` leaves none. Choose a smaller `batch_size`."
             )
-        first_epoch, offset = divmod(first_step, steps)
+        first_epoch, offset = divmod(start, steps)
         epochs = tf.data.Dataset.range(
             first_epoch, _NO_END if epochs is None else epochs
         )
@@ -206,7 +206,8 @@ class Split:
         @no_autograph
         def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
             key, first = begin(epoch)
-            found = parts.of_blocks(self.records.blocks(key, parts.batch_size, first))
+            size = parts.batch_size
+            found = parts.of_blocks(self.records.blocks(key, size, first, tells=tells))
             return found.take((steps - first) * len(parts.share))
 
         if self.records is not None:

@@ -77,7 +77,7 @@ class Records:
         )
 
     def blocks(
-        self, key: tf.Tensor, batch_size: int, first: tf.Tensor
+        self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, tells: bool
     ) -> tf.data.Dataset:
         """One pass in blocks: records [n], their order int64 [n], first batch of them.
 
@@ -86,6 +86,8 @@ class Records:
           batch_size: A block has a multiple of it, the last one excepted.
           first: int64. The batch to start at; blocks before its own are read and
             dropped.
+          tells: Whether that is told of, as a sign of life before the first step. Only
+            where this process reads.
         """
         batches = self.block_batches(batch_size)
         chunks = self._pieces(key).interleave(
@@ -105,8 +107,14 @@ class Records:
             return block, order, own
 
         skipped = first // batches
-        blocks = chunks.rebatch(batches * batch_size).skip(skipped)
-        return blocks.enumerate(skipped).map(permuted).prefetch(1)
+
+        @no_autograph
+        def is_left(number: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+            passed = _told if tells else lambda: False
+            return tf.cond(number < skipped, passed, lambda: True)
+
+        blocks = chunks.rebatch(batches * batch_size).enumerate()
+        return blocks.filter(is_left).map(permuted).prefetch(1)
 
     def _pieces(self, key: tf.Tensor) -> tf.data.Dataset:
         """Parts of the files in the order of the key.
@@ -136,6 +144,16 @@ class Records:
         records = tf.data.TFRecordDataset(file, compression(self.files))
         piece = records.skip(first).take(rows).concatenate(records.take(beyond))
         return piece.batch(rows_within(self.limit, self.row_bytes, _CHUNK_ROWS))
+
+
+def _told() -> tf.Tensor:
+    """False, when it has been told that work goes on."""
+
+    def tell() -> np.bool_:
+        reports.current().alive()
+        return np.False_
+
+    return tf.ensure_shape(tf.numpy_function(tell, [], tf.bool), [])
 
 
 def rows_within(limit: int, row_bytes: float, most: int) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -109,6 +110,22 @@ def test_the_order_is_a_function_of_the_seed(split):
 def test_starting_at_a_step_gives_what_would_have_come_there(split, step):
     whole = _order(split.shuffled(5, seed=3, epochs=3))
     assert _order(split.shuffled(5, seed=3, epochs=3, first_step=step)) == whole[step:]
+
+
+def test_what_a_start_in_an_epoch_passes_over_is_a_sign_of_life(files, spec):
+    from strategos.components.trainer import dataset, reports
+
+    streamed = dataset.read(files, spec, "y", 100)
+    for first_step, said in ((0, b""), (4, b'{"alive": true}\n')):
+        read, write = os.pipe()
+        reports.use(reports.Reporter(write))
+        try:
+            feed = streamed.shuffled(5, seed=3, epochs=1, first_step=first_step)
+            assert len(list(feed)) == 5 - first_step
+        finally:
+            reports.use(reports.Reporter())
+        os.close(write)
+        assert os.read(read, 1000) == said
 
 
 def _by_step(batches, replicas):
