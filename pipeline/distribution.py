@@ -85,6 +85,8 @@ _UNDER = {
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
 """Keys whose value is handed on as it is."""
 
+_SHORTEST_STALL = 15  # seconds
+
 _GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
 
 
@@ -163,6 +165,15 @@ class Distribution(Section):
             message = f"under `{self.strategy}` there are no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
             errors.append(refuse_at(("launcher",), message, remedy=remedy))
+        if seconds(self.stall_timeout) < _SHORTEST_STALL:
+            message = "all that works says so every five seconds, not more often"
+            errors.append(
+                refuse_at(
+                    ("stall_timeout",),
+                    message,
+                    remedy=f"Give it {_SHORTEST_STALL}s or more.",
+                )
+            )
         if errors:
             raise_all(errors)
         return self

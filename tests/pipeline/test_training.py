@@ -119,6 +119,11 @@ def test_one_value_is_enough(workload, strategy):
             "callbacks.reduce_learning_rate.factor",
             "between 0 and 1",
         ),
+        (
+            ["distribution.stall_timeout=2s"],
+            "distribution.stall_timeout",
+            "15s or more",
+        ),
         (["mixed_precision=fp16"], "mixed_precision", "bfloat16 or float16"),
         (["steps_per_execution=0"], "steps_per_execution", "at least 1"),
     ],
