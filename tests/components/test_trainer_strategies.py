@@ -193,11 +193,14 @@ def callbacks(context):
 """
 
 
-def test_a_model_whose_last_batch_must_be_left_out_knows_it(run, workload, capfd):
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
+def test_a_model_whose_last_batch_must_be_left_out_knows_it(
+    run, workload, strategy, capfd
+):
     workload.write_module("normalized", NORMALIZED)
     monitored = {"early_stopping": {"monitor": "val_auc", "patience": 9}}
     settings = {"callbacks": monitored}
-    facts, _ = run(TWO["mirrored"], settings, "normalized", batch_size=112)
+    facts, _ = run(TWO[strategy], settings, "normalized", batch_size=112)
     assert facts["steps"] == 4 * (1000 // 112)
     output, errors = capfd.readouterr()
     assert "last batch of an epoch is left out: the model has" in errors
