@@ -143,7 +143,9 @@ class Distribution(Section):
         "300s", description="In which all processes must join and do their first step."
     )
     stall_timeout: Duration = Field(
-        "300s", description="Without a step for so long, training is started again."
+        "300s",
+        description="Without a step for so long, training is started again; at least "
+        f"{_SHORTEST_STALL}s.",
     )
     max_restarts: NotNegative = Field(
         3, description="How often training that failed is started again in one run."
