@@ -171,7 +171,7 @@ def compiler(
         ([] if program else ["no C++ compiler"]) + ([] if headers else ["no Python.h"])
     )
     if installed:
-        return Check("compiler", None, f"{found}; needed only for a new set-up")
+        return Check("compiler", None, f"{found}; needed only to build pyfarmhash")
     return Check("compiler", False, found, f"apt-get install -y {' '.join(missing)}")
 
 

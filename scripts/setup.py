@@ -31,22 +31,26 @@ EXTRAS = ("examples",)  # Always installed, beside those asked for by --extra.
 
 
 class Stack(NamedTuple):
-    """One column of the lock: the Pythons it runs on, and the glibc it needs."""
+    """One column of the lock: the Pythons it runs on, and the glibc it needs.
+
+    Where `compiles`, pyfarmhash has no wheel in the lock and is built from source.
+    """
 
     name: str
     glibc: tuple
     pythons: tuple
+    compiles: bool
 
 
 # Newest first, as facts of the wheels of ml-metadata and TFDV.
 STACKS = (
-    Stack("TFX 1.21", glibc=(2, 39), pythons=("3.13", "3.12", "3.11")),
-    Stack("TFX 1.16", glibc=(2, 17), pythons=("3.10",)),
+    Stack("TFX 1.21", glibc=(2, 39), pythons=("3.13", "3.12", "3.11"), compiles=False),
+    Stack("TFX 1.16", glibc=(2, 17), pythons=("3.10",), compiles=True),
 )
 
 
 class Python(NamedTuple):
-    """An interpreter of this machine; without `headers` pyfarmhash cannot be built."""
+    """An interpreter of this machine; `headers` are what a compiler needs of it."""
 
     version: str
     path: str
@@ -77,13 +81,13 @@ def main(argv: list | None = None) -> int:
 def set_up(stamp: Stamp, extras: list) -> None:
     """Checks what a machine must bring, then makes `.venv` what the lock says."""
     glibc = glibc_version()
-    require_compiler()
     uv = uv_tool.find_or_install(ROOT / ".cache")
     python = pick_python(
         glibc,
         find=lambda version: find_pythons(version, uv_pythons(uv)),
         download=lambda version: download_python(uv, version),
     )
+    require_compiler(python)
     print(
         f"Installing the stack for Python {python.version} ({python.path}) into "
         f"{ROOT / '.venv'}: some minutes the first time",
@@ -115,13 +119,21 @@ def glibc_version() -> tuple:
     return int(found.group(1)), int(found.group(2))
 
 
-def require_compiler() -> None:
-    """Raises SetupError where no C++ compiler is on PATH: pyfarmhash is built."""
+def require_compiler(python: Python) -> None:
+    """Looks for a C++ compiler on PATH if this Python's stack needs one.
+
+    Raises:
+        SetupError: It needs one, and there is none.
+    """
+    (stack,) = (stack for stack in STACKS if python.version in stack.pythons)
+    if not stack.compiles:
+        return
     compiler = shlex.split(os.environ.get("CXX", ""))[:1]
     if not any(map(shutil.which, [*compiler, "c++", "g++", "clang++"])):
         raise SetupError(
-            "a C++ compiler is missing; pyfarmhash, a dependency of TFX, is built "
-            f"from source.\n  {install_command('g++', 'gcc-c++')}"
+            f"a C++ compiler is missing; for Python {python.version} pyfarmhash, a "
+            "dependency of TFX, is built from source.\n"
+            f"  {install_command('g++', 'gcc-c++')}"
         )
 
 
@@ -151,7 +163,7 @@ def pick_python(glibc: tuple, find, download) -> Python:
         if glibc < stack.glibc:
             continue
         found = [python for version in stack.pythons for python in find(version)]
-        usable = [python for python in found if python.headers]
+        usable = [each for each in found if each.headers or not stack.compiles]
         if usable:
             return usable[0]
         try:
@@ -220,7 +232,7 @@ def uv_pythons(uv: Path) -> str:
 
 
 def download_python(uv: Path, version: str) -> Python:
-    """Lets uv download a Python (it has its headers).
+    """Lets uv download a Python, which brings its headers.
 
     Raises:
         SetupError: It could not; says the command that helps.

@@ -76,20 +76,31 @@ def test_older_stack_is_picked_where_the_newer_has_no_python(setup):
     assert python.version == "3.10"
 
 
-def test_python_with_headers_goes_before_a_newer_one_without(setup):
-    find = finder(setup, ["3.11", "3.12", "3.13"], without_headers=["3.13"])
-    assert setup.pick_python(NEW, find, no_download(setup)).version == "3.12"
+def test_newer_stack_needs_neither_headers_nor_a_compiler(setup, monkeypatch):
+    monkeypatch.setattr(setup.shutil, "which", {}.get)
+    find = finder(setup, ["3.10", "3.13"], without_headers=["3.13"])
+    python = setup.pick_python(NEW, find, no_download(setup))
+    assert python.version == "3.13"
+    setup.require_compiler(python)
+
+
+def test_pyfarmhash_has_a_wheel_for_each_python_of_the_newer_stack():
+    lock = (SCRIPTS.parent / "uv.lock").read_text()
+    packages = [p for p in lock.split("[[package]]") if '"pyfarmhash"\nver' in p]
+    newer = [package for package in packages if "'3.13'" in package]
+    for python in ("cp311", "cp312", "cp313"):
+        assert [f"-{python}-manylinux" in package for package in newer] == [True]
 
 
 def test_missing_headers_are_named_with_the_command_that_helps(setup, monkeypatch):
     monkeypatch.setattr(setup.shutil, "which", {"apt-get": "/usr/bin/apt-get"}.get)
-    find = finder(setup, ["3.10", "3.13"], without_headers=["3.13"])
+    find = finder(setup, ["3.10"], without_headers=["3.10"])
     with pytest.raises(setup.SetupError) as error:
-        setup.pick_python(NEW, find, no_download(setup))
-    assert "Python 3.13 (/here/python3.13) is here, but not its headers" in str(
+        setup.pick_python(OLD, find, no_download(setup))
+    assert "Python 3.10 (/here/python3.10) is here, but not its headers" in str(
         error.value
     )
-    assert "apt-get install -y python3.13-dev" in str(error.value)
+    assert "apt-get install -y python3.10-dev" in str(error.value)
 
 
 def test_no_python_says_what_is_missing(setup):
@@ -123,7 +134,7 @@ def test_missing_compiler_is_named_with_the_command_that_helps(setup, monkeypatc
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(setup.shutil, "which", {"dnf": "/usr/bin/dnf"}.get)
     with pytest.raises(setup.SetupError, match=r"C\+\+ compiler(.|\n)*dnf.*gcc-c\+\+"):
-        setup.require_compiler()
+        setup.require_compiler(setup.Python("3.10", "/here/python3.10", True))
 
 
 def test_other_systems_are_refused(setup, monkeypatch):
