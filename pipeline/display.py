@@ -176,7 +176,11 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
             value = Text(terminal.number(piece["metrics"][metric]))
             value.stylize("red" if (metric, name) in broken else "")
             examples = f"{piece['examples']:,}"
-            table.add_row(metric if index == 0 else "", name, value, examples)
+            table.add_row(metric if index == 0 else "", Text(name), value, examples)
+    missing = summary.get("without_value") or {}  # older summaries do not have it
+    for feature, count in missing.items() if table.row_count else ():
+        if count:
+            table.add_row("in no slice", Text(f"no {feature}"), "", f"{count:,}")
     return table
 
 

@@ -60,7 +60,10 @@ class Evaluator(Section):
         Texts, Field(min_length=1), Allowed("a list of one metric or more")
     ] = Field(description="What is measured: see the table of metrics.")
     slices: Texts = Field(
-        (), description="Features by whose values the metrics are measured too."
+        (),
+        description="Features to slice by: metrics are also computed for each of their "
+        "values. A row counts once in each value it has; a row without a value counts "
+        "overall only.",
     )
     bounds: dict[str, Bound] = Field(
         default_factory=dict,

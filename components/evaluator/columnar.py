@@ -53,6 +53,13 @@ class Scored:
     scores: Mapping[str, Columns]
     slices: Mapping[str, Membership]
 
+    def without_value(self) -> dict[str, int]:
+        """Sliced feature -> number of rows in none of its slices."""
+        return {
+            feature: len(self.label) - len(np.unique(member.row))
+            for feature, member in self.slices.items()
+        }
+
 
 def slice_metrics(
     scored: Scored, metrics: Iterable[str], candidate: str, baseline: str | None

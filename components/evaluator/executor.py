@@ -67,7 +67,11 @@ class Executor(base_executor.BaseExecutor):
         )
         checks = summary.judge(evaluator.get("bounds") or {}, slices)
         verdict = summary.summarize(
-            task=evaluator["task"], label=label, slices=slices, checks=checks
+            task=evaluator["task"],
+            label=label,
+            slices=slices,
+            checks=checks,
+            without_value=scored.without_value(),
         )
 
         (evaluation,) = output_dict["evaluation"]

@@ -6,9 +6,9 @@ value of a feature to slice by.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -104,14 +104,21 @@ class _Slices:
     """Which rows have which values of a feature, gathered batch by batch."""
 
     def __init__(self) -> None:
-        self._codes: dict[Any, int] = {}
+        self._codes: dict[str | int | float, int] = {}
         self._row: list[np.ndarray] = []
         self._code: list[np.ndarray] = []
 
     def add(self, row: np.ndarray, value: np.ndarray) -> None:
-        """Adds `value` [entries] of the rows `row` [entries], ascending."""
+        """Adds the entries of a batch.
+
+        Args:
+          row: int64 [entries], ascending: the row of each entry.
+          value: bytes, int64 or float32 [entries]: the feature's values.
+        """
         distinct, inverse = np.unique(value, return_inverse=True)
-        codes = [self._codes.setdefault(v, len(self._codes)) for v in distinct.tolist()]
+        codes = [
+            self._codes.setdefault(_slice_value(v), len(self._codes)) for v in distinct
+        ]
         code = np.array(codes, np.int64)[inverse.reshape(-1)]
         # A value that a row repeats counts once.
         keys = np.unique(row * len(self._codes) + code)
@@ -119,13 +126,12 @@ class _Slices:
         self._code.append(keys % max(len(self._codes), 1))
 
     def membership(self) -> Membership:
-        values = sorted(self._codes)
+        """All that was added, by distinct value; NaN comes last."""
+        values = sorted(self._codes, key=lambda value: (value != value, value))
         place = np.empty(len(values), np.int64)
         place[[self._codes[value] for value in values]] = np.arange(len(values))
         code = place[np.concatenate(self._code)]
-        return Membership(
-            [_text(value) for value in values], np.concatenate(self._row), code
-        )
+        return Membership(values, np.concatenate(self._row), code)
 
 
 def score(
@@ -283,5 +289,15 @@ def _concatenated(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _slice_value(value: bytes | np.generic) -> str | int | float:
+    """A value as it names its slice; equal for all that belong to one slice.
+
+    A float32 becomes the shortest decimal that stands for it: 0.1, not 0.10000000149.
+    """
+    if isinstance(value, bytes):
+        # What is not UTF-8 stays distinct: `\xff` and `\xfe` are two slices.
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, np.floating):
+        # A dict takes each NaN for a new key, unless it is the same object.
+        return math.nan if np.isnan(value) else float(str(value)) + 0.0  # no -0.0
+    return int(value)

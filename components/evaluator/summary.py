@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from strategos.components.evaluator.metrics import SliceMetrics
@@ -73,9 +74,25 @@ def judge(
 
 
 def summarize(
-    *, task: str, label: str, slices: Sequence[SliceMetrics], checks: Sequence[Check]
+    *,
+    task: str,
+    label: str,
+    slices: Sequence[SliceMetrics],
+    checks: Sequence[Check],
+    without_value: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Everything that `summary.json` says; undefined metrics are None."""
+    """The contents of `summary.json`, which is strict JSON.
+
+    Undefined metrics are None; a slice of NaN or infinite values has the text `nan`,
+    `inf` or `-inf` as its value.
+
+    Args:
+      task: One of `metrics.TASKS`.
+      label: The label's feature.
+      slices: The measured slices, the overall slice among them.
+      checks: The bounds held against them.
+      without_value: Sliced feature -> number of examples in none of its slices.
+    """
     overall = next(piece for piece in slices if piece.feature is None)
     records = [asdict(check) for check in checks]
     return {
@@ -87,13 +104,14 @@ def summarize(
         "slices": [
             {
                 "feature": piece.feature,
-                "value": piece.value,
+                "value": _as_json(piece.value),
                 "examples": piece.examples,
                 "metrics": _defined(piece.metrics),
             }
             for piece in slices
             if piece.feature is not None
         ],
+        "without_value": dict(without_value),
         "bounds": records,
         "blessed": all(check.ok for check in checks),
         "reason": _reason(records),
@@ -180,6 +198,11 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         return f"{held}, skipped: {skipped}" if skipped else held
     more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
     return "; ".join(describe(check) for check in failed[:2]) + more
+
+
+def _as_json(value: str | int | float | None) -> str | int | float | None:
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    return str(value) if infinite else value
 
 
 def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:

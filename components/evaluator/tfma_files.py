@@ -113,8 +113,9 @@ def _validation(
             for check in failed:
                 _add_failure(entry, check, piece, candidate)
     for check in checks:
-        if check.slice.endswith("=*") and not check.ok:
-            result.missing_slices.add(feature_keys=[check.slice[:-2]])
+        if not check.examples and not check.ok:  # `*` may be a value, too
+            feature = check.slice.removesuffix("=*")
+            result.missing_slices.add(feature_keys=[feature])
     return result
 
 

@@ -147,6 +147,16 @@ def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     assert lines[at + 6] == ""
 
 
+def test_rows_in_no_slice_are_counted_below_the_worst_slices(blessed):
+    text = summary(slices=[piece("[AA]", 0.7)])
+    text |= {"without_value": {"carrier": 1_234, "month": 0}}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    at = next(i for i, line in enumerate(lines) if "worst slices" in line)
+    assert lines[at + 1].split() == ["auc", "carrier=[AA]", "0.7000", "1,000"]
+    assert lines[at + 2].split() == ["in", "no", "slice", "no", "carrier", "1,234"]
+    assert lines[at + 3] == ""
+
+
 def test_without_slices_no_worst_are_shown(blessed):
     assert not any("worst slices" in line for line in reported(blessed))
 

@@ -1,0 +1,224 @@
+"""Examples, models and the Evaluator on them, with TFMA beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+
+from strategos.components.evaluator import eval_config, metrics, summary
+from strategos.components.evaluator.executor import Executor
+
+ROWS = 1200
+GRADES = ["low", "mid", "top"]
+LABELS = {"binary": "late", "multi_class": "grade", "regression": "delay"}
+
+SCHEMA = """
+feature { name: "x" type: FLOAT } feature { name: "late" type: INT }
+feature { name: "grade" type: INT } feature { name: "grade_name" type: BYTES }
+feature { name: "delay" type: FLOAT } feature { name: "carrier" type: BYTES }
+feature { name: "month" type: INT } feature { name: "number" type: FLOAT }
+feature { name: "whole" type: INT } feature { name: "word" type: BYTES }
+"""
+
+
+class Linear(tf.Module):
+    """Raw examples through one matrix and an activation; knows the grades' names."""
+
+    def __init__(self, weights, activation):
+        super().__init__()
+        self.weights = tf.Variable(np.asarray(weights, np.float32))
+        self.activation = activation
+        numbers = tf.constant([0, 1, 2], tf.int64)
+        table = tf.lookup.KeyValueTensorInitializer(GRADES, numbers)
+        self.grades = tf.lookup.StaticHashTable(table, -1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serve(self, examples):
+        spec = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+        x = tf.io.parse_example(examples, spec)["x"]
+        return {"predictions": self.activation(x @ self.weights)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def transform(self, examples):
+        spec = {"grade_name": tf.io.FixedLenFeature([], tf.string)}
+        parsed = tf.io.parse_example(examples, spec)
+        return {"grade_name": self.grades.lookup(parsed["grade_name"])}
+
+    def save(self, folder):
+        signatures = {
+            "serving_default": self.serve,
+            "transform_features": self.transform,
+        }
+        tf.saved_model.save(self, f"{folder}/Format-Serving", signatures=signatures)
+        return str(folder)
+
+
+def _example(**features):
+    result = tf.train.Example()
+    for name, values in features.items():
+        values = values if isinstance(values, list) else [values]
+        feature = result.features.feature[name]
+        for value in values:
+            if isinstance(value, (str, bytes)):
+                value = value.encode() if isinstance(value, str) else value
+                feature.bytes_list.value.append(value)
+            elif isinstance(value, int):
+                feature.int64_list.value.append(value)
+            else:
+                feature.float_list.value.append(value)
+    return result.SerializeToString()
+
+
+def _write_examples(folder, rows):
+    path = folder / "Split-eval" / "data_tfrecord-00000-of-00001.gz"
+    path.parent.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for row in rows:
+            writer.write(_example(**row))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory):
+    """Folders of examples, schema, and two models per task."""
+    root = tmp_path_factory.mktemp("workload")
+    rng = np.random.default_rng(1)
+    rows = []
+    for i in range(ROWS):
+        x = rng.normal(size=2)
+        grade = int(np.argmax([x[0], x[1], rng.normal()]))
+        rows.append(
+            {
+                "x": [float(value) for value in x],
+                "late": int(x.sum() + rng.normal() > 0.5),
+                "grade": grade,
+                "grade_name": GRADES[grade],
+                "delay": float(2 + x[0] + rng.normal()),
+                # none, one, or two of them
+                "carrier": [["OO"], ["UA", "AA"], ["UA"], []][i % 4],
+                "month": int(rng.integers(1, 4)),
+            }
+        )
+    (root / "schema").mkdir()
+    (root / "schema" / "schema.pbtxt").write_text(SCHEMA)
+    shapes = {
+        "binary": (([[1.0], [1.0]], [[1.0], [0.2]]), tf.sigmoid),
+        "multi_class": (
+            ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 0.1, 0.0]]),
+            tf.nn.softmax,
+        ),
+        "regression": (([[1.0], [0.0]], [[0.5], [0.0]]), lambda x: x + 2.0),
+    }
+    paths = {"examples": _write_examples(root / "examples", rows), "root": root}
+    paths |= {"schema": str(root / "schema"), "labels": LABELS, "rows": ROWS}
+    for task, (weights, activation) in shapes.items():
+        for role, matrix in zip(("candidate", "baseline"), weights, strict=True):
+            paths[task, role] = Linear(matrix, activation).save(root / f"{task}-{role}")
+    return paths
+
+
+def _artifact(kind, uri, **properties):
+    result = kind()
+    result.uri = str(uri)
+    for name, value in properties.items():
+        result.set_int_custom_property(name, value)
+    return result
+
+
+def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **section):
+    """Runs the executor; returns the summary, the evaluation and the blessing."""
+    label = section.pop("label", LABELS[task])
+    model = section.pop("model", workload[task, "candidate"])
+    section = {"task": task, "metrics": metrics.names(task), **section}
+    data = _artifact(standard_artifacts.Examples, examples or workload["examples"])
+    data.split_names = '["train", "eval"]'
+    inputs = {
+        "examples": [data],
+        "model": [_artifact(standard_artifacts.Model, model)],
+        "schema": [_artifact(standard_artifacts.Schema, workload["schema"])],
+    }
+    if baseline is not None:
+        inputs["baseline_model"] = [baseline]
+    evaluation = _artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
+    blessing = _artifact(standard_artifacts.ModelBlessing, folder / "blessing")
+    for made in (evaluation, blessing):
+        tf.io.gfile.makedirs(made.uri)
+    config = eval_config.build(section, label)
+    properties = {
+        "eval_config": proto_utils.proto_to_json(config),
+        "settings": json.dumps({"evaluator": section, "label": label}),
+    }
+    outputs = {"evaluation": [evaluation], "blessing": [blessing]}
+    Executor().Do(inputs, outputs, properties)
+    text = Path(evaluation.uri, summary.FILE).read_text()
+    return json.loads(text), evaluation, blessing
+
+
+def _stock(workload, folder, task, section, label, baseline=False, examples=None):
+    """The same by TFMA: reads the files, runs its pipeline, loads what it wrote."""
+    config = eval_config.build(section, label, label_is_string=label == "grade_name")
+    config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=baseline)
+    roles = ["candidate", "baseline"] if baseline else ["candidate"]
+    models = [
+        tfma.default_eval_shared_model(
+            f"{workload[task, role]}/Format-Serving",
+            model_name=role if baseline else "",
+            eval_config=config,
+        )
+        for role in roles
+    ]
+    return tfma.run_model_analysis(
+        eval_shared_model=models if baseline else models[0],
+        eval_config=config,
+        data_location=f"{examples or workload['examples']}/Split-eval/*",
+        output_path=str(folder),
+        schema=text_format.Parse(SCHEMA, schema_pb2.Schema()),
+    )
+
+
+def _by_slice(result):
+    """{slice: {metric: number}} of an EvalResult, undefined numbers as NaN."""
+    return {
+        key: {name: float(v["doubleValue"]) for name, v in found[""][""].items()}
+        for key, found in result.slicing_metrics
+    }
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return Linear
+
+
+@pytest.fixture
+def artifact():
+    return _artifact
+
+
+@pytest.fixture
+def eval_split(tmp_path):
+    """Writes rows, dicts of values by feature, as an eval split; its folder."""
+    return lambda rows, name="examples": _write_examples(tmp_path / name, rows)
+
+
+@pytest.fixture
+def evaluate():
+    return _evaluate
+
+
+@pytest.fixture
+def stock():
+    return _stock
+
+
+@pytest.fixture
+def by_slice():
+    return _by_slice

@@ -1,0 +1,128 @@
+"""Slices by odd values, in several batches, beside those of TFMA."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+
+from strategos.components.evaluator import scoring
+
+# What a row may have of a feature. No row has NaN beside another value: TFMA makes two
+# slices of the NaN of such rows and of others.
+NUMBERS = [
+    *([math.nan], [0.1], [-0.0], [0.0], [math.inf], [-math.inf], [], [0.1, 0.1]),
+    *([math.nan], [0.0, -0.0], [1e20], [16777216.0], [1e-45], None),
+]
+WHOLES = [[2**63 - 1], [-(2**63)], [2**53], [2**53 + 1], [0], [], [1, 1], [1, 0], None]
+WORDS = [["a"], ["é"], [""], [" "], ["*"], ["nan"], ["1"], ["a", "a"], [], ["b", "a"]]
+
+
+@pytest.fixture
+def odd_rows(eval_split):
+    """The folder of 1,400 rows with odd values in three features."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(1400):
+        x = rng.normal(size=2).tolist()
+        odd = {"number": NUMBERS, "whole": WHOLES, "word": WORDS}
+        features = {name: values[i % len(values)] for name, values in odd.items()}
+        present = {name: value for name, value in features.items() if value is not None}
+        rows.append({"x": x, "late": int(sum(x) + rng.normal() > 0), **present})
+    return eval_split(rows)
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(scoring, "BATCH", 100)
+
+
+def by_name(slices):
+    """Slices by text, in which NaN equals itself, and -0.0 equals 0.0."""
+    found = {}
+    for key, values in slices.items():
+        name = "".join(f"{f}={v}".replace("=-0.0", "=0.0") for f, v in key)
+        assert name not in found
+        found[name] = values
+    return found
+
+
+def test_slices_by_odd_values_equal_those_of_tfma(
+    workload, tmp_path, odd_rows, small_batches, evaluate, stock, by_slice
+):
+    section = {
+        "task": "binary",
+        "metrics": ["accuracy", "mean_prediction", "calibration"],
+        "slices": ["number", "whole", "word"],
+    }
+    _, evaluation, _ = evaluate(workload, tmp_path, examples=odd_rows, **section)
+    stock(workload, tmp_path / "tfma", "binary", section, "late", examples=odd_rows)
+    ours = by_name(by_slice(tfma.load_eval_result(evaluation.uri)))
+    theirs = by_name(by_slice(tfma.load_eval_result(f"{tmp_path}/tfma")))
+    assert ours.keys() == theirs.keys()
+    assert ours["number=nan"]["example_count"] == 200
+    for name, expected in theirs.items():
+        assert ours[name] == pytest.approx(expected, abs=2e-6), name
+
+
+def test_bounds_are_held_against_whole_slices(
+    workload, tmp_path, odd_rows, small_batches, evaluate
+):
+    bounds = {
+        "accuracy": {"slices": {"number": {"at_least": 0.99}}, "min_examples": 200}
+    }
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path, examples=odd_rows, slices=["number"], bounds=bounds
+    )
+    checks = {check["slice"]: check for check in verdict["bounds"]}
+    assert len(checks) == len(verdict["bounds"]) == 8
+    judged = {name for name, check in checks.items() if not check["ok"]}
+    assert judged == {"number=nan", "number=0.0", "number=0.1"}
+    assert checks["number=nan"]["examples"] == 200
+    result = tfma.load_validation_result(evaluation.uri)
+    assert len(result.metric_validations_per_slice) == 3
+    assert not result.missing_slices
+
+
+def test_summary_names_values_as_people_write_them_in_strict_json(
+    workload, tmp_path, odd_rows, evaluate
+):
+    verdict, _, _ = evaluate(workload, tmp_path, examples=odd_rows, slices=["number"])
+    assert json.loads(json.dumps(verdict, allow_nan=False)) == verdict
+    values = [piece["value"] for piece in verdict["slices"]]
+    assert values == ["-inf", 0.0, 1e-45, 0.1, 16777216.0, 1e20, "inf", "nan"]
+
+
+def test_rows_in_no_slice_are_counted(workload, tmp_path, odd_rows, evaluate):
+    features = ["number", "whole", "word"]
+    verdict, _, _ = evaluate(workload, tmp_path, examples=odd_rows, slices=features)
+    assert verdict["without_value"] == {"number": 200, "whole": 310, "word": 140}
+
+
+def test_words_that_are_not_utf8_stay_apart(workload, tmp_path, eval_split, evaluate):
+    words = [b"\xff", b"\xfe", b"\xff", "é".encode()]
+    rows = [
+        {"x": [0.0, 1.0], "late": i % 2, "word": word} for i, word in enumerate(words)
+    ]
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path, examples=eval_split(rows), slices=["word"]
+    )
+    found = {piece["value"]: piece["examples"] for piece in verdict["slices"]}
+    assert found == {r"\xfe": 1, r"\xff": 2, "é": 1}
+    assert len(tfma.load_eval_result(evaluation.uri).slicing_metrics) == 4
+
+
+def test_value_that_is_an_asterisk_is_no_missing_slice(
+    workload, tmp_path, eval_split, evaluate
+):
+    rows = [{"x": [0.0, 1.0], "late": late, "word": "*"} for late in (0, 1)]
+    bounds = {"accuracy": {"slices": {"word": {"at_least": 0.9}}}}
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path, examples=eval_split(rows), slices=["word"], bounds=bounds
+    )
+    assert "accuracy, word=*: at least 0.9 required, 0.5 received" in verdict["reason"]
+    result = tfma.load_validation_result(evaluation.uri)
+    assert not result.missing_slices and result.metric_validations_per_slice
