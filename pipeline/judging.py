@@ -75,7 +75,7 @@ class Evaluator(Section):
     def _known(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         task = info.data.get("task")
         errors = [
-            _unknown_metric(index, name, task)
+            _unknown_metric((index,), name, task)
             for index, name in enumerate(metrics)
             if task and name not in names(task)
         ]
@@ -91,7 +91,11 @@ class Evaluator(Section):
                 loc = (metric, "slices", feature)
                 errors += _direction_errors(metric, limits, loc)
                 errors += _not_among(feature, info, "slices", loc)
-            errors += _not_among(metric, info, "metrics", (metric,))
+            task = info.data.get("task")
+            if task and metric not in names(task):
+                errors.append(_unknown_metric((metric,), metric, task))
+            else:
+                errors += _not_among(metric, info, "metrics", (metric,))
         return _checked(bounds, errors)
 
 
@@ -101,16 +105,25 @@ def _checked(value: object, errors: list[InitErrorDetails]):
     return value
 
 
-def _unknown_metric(index: int, name: str, task: str) -> InitErrorDetails:
+def _unknown_metric(
+    loc: tuple[str | int, ...], name: str, task: str
+) -> InitErrorDetails:
     message, remedy = f"`{name}` is not a metric", ""
     if name in METRICS:
         tasks = " or ".join(sorted(METRICS[name].tasks))
         message = f"`{name}` is not defined for the task {task}"
         remedy = f"It is for {tasks}; the task is set by `evaluator.task`."
-    elif near := nearest(name, names(task)):
+    elif near := _known_by_class(name, task) or nearest(name, names(task)):
         remedy = f"Did you mean `{near}`?"
     allowed = ", ".join(names(task))
-    return refuse_at((index,), message, allowed=allowed, remedy=remedy)
+    return refuse_at(loc, message, allowed=allowed, remedy=remedy)
+
+
+def _known_by_class(name: str, task: str) -> str | None:
+    """The metric whose class in Keras or TFMA is called so: `mean_squared_error`."""
+    wanted = name.replace("_", "").lower()
+    known = {METRICS[metric].classes[task].lower(): metric for metric in names(task)}
+    return known.get(wanted)
 
 
 def _not_among(

@@ -146,10 +146,20 @@ def _describe_bare(bare: Any, bounds: str) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that `word` was most likely meant to be."""
-    choices = list(choices)
+    """The choice that `word` was most likely meant to be.
+
+    One that `word` abbreviates (`acc`) or ends with (`roc_auc`) comes before one that
+    differs from it by few letters.
+    """
+    word, choices = word.lower(), list(choices)
     lowered = {choice.lower(): choice for choice in reversed(choices)}
-    found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    found = [
+        choice
+        for choice in lowered
+        if (choice.startswith(word) and len(word) > 2) or word.endswith(f"_{choice}")
+    ]
+    if len(found) != 1:
+        found = difflib.get_close_matches(word, lowered, n=1, cutoff=0.6)
     return lowered[found[0]] if found else None
 
 

@@ -265,14 +265,20 @@ def _checked(
             f"knows {answer.shape[1]} classes, but label `{question.label}` is "
             f"{label.max():g} in the eval split (classes count from 0)."
         )
-    low, high = np.nanmin(answer, initial=0.0), np.nanmax(answer, initial=1.0)
-    if task != "regression" and (low < -EPSILON or high > 1 + EPSILON):
-        layer = "sigmoid" if single else "softmax"
-        raise model.fault(
-            f"predicts numbers from {low:.4g} to {high:.4g}; task {task} needs "
-            f"probabilities. End the model, or its `{SIGNATURE}`, with a {layer}."
-        )
+    if task != "regression":
+        _check_probabilities(answer, task, model)
     return answer
+
+
+def _check_probabilities(answer: np.ndarray, task: str, model: Model) -> None:
+    known = answer[~np.isnan(answer)]
+    if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
+        layer = "softmax" if task == "multi_class" else "sigmoid"
+        raise model.fault(
+            f"predicts numbers from {known.min():.4g} to {known.max():.4g}; task "
+            f"{task} needs probabilities. End the model, or its `{SIGNATURE}`, with a "
+            f"{layer}."
+        )
 
 
 def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:

@@ -144,6 +144,21 @@ def test_a_config_needs_no_file():
         ("evaluator.metrics=[]", "evaluator.metrics", "one metric or more"),
         ("evaluator.metrics=[auc, log_los]", "evaluator.metrics.1", "`log_loss`?"),
         ("evaluator.metrics=[auc, rmse]", "evaluator.metrics.1", "for regression"),
+        ("evaluator.metrics=[auc, acc]", "evaluator.metrics.1", "`accuracy`?"),
+        ("evaluator.metrics=[auc, roc_auc]", "evaluator.metrics.1", "mean `auc`?"),
+        (
+            "evaluator.metrics=[auc, BinaryAccuracy]",
+            "evaluator.metrics.1",
+            "`accuracy`?",
+        ),
+        (
+            "evaluator={task: regression, metrics: [mean_squared_error], bounds: null}",
+            "evaluator.metrics.0",
+            "mean `mse`?",
+        ),
+        ("evaluator.bounds.f1={}", "evaluator.bounds.f1", "`f1` is not a metric"),
+        ("evaluator.bounds.acc={}", "evaluator.bounds.acc", "Did you mean `accuracy`?"),
+        ("evaluator.bounds.rmse={}", "evaluator.bounds.rmse", "It is for regression"),
         ("evaluator.task=ranking", "evaluator.task", "binary, multi_class or"),
         ("evaluator.bounds.recall={}", "evaluator.bounds.recall", "not in `eval"),
         (

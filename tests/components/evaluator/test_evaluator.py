@@ -182,6 +182,16 @@ def test_model_without_a_sigmoid_is_refused(workload, tmp_path, linear, evaluate
         evaluate(workload, tmp_path, model=model)
 
 
+def test_range_of_logits_is_that_of_the_answers(
+    workload, tmp_path, linear, eval_split, evaluate
+):
+    model = linear([[-0.25], [0.0]], tf.identity).save(tmp_path / "model")
+    rows = [{"x": [x, 0.0], "late": int(x > 1)} for x in (0.5, 1.0, 2.0)]
+    expected = "predicts numbers from -0.5 to -0.125; task binary"
+    with pytest.raises(UserError, match=expected):
+        evaluate(workload, tmp_path, model=model, examples=eval_split(rows))
+
+
 def test_model_of_another_task_is_refused(workload, tmp_path, evaluate):
     model = workload["multi_class", "candidate"]
     with pytest.raises(UserError, match="gives 3 numbers per example"):
