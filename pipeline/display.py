@@ -250,16 +250,17 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
 
 def _paragraph(console: Console, label: str, text: Text | str) -> None:
     """A labelled paragraph; in a terminal prose is wrapped under its own start."""
+    width = max(10, len(label))
     if isinstance(text, str):
-        indent = "" if console.is_terminal else " " * 13
+        indent = "" if console.is_terminal else " " * (width + 3)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         text = Text(f"\n{indent}".join(lines))
-    line = Text.assemble("  ", (f"{label:11}", "dim"), text)
+    line = Text.assemble("  ", (f"{label:{width}} ", "dim"), text)
     if not console.is_terminal or label in _VERBATIM:
         console.print(line, soft_wrap=True)
         return
     table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=10, style="dim", no_wrap=True)
+    table.add_column(width=width, style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row(label, text)
     terminal.show(console, table, indent=2)

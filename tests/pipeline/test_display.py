@@ -205,6 +205,19 @@ def test_a_failed_run_names_node_cause_and_log(blessed):
     ]
 
 
+@pytest.mark.parametrize("node", ["Pusher", "InfraValidator", "ExampleValidator"])
+@pytest.mark.parametrize("width", [None, 80])
+def test_a_blank_follows_the_name_of_the_node_that_failed(blessed, node, width):
+    cause = "serving/model: cannot be loaded\n  second line"
+    run = dataclasses.replace(
+        blessed, outcome="failed", failed_node=node, cause=cause, summary=None
+    )
+    lines = reported(run, width)
+    label = f"  {node:10} "
+    at = lines.index(f"{label}serving/model: cannot be loaded")
+    assert lines[at + 1].rstrip() == f"{' ' * len(label)}  second line"
+
+
 def test_a_cause_of_several_lines_stays_under_its_label(blessed):
     run = dataclasses.replace(
         blessed, outcome="failed", failed_node="Trainer", cause="one:\n\n  two\n"
