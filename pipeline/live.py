@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from strategos.pipeline import terminal
+from strategos.pipeline.frame import Frame
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH = 0.125  # Seconds between two looks at the file; also frames of the spinner.
@@ -132,9 +132,11 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        self._view.stop()
+        try:
+            self._done.set()
+            self._thread.join()
+        finally:
+            self._view.stop()
 
     def _follow(self) -> None:
         while True:
@@ -180,13 +182,13 @@ class _Table:
         self._progress = Progress()
         self._note = "starting"
         self._begun = clock()
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._frame = Frame(console)
 
     def start(self) -> None:
-        self._live.start()
+        self._frame.start()
 
     def stop(self) -> None:
-        self._live.stop()
+        self._frame.stop()
 
     def show(self, event: dict[str, Any]) -> None:
         self._progress.apply(event)
@@ -198,23 +200,28 @@ class _Table:
             self._console.print(Text(f"warning: {where}{message}", style="yellow"))
 
     def refresh(self) -> None:
-        self._live.update(self._draw(), refresh=True)
+        self._frame.update(self._draw())
 
     def _draw(self) -> Group:
         run, now = self._progress.run, self._clock()
         elapsed = terminal.duration(max(0.0, now - self._begun))
         if not run:
-            return Group(Text(f"{self._spin(now)} {self._note}  {elapsed}"))
-        head = Text(run.get("pipeline", ""), style="bold")
-        head.append(f"  run {run.get('run_id', '')}  {elapsed}", style="not bold dim")
+            return Group(_line(f"{self._spin(now)} {self._note}  {elapsed}"))
+        head = _line(run.get("pipeline", ""), "bold")
+        head.append(f"  {elapsed}  run {run.get('run_id', '')}", style="not bold dim")
         table = Table.grid(padding=(0, 2, 0, 0), expand=True)
         table.add_column(no_wrap=True, width=1)
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, justify="right", min_width=8)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        for name, node in self._progress.nodes.items():
-            table.add_row(*self._row(name, node, now))
-        return Group(head, table)
+        nodes = self._progress.nodes
+        shown = _in_sight(nodes, self._console.height - 1)
+        for name in shown:
+            table.add_row(*self._row(name, nodes[name], now))
+        if len(shown) == len(nodes):
+            return Group(head, table)
+        rest = _line(f"…  {len(nodes) - len(shown)} of {len(nodes)} nodes are hidden")
+        return Group(head, table, rest)
 
     def _row(self, name: str, node: NodeState, now: float) -> tuple[Text, ...]:
         sign = terminal.symbol(node.state, self._console)
@@ -231,6 +238,27 @@ class _Table:
         if self._console.options.ascii_only:
             return "|/-\\"[int(now / _REFRESH) % 4]
         return _SPINNER[int(now / _REFRESH) % len(_SPINNER)]
+
+
+def _line(text: str, style: str = "") -> Text:
+    """A text that is cut at the edge of the window, not wrapped."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _in_sight(nodes: dict[str, NodeState], lines: int) -> list[str]:
+    """Names of the nodes that fit into so many lines, the running one among them.
+
+    Where not all fit, the last line is left free to say so.
+    """
+    names = list(nodes)
+    if len(names) <= lines:
+        return names
+    begun = [i for i, name in enumerate(names) if nodes[name].state != "pending"]
+    running = [i for i in begun if nodes[names[i]].state == "running"]
+    centre = (running or begun[-1:] or [0])[0]
+    room = max(1, lines - 1)
+    first = min(max(0, centre - room // 2), len(names) - room)
+    return names[first : first + room]
 
 
 class _Lines:
