@@ -13,12 +13,13 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from strategos.components.errors import UserError
 from strategos.pipeline.interruption import Interruption
 
 _INTERRUPTED = 130
+_STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -82,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
         description="A declarative TFX pipeline whose trainer picks its own "
         "tf.distribute strategy.",
     )
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        help="show the versions of Strategos and its stack",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
@@ -91,6 +97,30 @@ def _parser() -> argparse.ArgumentParser:
     _add_seeing(commands, shared)
     _add_deploying(commands, [shared, _settings()])
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the versions that the packages' metadata name; imports none of them."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        python = ".".join(map(str, sys.version_info[:3]))
+        named = (f"{shown} {_version(package)}" for shown, package in _STACK)
+        print(
+            f"strategos {_version('strategos')} ({', '.join(named)}, Python {python})"
+        )
+        parser.exit()
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "is missing"
 
 
 def _settings() -> argparse.ArgumentParser:
