@@ -40,8 +40,13 @@ _NOT_FOR_STOCK = (
 """Keys of `trainer` for what a module for TFX's own Trainer does by itself."""
 
 
-def check(config: Config) -> list[Problem]:
-    """Problems with the files, modules and folders that `config` names."""
+def check(config: Config, *, here: bool = True) -> list[Problem]:
+    """Problems with the files, modules and folders that `config` names.
+
+    Args:
+      config: The effective settings.
+      here: Whether the pipeline runs on this machine; False for a cluster.
+    """
     files, problems = data_files(config)
     schema, found = _schema_features(config)
     return [
@@ -51,6 +56,7 @@ def check(config: Config) -> list[Problem]:
         *_module_problems(config),
         *_weights_problems(config),
         *_folder_problems(config),
+        *(serving_problems(config) if here else ()),
     ]
 
 
@@ -221,6 +227,8 @@ def data_files(config: Config) -> tuple[list[str], list[Problem]]:
     from strategos.components.example_gen import spans
 
     key = "data.examples"
+    if is_remote(config.data.examples):
+        return [], [_not_local(config, key, config.data.examples)]
     try:
         found = spans.find_spans(config.data.examples)
         key = "data.spans"
@@ -246,6 +254,8 @@ def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:
     """The features of the curated schema, and what is wrong with its file."""
     if not config.schema_.file:
         return [], []
+    if is_remote(config.schema_.file):
+        return [], [_not_local(config, "schema.file", config.schema_.file)]
     from strategos.components.import_schema_gen.schema_file import read_schema
 
     try:
@@ -292,7 +302,9 @@ def _header(path: str) -> list[str]:
 def _weights_problems(config: Config) -> Iterator[Problem]:
     """A model to start from that is not there."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
-    if folder and not is_remote(folder) and not Path(folder).is_dir():
+    if folder and missing(folder):
+        yield Problem(config.where(key), key, missing(folder) or "")
+    elif folder and not is_remote(folder) and not Path(folder).is_dir():
         yield Problem(
             config.where(key),
             key,
@@ -317,6 +329,31 @@ def _folder_problems(config: Config) -> Iterator[Problem]:
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield Problem(config.where(key), key, cause, "", remedy)
+
+
+def serving_problems(config: Config) -> Iterator[Problem]:
+    """A serving folder in which no version is found again."""
+    key = "pusher.to"
+    if config.pusher and is_remote(config.pusher.to):
+        yield Problem(
+            config.where(key),
+            key,
+            f"received {config.pusher.to}: a remote folder is not searched for the "
+            "model in production yet, so `may_drop`, `may_rise`, `warm_start: latest` "
+            "and `strategos predict` would find none",
+            "a folder of this machine; remote ones for `strategos compile` alone",
+            f"Set `--set {key}=DIR`, and copy the versions from there.",
+        )
+
+
+def _not_local(config: Config, key: str, path: str) -> Problem:
+    return Problem(
+        config.where(key),
+        key,
+        f"received {path}: remote files cannot be read there yet",
+        "a path on this machine",
+        "Copy or mount them.",
+    )
 
 
 def _not_writable(path: str) -> str | None:

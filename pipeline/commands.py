@@ -197,7 +197,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def predict(arguments: argparse.Namespace) -> int:
     """`strategos predict`: plain rows through the pushed model's serving signature."""
-    from strategos.pipeline import production, quiet, runs
+    from strategos.pipeline import checks, loading, production, quiet, runs
 
     settings = _load(arguments).config
     if not settings.pusher:
@@ -205,6 +205,9 @@ def predict(arguments: argparse.Namespace) -> int:
             f"{arguments.pipeline}: has no `pusher` section, so no model is pushed. "
             "Add `pusher: {to: DIR}` and run the pipeline."
         )
+    problems = list(checks.serving_problems(settings))
+    if problems:
+        raise loading.ConfigError(problems)
     if not Path(arguments.rows).is_file():
         raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
     store = runs.Store(_connection(settings), root=settings.run.root)
@@ -227,7 +230,7 @@ def compile(arguments: argparse.Namespace) -> int:
     from strategos.pipeline import orchestration, quiet
 
     settings = _load(arguments).config
-    _refuse(settings)
+    _refuse(settings, here=False)
     orchestration.prepare_data(settings)
     quiet.hush()
     from strategos.pipeline.runners import kubeflow
@@ -243,6 +246,13 @@ def compile(arguments: argparse.Namespace) -> int:
             "fresh weights, unless its runtime parameter `warm_start` names others",
             file=sys.stderr,
         )
+    if settings.evaluator and settings.evaluator.compares:
+        print(
+            "strategos: evaluator.bounds: a compiled pipeline skips `may_drop` and "
+            "`may_rise`, unless its runtime parameter `baseline` names the folder of "
+            "the model in production",
+            file=sys.stderr,
+        )
     return 0
 
 
@@ -253,11 +263,11 @@ def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
-def _refuse(config: Config) -> None:
-    """Raises for problems that only the file system shows."""
+def _refuse(config: Config, *, here: bool = True) -> None:
+    """Raises for problems that only the file system shows; `here` as in `checks`."""
     from strategos.pipeline import checks, loading
 
-    problems = checks.check(config)
+    problems = checks.check(config, here=here)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

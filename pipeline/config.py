@@ -158,7 +158,10 @@ class Transform(Section):
 class Pusher(Section):
     """Where a blessed model goes."""
 
-    to: PathText = Field(description="Folder for the versions of the model.")
+    to: PathText = Field(
+        description="Folder for the versions of the model, on this machine; "
+        "`strategos compile` takes a remote one too."
+    )
     keep: Positive = Field(3, description="How many of the newest versions stay.")
 
 

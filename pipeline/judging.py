@@ -98,6 +98,16 @@ class Evaluator(Section):
                 errors += _not_among(metric, info, "metrics", (metric,))
         return _checked(bounds, errors)
 
+    @property
+    def compares(self) -> bool:
+        """Whether a bound compares with the model in production."""
+        limits = [
+            each
+            for bound in self.bounds.values()
+            for each in (bound, *bound.slices.values())
+        ]
+        return any((each.may_drop, each.may_rise) != (None, None) for each in limits)
+
 
 def _checked(value: object, errors: list[InitErrorDetails]):
     if errors:

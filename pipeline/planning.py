@@ -146,10 +146,9 @@ def _lost_what_it_pushed(
 
     if not config.pusher or not is_remote(config.run.root):
         return False
-    if is_remote(config.pusher.to):
-        return False
     store = ml_metadata.MetadataStore(connection)
-    return production.newest(store, config.pusher.to) is None
+    serving = production.newest(store, config.pusher.to)
+    return serving is None or not serving.artifact
 
 
 def _compiled(config: Config, values: dict[str, Any], client: ExecutorClient) -> Any:
@@ -231,6 +230,8 @@ def _of_production(
 
     store = ml_metadata.MetadataStore(connection)
     serving = production.newest(store, config.pusher.to)
+    if serving and not serving.artifact:
+        _report_unknown(config, serving)
     key, fresh = production.candidate_key(trial), not config.run.cache
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
     if config.trainer.warm_start == LATEST:
@@ -238,6 +239,26 @@ def _of_production(
         _tell_warm_start(config, serving, weights)
         found["warm_start"] = weights
     return found
+
+
+def _report_unknown(config: Config, serving: production.Production) -> None:
+    """Says that the model in production is not one of this ML Metadata.
+
+    Raises:
+      BadInputError: Training is to start from its weights, which are not known.
+    """
+    if config.trainer.warm_start == LATEST:
+        raise BadInputError(
+            f"{config.where('trainer.warm_start')}: trainer.warm_start: latest: ML "
+            f"Metadata has no record of {serving.path}, the newest version in "
+            "pusher.to, so its weights are not known. Name the folder of a Model "
+            "artifact, or remove the setting for one run."
+        )
+    events.emit(
+        "note",
+        message=f"ML Metadata has no record of {serving.path} (copied there, or pushed "
+        "under another root); the candidate is compared with it all the same",
+    )
 
 
 def _tell_warm_start(

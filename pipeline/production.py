@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ml_metadata.proto import metadata_store_pb2
 
 from strategos.components.baseline_model import NOTHING
+from strategos.components.pusher import serving
 from strategos.pipeline.training import WEIGHTS
 
 if TYPE_CHECKING:
@@ -22,30 +24,34 @@ _MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTP
 
 @dataclass(frozen=True)
 class Production:
-    """A pushed version whose folder exists.
+    """A version in the serving folder.
 
     Attributes:
       path: The SavedModel's folder.
       version: Its number, unix seconds of the push.
-      candidate: Key of what it was made from, see `candidate_key`.
+      candidate: Key of what it was made from, see `candidate_key`; "" if unknown.
       baseline: Path of the model that it was judged against, or `NOTHING`.
-      artifact: Id of its artifact.
+      artifact: Id of its artifact; 0 if ML Metadata has none.
     """
 
     path: str
     version: int
-    candidate: str
-    baseline: str
+    candidate: str = ""
+    baseline: str = NOTHING
     artifact: int = 0
 
 
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
-    """The newest version pushed to `destination` whose folder exists."""
+    """The newest version in `destination`: the one that serves.
+
+    ML Metadata lacks versions that were copied there by hand, pushed under another
+    root, or whose record was lost. They serve all the same.
+    """
     pushed = []
     for artifact in store.get_artifacts_by_type("PushedModel"):
         properties = artifact.custom_properties
         path = properties["pushed_destination"].string_value
-        if path and Path(path).parent == Path(destination) and Path(path).is_dir():
+        if path and _is_in(path, destination) and os.path.isdir(path):
             pushed.append(
                 Production(
                     path=path,
@@ -55,7 +61,25 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
                     artifact=artifact.id,
                 )
             )
+    known = {each.version for each in pushed}
+    pushed += [each for each in _served(destination) if each.version not in known]
     return max(pushed, key=lambda production: production.version, default=None)
+
+
+def _is_in(path: str, destination: str) -> bool:
+    return os.path.realpath(os.path.dirname(path)) == os.path.realpath(destination)
+
+
+def _served(destination: str) -> list[Production]:
+    """The versions that a model server would load from `destination`."""
+    folder = Path(destination)
+    if not folder.is_dir():
+        return []
+    return [
+        Production(str(folder / str(version)), version)
+        for version in serving.versions(folder)
+        if (folder / str(version) / "saved_model.pb").is_file()
+    ]
 
 
 def baseline(production: Production | None, candidate: str, fresh: bool) -> str:

@@ -7,6 +7,7 @@ of its values that has at least `min_examples` examples.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -21,6 +22,8 @@ BOUNDS = {
     "may_drop": "a drop of at most {}",
     "may_rise": "a rise of at most {}",
 }
+
+_SKIPPED = "skipped: "
 
 
 @dataclass(frozen=True)
@@ -152,19 +155,19 @@ def _check(
         )
 
     if piece.examples < few:
-        return verdict(None, True, f"skipped: fewer than {few} examples")
+        return verdict(None, True, f"{_SKIPPED}fewer than {few} examples")
     value = piece.metrics[metric]
-    if math.isnan(value):
+    if not math.isfinite(value):
         return verdict(None, False, _why_undefined(metric))
     if bound == "at_least":
         return verdict(value, value >= required)
     if bound == "at_most":
         return verdict(value, value <= required)
     if piece.baseline is None:
-        return verdict(None, True, "skipped: no model in production to compare with")
+        return verdict(None, True, f"{_SKIPPED}no model in production to compare with")
     before = piece.baseline[metric]
-    if math.isnan(before):
-        return verdict(None, True, "skipped: undefined for the model in production")
+    if not math.isfinite(before):
+        return verdict(None, True, f"{_SKIPPED}undefined for the model in production")
     change = before - value if bound == "may_drop" else value - before
     old, new = _apart(before, value)
     return verdict(change, change <= required, f"from {old} to {new}")
@@ -193,9 +196,13 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         return "no bounds configured"
     failed = failures({"bounds": records})
     if not failed:
-        skipped = sum(check["received"] is None for check in records)
-        held = f"bounds held: {len(records) - skipped}"
-        return f"{held}, skipped: {skipped}" if skipped else held
+        notes = [check["note"] or "" for check in records]
+        skipped = Counter(
+            note.removeprefix(_SKIPPED) for note in notes if note.startswith(_SKIPPED)
+        )
+        held = f"bounds held: {len(records) - skipped.total()}"
+        why = "; ".join(f"{count} ({note})" for note, count in skipped.items())
+        return f"{held}, skipped: {why}" if skipped else held
     more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
     return "; ".join(describe(check) for check in failed[:2]) + more
 

@@ -68,7 +68,8 @@ def _train(
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer import session
 
-    filesystems.register(spec.model_dir)
+    for place in (spec.model_dir, spec.warm_start):
+        filesystems.register(place)
     convert_user_code_only()
     if operation.from_scratch:
         _remove(spec.checkpoint_dir)

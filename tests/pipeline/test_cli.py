@@ -84,3 +84,23 @@ def test_any_other_broken_pipe_is_told(monkeypatch, capfd):
     monkeypatch.setattr(commands, "doctor", broken)
     assert cli.main(["doctor"]) == 1
     assert "of another process" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["validate"],
+        ["run"],
+        ["retrain", "--dry-run"],
+        ["explain", "distribution"],
+        ["predict"],
+    ],
+)
+def test_a_remote_serving_folder_is_refused_by_name(workload, capsys, command):
+    name, *words = command
+    rows = [str(workload)] if name == "predict" else []
+    sets = ("--set", "pusher.to=s3://bucket/serving", "--set", "schema.file=null")
+    assert cli.main([name, *words, str(workload), *rows, *sets]) == 2
+    message = capsys.readouterr().err
+    assert "pusher.to: received s3://bucket/serving" in message
+    assert "`may_drop`" in message and "--set pusher.to=DIR" in message

@@ -210,6 +210,24 @@ def test_a_remote_root_of_unknown_kind_is_refused(workload):
     assert not check(load(workload, sets=["run.root=gs://bucket/x", server]).config)
 
 
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("pusher.to", "a remote folder is not searched"),
+        ("data.examples", "remote files cannot be read there yet"),
+        ("schema.file", "remote files cannot be read there yet"),
+    ],
+)
+def test_a_remote_place_that_would_not_be_read_is_refused(workload, key, why):
+    problem = only(workload, f"{key}=gs://bucket/x")
+    assert problem.key == key and f"received gs://bucket/x: {why}" in str(problem)
+
+
+def test_a_cluster_may_push_to_a_remote_folder(workload):
+    config = load(workload, sets=["pusher.to=gs://bucket/x"]).config
+    assert check(config, here=False) == []
+
+
 def test_nothing_heavy_is_imported(workload):
     code = (
         "import sys\n"

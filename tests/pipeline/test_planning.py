@@ -41,6 +41,13 @@ def test_weights_that_are_gone_are_refused_with_the_setting_that_asks(latest, tm
     planning._tell_warm_start(latest, pushed, "none")  # what the last push started from
 
 
+def test_a_version_without_a_record_has_no_weights_to_start_from(latest, workload):
+    unknown = Production("/serving/2", 2)
+    with pytest.raises(BadInputError, match="no record of /serving/2"):
+        planning._report_unknown(latest, unknown)
+    planning._report_unknown(load(workload).config, unknown)
+
+
 def test_a_folder_stands_for_the_weights_in_it(workload):
     for given in ("old/4", "old/4/Format-Weights"):
         config = load(workload, sets=[f"trainer.warm_start={given}"]).config

@@ -61,6 +61,26 @@ def test_production_is_the_newest_version_whose_folder_exists(store, tmp_path):
     assert production.newest(store, destination).path == old
 
 
+def test_a_version_that_ml_metadata_does_not_know_is_the_model_in_production(
+    store, tmp_path
+):
+    serving = tmp_path / "serving"
+    push(store, serving / "9")
+    (serving / "11").mkdir()  # no server would load that
+    assert production.newest(store, str(serving)).version == 9
+    (serving / "11" / "saved_model.pb").touch()
+    found = production.newest(store, str(serving))
+    assert (found.path, found.artifact) == (str(serving / "11"), 0)
+    assert production.baseline(found, "c", fresh=False) == str(serving / "11")
+
+
+def test_a_serving_folder_is_the_same_under_another_name(store, tmp_path):
+    path = push(store, tmp_path / "disk" / "serving" / "9")
+    (tmp_path / "srv").symlink_to(tmp_path / "disk")
+    found = production.newest(store, str(tmp_path / "srv" / "serving"))
+    assert (found.path, found.candidate) == (path, "c")
+
+
 def test_nothing_pushed_means_no_baseline(store, tmp_path):
     assert production.newest(store, str(tmp_path)) is None
     assert production.baseline(None, "c", fresh=False) == "none"

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
+
 from strategos.components.evaluator import summary
 from strategos.components.evaluator.metrics import SliceMetrics
 
@@ -122,6 +124,24 @@ def test_summary_is_strict_json_without_nan():
     assert result["baseline"] == {"auc": 0.9}
 
 
-def test_reason_of_a_blessed_model_counts_what_was_skipped():
-    checks = judge({"at_least": 0.7, "may_drop": 0.01}, overall(0.8))
-    assert summarize(checks, overall(0.8))["reason"] == "bounds held: 1, skipped: 1"
+def test_reason_of_a_blessed_model_says_what_was_skipped_and_why():
+    slices = (overall(0.8), carrier("OO", 0.9, 50), carrier("UA", 0.9, 60))
+    bound = {"at_least": 0.7, "may_drop": 0.01, "min_examples": 100}
+    checks = judge(bound | {"slices": {"carrier": {"at_least": 0.6}}}, *slices)
+    assert summarize(checks, *slices)["reason"] == (
+        "bounds held: 1, skipped: 1 (no model in production to compare with); "
+        "2 (fewer than 100 examples)"
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_fails_every_bound(value):
+    bounds = {"at_least": 0.5, "at_most": 9.0, "may_drop": 1.0, "may_rise": 1.0}
+    checks = judge(bounds, overall(value, before=0.9))
+    assert [check.ok for check in checks] == [False] * 4
+
+
+def test_a_model_in_production_that_cannot_be_measured_is_named_in_the_reason():
+    slices = (overall(0.8, before=math.inf),)
+    reason = summarize(judge({"may_drop": 0.01}, *slices), *slices)["reason"]
+    assert "skipped: 1 (undefined for the model in production)" in reason
