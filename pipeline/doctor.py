@@ -13,7 +13,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -32,7 +31,6 @@ _CHECKOUT = Path(__file__).resolve().parent.parent
 _NEW_STACK_GLIBC = (2, 39)  # What ml-metadata and TFDV 1.21 are built for.
 _MIN_FREE_GB = 5
 _TENSORFLOW_SECONDS = 120
-_CONNECT_SECONDS = 3
 
 
 @dataclass(frozen=True)
@@ -271,7 +269,7 @@ def metadata(config: Config | None) -> Check:
     """Whether ML Metadata answers where the pipeline keeps it."""
     if config is None:
         return Check("metadata", None, "not looked at: name a pipeline.yaml")
-    from strategos.pipeline.metadata import connection, sqlite_file, unusable
+    from strategos.pipeline.metadata import connection, reach, sqlite_file, unusable
 
     run = config.run
     if run.metadata == "sqlite":
@@ -282,8 +280,7 @@ def metadata(config: Config | None) -> Check:
         place = run.metadata
     server = connection(run.root, run.metadata, config.metadata_password)
     try:
-        if run.metadata != "sqlite":
-            _reach(server)
+        reach(server)
         import ml_metadata
 
         types = len(ml_metadata.MetadataStore(server).get_artifact_types())
@@ -374,9 +371,3 @@ def _count_gpus() -> tuple[int, str]:
     reason = re.sub(r"^.*?\] ", "", about[-1]) if about else ""
     last = said.stdout.strip().splitlines()[-1:]
     return (int(last[0]) if last and last[0].isdigit() else 0), reason
-
-
-def _reach(server) -> None:
-    """Raises at once where nobody listens; ML Metadata would try for minutes."""
-    kind = getattr(server, server.WhichOneof("config"))
-    socket.create_connection((kind.host, int(kind.port)), _CONNECT_SECONDS).close()

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from strategos.components.errors import BadInputError
+from strategos.components import events
+from strategos.components.errors import BadInputError, UserError
 
 if TYPE_CHECKING:
+    import ml_metadata
     from ml_metadata.proto import metadata_store_pb2
 
+_T = TypeVar("_T")
+
+WAIT_SECONDS = 120.0
+"""How long a run that has begun waits for a server that does not answer."""
+
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
+_CONNECT_SECONDS = 5.0
+_LONGEST_PAUSE = 8.0
 
 
 def sqlite_file(root: str | Path) -> Path:
@@ -64,25 +76,113 @@ def initialise(config: metadata_store_pb2.ConnectionConfig) -> None:
     import ml_metadata
 
     try:
+        reach(config)
         ml_metadata.MetadataStore(config)
     except Exception as error:
         raise BadInputError(unusable(config, error)) from error
 
 
+def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
+    """Raises an OSError at once if no server listens there.
+
+    ML Metadata itself would log lines of C++, and a lost host would hold it up.
+    """
+    kind = config.WhichOneof("config")
+    server = getattr(config, kind)
+    if kind in _DEFAULT_PORTS and server.host != "localhost":  # that may be a socket
+        address = (server.host, int(server.port))
+        socket.create_connection(address, _CONNECT_SECONDS).close()
+
+
+def store(
+    config: metadata_store_pb2.ConnectionConfig, seconds: float = WAIT_SECONDS
+) -> ml_metadata.MetadataStore:
+    """An open connection, for a run that has begun.
+
+    Args:
+      config: ML Metadata's connection.
+      seconds: How long to wait for a server that does not answer.
+
+    Raises:
+      UserError: It cannot be used.
+    """
+    import ml_metadata
+
+    return patiently(lambda: ml_metadata.MetadataStore(config), config, seconds)
+
+
+def patiently(
+    connect: Callable[[], _T],
+    config: metadata_store_pb2.ConnectionConfig,
+    seconds: float = WAIT_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> _T:
+    """What `connect` returns, called again while the server does not answer.
+
+    A server may be restarted while a node works, for hours maybe, without any need of
+    it. The pauses double up to 8 s; the live view shows that the run waits.
+
+    Args:
+      connect: Connects to the database.
+      config: Its connection.
+      seconds: How long to wait; an SQLite file is not waited for.
+      clock: Seconds, ever growing.
+      sleep: Waits so many seconds.
+
+    Raises:
+      UserError: It cannot be used.
+    """
+    import ml_metadata
+
+    began, pause, waited = clock(), 1.0, False
+    while True:
+        try:
+            reach(config)
+            found = connect()
+        except (OSError, RuntimeError, ml_metadata.errors.StatusError) as error:
+            left = began + seconds - clock()
+            if config.HasField("sqlite") or left <= 0:
+                raise UserError(unusable(config, error)) from error
+            if not waited:
+                message = f"{_server(config)} does not answer ({_cause(error)}): "
+                events.emit("warning", message=f"{message}waiting up to {left:.0f} s")
+            waited = True
+            sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        if waited:
+            spent = f"{clock() - began:.0f} s"
+            events.emit("note", message=f"ML Metadata answers again after {spent}")
+        return found
+
+
+def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
+    kind = config.WhichOneof("config")
+    server = getattr(config, kind)
+    return f"ML Metadata on {kind} at {server.host}:{server.port}"
+
+
+def _cause(error: Exception) -> str:
+    """The first line of an error, without the query that it came of."""
+    text = getattr(error, "strerror", None) or str(error).strip() or repr(error)
+    cause = text.splitlines()[0].removeprefix("Error when executing query: ")
+    return cause.split(" query:")[0]
+
+
 def unusable(config: metadata_store_pb2.ConnectionConfig, error: Exception) -> str:
     """What to tell the user when the database of `config` raised `error`."""
-    cause = str(error).strip().splitlines()[0]
-    cause = cause.removeprefix("Error when executing query: ").split(" query:")[0]
-    kind = config.WhichOneof("config")
-    if kind == "sqlite":
+    cause = _cause(error)
+    if config.WhichOneof("config") == "sqlite":
+        path = config.sqlite.filename_uri
         return (
-            f"{config.sqlite.filename_uri}: is not a usable ML Metadata database "
-            f"({cause}). Restore it from a backup, or move it away to start a new "
-            "history; pushed models are not affected."
+            f"{path}: is not a usable ML Metadata database ({cause}). Restore it from "
+            f"a backup; or move all of {Path(path).parent} away to start a new "
+            "history: pushed models elsewhere are not affected."
         )
-    server = getattr(config, kind)
+    server = getattr(config, config.WhichOneof("config"))
     return (
-        f"ML Metadata on {kind} at {server.host}:{server.port} as {server.user} cannot "
-        f"be used ({cause}). Check that the server runs and the database exists, and "
-        "that STRATEGOS_METADATA_PASSWORD holds the password."
+        f"{_server(config)} as {server.user} cannot be used ({cause}). Check that the "
+        "server runs and the database exists, and that STRATEGOS_METADATA_PASSWORD "
+        "holds the password."
     )

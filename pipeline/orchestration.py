@@ -80,6 +80,7 @@ def run(
         light.hide_heavy_imports()
         prepare_data(config)
         metadata.initialise(connection)
+        journal.close_abandoned(connection, planning.earlier_runs(root))
         files = RunFiles(root, run_id)
         events.open_sink(str(files.events))
         _log_to(files.log)
@@ -153,10 +154,13 @@ def _run_plan(
         result = _failed(plan.run_id, failure)
     except KeyboardInterrupt:
         result = _interrupted(plan.run_id)
+    # Nodes have waited for ML Metadata already, if it was that which failed.
+    wait = 0.0 if result.exit_code else metadata.WAIT_SECONDS
     with interruption.held_off():
         if interruption.came and result.exit_code:
             result = _interrupted(plan.run_id, result.failed_node)
-        record.close(result.outcome, cause=result.cause, failed_node=result.failed_node)
+        facts = {"cause": result.cause, "failed_node": result.failed_node}
+        record.close(result.outcome, wait=wait, **facts)
     return result
 
 

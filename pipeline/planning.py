@@ -18,7 +18,7 @@ from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
 from strategos.components.filesystems import is_remote
-from strategos.pipeline import graph, production
+from strategos.pipeline import graph, metadata, production
 from strategos.pipeline.runners import Plan
 from strategos.pipeline.state import state_folder
 from strategos.pipeline.values import LATEST
@@ -68,6 +68,12 @@ class RunFiles:
     def log(self) -> Path:
         """Where the output of executors goes."""
         return self.folder / "log.txt"
+
+
+def earlier_runs(root: str) -> set[str]:
+    """The ids of the runs that this machine has begun on `root`."""
+    folder = state_folder(root) / "runs"
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def parameters(config: Config) -> dict[str, Any]:
@@ -142,12 +148,9 @@ def _lost_what_it_pushed(
     Under a local root its artifact is a link to the version, and the cache sees it
     dangle; a remote root has no links.
     """
-    import ml_metadata
-
     if not config.pusher or not is_remote(config.run.root):
         return False
-    store = ml_metadata.MetadataStore(connection)
-    serving = production.newest(store, config.pusher.to)
+    serving = production.newest(metadata.store(connection), config.pusher.to)
     return serving is None or not serving.artifact
 
 
@@ -226,9 +229,7 @@ def _of_production(
     config: Config, connection: metadata_store_pb2.ConnectionConfig, trial: Any
 ) -> dict[str, str]:
     """The parameters that depend on the model in production."""
-    import ml_metadata
-
-    store = ml_metadata.MetadataStore(connection)
+    store = metadata.store(connection)
     serving = production.newest(store, config.pusher.to)
     if serving and not serving.artifact:
         _report_unknown(config, serving)

@@ -16,8 +16,8 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from strategos.components import filesystems
-from strategos.components.trainer import launchers
+from strategos.components import events, filesystems
+from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
 
@@ -59,10 +59,22 @@ class Executor(base_executor.BaseExecutor):
             input_dict, output_dict, exec_properties, operation.checkpoint_key
         )
         prune_checkpoints(spec.checkpoint_dir)
-        facts = launchers.launch(spec, operation)
+        facts = _finished(spec, operation) or launchers.launch(spec, operation)
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
         model.set_string_custom_property("warm_start", spec.warm_start or _NOTHING)
+        if not operation.checkpoint_key:  # another orchestrator than ours
+            finished.remove(spec.checkpoint_dir)
+
+
+def _finished(spec: WorkerSpec, operation: Operation) -> dict[str, Any] | None:
+    """The facts of a model that an earlier run has finished and not published."""
+    facts = None if operation.from_scratch else finished.take(spec)
+    if facts is not None:
+        message = "taking the model that an interrupted run had finished"
+        logging.info("%s: %s", message, spec.checkpoint_dir)
+        events.emit("note", message=message)
+    return facts
 
 
 def worker_spec(

@@ -10,15 +10,13 @@ strategy. It is watched as they were.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from strategos.components import events, filesystems
-from strategos.components.trainer import gang, reports, strategy, watch
+from strategos.components.trainer import finished, gang, reports, strategy, watch
 from strategos.components.trainer.autograph import convert_user_code_only
 from strategos.components.trainer.cluster import ClusterSpec, Task
 from strategos.components.trainer.launchers import joining
@@ -26,11 +24,6 @@ from strategos.components.trainer.launchers.ports import Ports
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.worker_process import serve
-
-SERVING_DIR = "Format-Serving"  # as in TFX's path_utils
-WEIGHTS_DIR = "Format-Weights"
-_FACTS = "trainer.json"
-_ASIDE = ".tmp-export"
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +65,7 @@ def _train(
         filesystems.register(place)
     convert_user_code_only()
     if operation.from_scratch:
-        _remove(spec.checkpoint_dir)
+        finished.remove(spec.checkpoint_dir)
     limits = watch.Limits.of(operation)
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
 
@@ -143,7 +136,7 @@ def _export(
             (Task("chief"),), lambda _: ClusterSpec(), export, limits, name="the export"
         )
     finally:
-        _remove(f"{spec.model_dir}/{_ASIDE}")
+        finished.remove(f"{spec.model_dir}/{finished.ASIDE}")
     return {**found, "restarts": facts["restarts"]}  # of the training
 
 
@@ -153,36 +146,12 @@ def _evaluate_and_publish(
     """What the fork does that exports; also after one that was killed in between."""
     from strategos.components.trainer import session
 
-    aside = f"{spec.model_dir}/{_ASIDE}"
-    for name in (_ASIDE, _FACTS, WEIGHTS_DIR, SERVING_DIR):
-        _remove(f"{spec.model_dir}/{name}")
-    evaluation = session.evaluate_and_export(
-        spec, facts, f"{weights}/weights", f"{aside}/{SERVING_DIR}"
-    )
+    finished.clear(spec.model_dir)
+    aside = f"{spec.model_dir}/{finished.ASIDE}/{finished.SERVING_DIR}"
+    evaluation = session.evaluate_and_export(spec, facts, f"{weights}/weights", aside)
     facts = {**facts, "evaluation": evaluation}
-    _publish(spec.model_dir, aside, weights, facts)
-    _remove(spec.checkpoint_dir)
+    finished.publish(spec, weights, facts)
     return facts
-
-
-def _remove(path: str) -> None:
-    from tensorflow.io import gfile
-
-    if gfile.exists(path):
-        (gfile.rmtree if gfile.isdir(path) else gfile.remove)(path)
-
-
-def _publish(model_dir: str, aside: str, weights: str, facts: dict[str, Any]) -> None:
-    """Moves what was written aside to its place, the SavedModel last."""
-    from tensorflow.io import gfile
-
-    gfile.makedirs(f"{aside}/{WEIGHTS_DIR}")
-    for file in Path(weights).glob("weights.*"):
-        gfile.copy(str(file), f"{aside}/{WEIGHTS_DIR}/{file.name}")
-    with gfile.GFile(f"{aside}/{_FACTS}", "w") as file:
-        file.write(json.dumps(facts, indent=1, sort_keys=True))
-    for name in (_FACTS, WEIGHTS_DIR, SERVING_DIR):
-        gfile.rename(f"{aside}/{name}", f"{model_dir}/{name}", overwrite=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 from strategos.components import events, filesystems
-from strategos.components.errors import UserError
+from strategos.components.errors import BadInputError, UserError
+from strategos.pipeline.metadata import patiently
 from strategos.pipeline.runners import NodeFailedError
 
 
@@ -58,32 +59,79 @@ def _launch(
     from tfx.orchestration.local import runner_utils
     from tfx.orchestration.portable import launcher, partial_run_utils
 
+    class Patient(metadata.Metadata):
+        """Waits for a server that does not answer; every access enters it anew."""
+
+        def __enter__(self):
+            return patiently(super().__enter__, connection)
+
     root = ir.runtime_spec.pipeline_root.field_value.string_value
     filesystems.register_with_tfx(root)
-    if node.execution_options.run.perform_snapshot:
-        with metadata.Metadata(connection) as handle:
-            partial_run_utils.snapshot(handle, ir)
     name = node.node_info.id
+    with Patient(connection) as handle:
+        _refuse_lost_history(handle.store, node, root)
+        if node.execution_options.run.perform_snapshot:
+            partial_run_utils.snapshot(handle, ir)
     info = launcher.Launcher(
         pipeline_node=node,
-        mlmd_connection=metadata.Metadata(connection),
+        mlmd_connection=Patient(connection),
         pipeline_info=ir.pipeline_info,
         pipeline_runtime_spec=ir.runtime_spec,
         executor_spec=runner_utils.extract_executor_spec(deployment, name),
         custom_executor_operators=executor_operators,
     ).launch()
+    with Patient(connection) as handle:
+        (execution,) = handle.store.get_executions_by_id([info.execution_id])
+        if name == "Trainer":
+            _forget_checkpoints(handle.store, execution)
     if info.execution_output_uri:
         return "complete"
     # Not executed: cached, or its inputs could not be resolved, which TFX publishes as
     # a failed execution and passes over in silence.
-    with metadata.Metadata(connection) as handle:
-        (execution,) = handle.store.get_executions_by_id([info.execution_id])
     if execution.last_known_state != execution.CACHED:
         raise UserError(
             "its inputs are not there: a node before it has no finished execution in "
             "this run. Run without --from, or from an earlier node."
         )
     return "cached"
+
+
+def _refuse_lost_history(store: Any, node: Any, root: str) -> None:
+    """Stops where ML Metadata does not know of what lies under the root.
+
+    It numbers executions, and they name folders: it would number them from 1 again.
+
+    Raises:
+      BadInputError: The first node has outputs and no execution.
+    """
+    from tfx.dsl.io import fileio
+
+    folder = f"{root}/{node.node_info.id}"
+    outputs = [f"{folder}/{key}/*" for key in node.outputs.outputs]
+    if node.upstream_nodes or not any(map(fileio.glob, outputs)):
+        return
+    contexts = (each for each in node.contexts.contexts if each.type.name == "node")
+    name = next(contexts).name.field_value.string_value
+    context = store.get_context_by_type_and_name("node", name)
+    if context is None or not store.get_executions_by_context(context.id):
+        raise BadInputError(
+            f"{folder} has outputs of earlier runs, but ML Metadata has no record of "
+            "them: its database was removed, or is another one (`run.metadata`). "
+            f"Restore it from a backup; or move {root} away (or name another "
+            "`run.root`) to start a new history: pushed models elsewhere are not "
+            "affected."
+        )
+
+
+def _forget_checkpoints(store: Any, execution: Any) -> None:
+    """Removes what a training has kept until its model was published, as it is now."""
+    from strategos.components.trainer import finished
+
+    events = store.get_events_by_execution_ids([execution.id])
+    outputs = [each.artifact_id for each in events if each.type == each.OUTPUT]
+    for artifact in store.get_artifacts_by_id(outputs) if outputs else ():
+        if artifact.type == "Model":
+            finished.forget(artifact.uri)
 
 
 def _failure(node: str, error: Exception) -> NodeFailedError:

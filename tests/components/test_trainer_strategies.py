@@ -144,9 +144,10 @@ def test_the_final_evaluation_is_exact_under_every_strategy(interrupted, one_dev
         assert facts["evaluation"][metric] == pytest.approx(value, abs=1e-5)
 
 
-def test_checkpoints_are_gone_once_the_model_is_published(interrupted):
+def test_checkpoints_stay_until_the_model_is_in_ml_metadata(interrupted):
     _, _, spec, _ = interrupted
-    assert not Path(spec.checkpoint_dir).exists()
+    assert Path(spec.checkpoint_dir, "finished.json").is_file()
+    assert list(Path(spec.checkpoint_dir).glob("step-*/state.json"))
     assert Path(spec.model_dir, "Format-Serving", "saved_model.pb").is_file()
 
 

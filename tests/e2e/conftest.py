@@ -36,9 +36,11 @@ FEW_ROWS = (
 )
 
 _LOCAL_DAG_RUNNER = """
+import os
 import sys
 import time
 from pathlib import Path
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from strategos.pipeline import graph, loading, orchestration, planning
@@ -118,23 +120,22 @@ class Workspace:
                     return True
         return False
 
-    def run_by_tfx(self, *sets: str) -> None:
-        """Runs the same graph through TFX's own LocalDagRunner."""
+    def run_by_tfx(self, *sets: str) -> str:
+        """Runs the same graph through TFX's own LocalDagRunner; its log."""
         done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                _LOCAL_DAG_RUNNER,
-                str(self.yaml),
-                *self.settings,
-                *sets,
-            ],
-            capture_output=True,
+            self.command_of_tfx(*sets),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            env={**self.environment(), "TF_USE_LEGACY_KERAS": "1"},
+            env=self.environment(),
             timeout=500,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def command_of_tfx(self, *sets: str) -> list[str]:
+        words = (str(self.yaml), *self.settings, *sets)
+        return [sys.executable, "-c", _LOCAL_DAG_RUNNER, *words]
 
     def _sets(self) -> list[str]:
         return [word for setting in self.settings for word in ("--set", setting)]

@@ -1,0 +1,152 @@
+"""A finished model, from its export until ML Metadata has it.
+
+The worker moves the model to its folder and then marks the folder of the checkpoints.
+The orchestrator removes that folder, mark and checkpoints, once the model is in ML
+Metadata. If the orchestrator dies before, or ML Metadata is away, the next run with the
+same data, settings and code finds the mark and takes the model without training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from strategos.components import filesystems
+from strategos.components.trainer.spec import WorkerSpec
+
+SERVING_DIR = "Format-Serving"  # as in TFX's path_utils
+WEIGHTS_DIR = "Format-Weights"
+FACTS = "trainer.json"
+ASIDE = ".tmp-export"
+MARK = "finished.json"
+
+_PARTS = (FACTS, WEIGHTS_DIR, SERVING_DIR)  # in this order: the SavedModel is last
+
+
+def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
+    """Completes what was exported aside, moves it to its place and marks it.
+
+    Args:
+      spec: What was trained.
+      weights: The local folder with the weights.
+      facts: What is known of the training.
+    """
+    from tensorflow.io import gfile
+
+    aside = f"{spec.model_dir}/{ASIDE}"
+    gfile.makedirs(f"{aside}/{WEIGHTS_DIR}")
+    for file in Path(weights).glob("weights.*"):
+        gfile.copy(str(file), f"{aside}/{WEIGHTS_DIR}/{file.name}")
+    _write(f"{aside}/{FACTS}", facts)
+    _move(spec)
+
+
+def take(spec: WorkerSpec) -> dict[str, Any] | None:
+    """Copies a finished model that no run has published to `spec.model_dir`.
+
+    Returns:
+      The facts of its training; None if there is no such model.
+    """
+    from tensorflow.io import gfile
+
+    filesystems.register(spec.checkpoint_dir)
+    mark = _read(f"{spec.checkpoint_dir}/{MARK}")
+    if mark is None or mark["how"] != _how(spec):
+        return None
+    model = os.path.join(_trainer_folder(spec), mark["model"])
+    if not all(gfile.exists(f"{model}/{part}") for part in _PARTS):
+        return None  # the interrupted run has removed its outputs
+    _copy(model, f"{spec.model_dir}/{ASIDE}")
+    _copy(os.path.join(_trainer_folder(spec), mark["logs"]), spec.log_dir)
+    _move(spec)
+    remove(f"{spec.model_dir}/{ASIDE}")
+    return _read(f"{spec.model_dir}/{FACTS}")
+
+
+def forget(model_dir: str) -> None:
+    """Removes mark and checkpoints of a model that ML Metadata has.
+
+    Needs TFX, and TensorFlow only for remote folders.
+
+    Args:
+      model_dir: The folder of the Model artifact.
+    """
+    from tfx.dsl.io import fileio
+
+    trainer = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
+    for path in fileio.glob(f"{trainer}/checkpoints/*/{MARK}"):
+        with fileio.open(path) as file:
+            marked = json.loads(file.read())["model"]
+        if os.path.join(trainer, marked) == model_dir.rstrip("/"):
+            fileio.rmtree(os.path.dirname(path))
+
+
+def remove(path: str) -> None:
+    """Removes a file or folder if it exists."""
+    from tensorflow.io import gfile
+
+    if gfile.exists(path):
+        (gfile.rmtree if gfile.isdir(path) else gfile.remove)(path)
+
+
+def clear(model_dir: str) -> None:
+    """Removes what an export that was killed has left of a model."""
+    for name in (ASIDE, *_PARTS):
+        remove(f"{model_dir}/{name}")
+
+
+def _move(spec: WorkerSpec) -> None:
+    """Moves the model from aside to its place, then marks it as whole."""
+    from tensorflow.io import gfile
+
+    for name in _PARTS:
+        source = f"{spec.model_dir}/{ASIDE}/{name}"
+        gfile.rename(source, f"{spec.model_dir}/{name}", overwrite=True)
+    base = f"{_trainer_folder(spec)}/"  # hosts may see it under other paths
+    gfile.makedirs(spec.checkpoint_dir)
+    mark = {
+        "model": spec.model_dir.removeprefix(base),
+        "logs": spec.log_dir.removeprefix(base),
+        "how": _how(spec),
+    }
+    _write(f"{spec.checkpoint_dir}/{MARK}", mark)
+
+
+def _how(spec: WorkerSpec) -> dict[str, Any]:
+    """What a checkpoint resumes under any value of, and a finished model does not."""
+    return {"distribution": dict(spec.distribution), "warm_start": spec.warm_start}
+
+
+def _trainer_folder(spec: WorkerSpec) -> str:
+    return os.path.dirname(os.path.dirname(spec.checkpoint_dir))
+
+
+def _copy(source: str, target: str) -> None:
+    from tensorflow.io import gfile
+
+    for folder, _, files in gfile.walk(source):
+        there = f"{target}/{folder[len(source) :].strip('/')}".rstrip("/")
+        gfile.makedirs(there)
+        for file in files:
+            gfile.copy(os.path.join(folder, file), f"{there}/{file}", overwrite=True)
+
+
+def _write(path: str, content: dict[str, Any]) -> None:
+    """Writes a JSON file, whole or not at all."""
+    from tensorflow.io import gfile
+
+    with gfile.GFile(f"{path}.tmp", "w") as file:
+        file.write(json.dumps(content, indent=1, sort_keys=True))
+    gfile.rename(f"{path}.tmp", path, overwrite=True)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    """The content of a JSON file; None if it does not exist."""
+    from tensorflow.io import gfile
+
+    if not gfile.exists(path):
+        return None
+    with gfile.GFile(path) as file:
+        return json.loads(file.read())
