@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import termios
-from collections.abc import Iterator
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderHook, RenderResult
@@ -14,6 +13,8 @@ from rich.console import ConsoleRenderable as Renderable
 from rich.control import Control
 from rich.file_proxy import FileProxy
 from rich.segment import ControlType, Segment
+
+from strategos.pipeline import terminal
 
 # From the cursor's line to the end of the screen. Not from its first cell: in the top
 # line that erases the whole screen, which tmux then keeps as history.
@@ -82,7 +83,7 @@ class Frame(RenderHook):
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> RenderResult:
-        """Draws the lines, none of them wrapped, and returns to the first.
+        """Draws the lines, without blanks at their ends, and returns to the first.
 
         The window is scrolled only to make room. A window that is being made smaller
         reports its old size for a while: scrolling it for every frame would move lines
@@ -98,19 +99,10 @@ class Frame(RenderHook):
         for index, line in enumerate(lines):
             if index:
                 yield _control(_DOWN)
-            yield from _trimmed(line)
+            # As codes: rich takes lines without line feeds for one, and would cut that.
+            for text, style, _ in terminal.trimmed(line):
+                yield Segment(text, style, _CODES)
         yield _control(_RESTORE_CURSOR + _WRAP_ON)
-
-
-def _trimmed(line: list[Segment]) -> Iterator[Segment]:
-    """A line without blanks at its end, which a narrower window would wrap too.
-
-    As codes: rich takes lines without line feeds for one, and would cut that.
-    """
-    rest = "".join(segment.text for segment in line).rstrip()
-    for text, style, _ in line:
-        yield Segment(text[: len(rest)], style, _CODES)
-        rest = rest[len(text) :]
 
 
 def _control(codes: str) -> Control:
@@ -120,10 +112,10 @@ def _control(codes: str) -> Control:
     return control
 
 
-def _switch_echo(terminal: TextIO, *, on: bool) -> bool:
+def _switch_echo(screen: TextIO, *, on: bool) -> bool:
     """Switches whether a terminal shows what is typed; returns whether it did."""
     with contextlib.suppress(OSError, termios.error):
-        number = terminal.fileno()
+        number = screen.fileno()
         if os.tcgetpgrp(number) != os.getpgrp():
             return False  # In the background this would stop the process.
         modes = termios.tcgetattr(number)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import datetime
 import os
 import sys
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.table import Table
 from rich.text import Text
 
+_WIDE = 1000  # Wider than any table.
 PLAIN_WIDTH = 100  # Of tables that go into a file or a pipe.
 
 # State of a node or outcome of a run: symbol, the same in ASCII, style.
@@ -88,15 +93,31 @@ def number(value: float | None, sign: str = "") -> str:
 
 
 def show(to: Console, renderable: RenderableType, indent: int = 0) -> None:
-    """Prints a table; into a file or a pipe without blanks at the ends of lines."""
+    """Prints a table, without blanks at the ends of lines.
+
+    In a window that is too narrow for a table of columns that cannot be wrapped, the
+    window wraps its lines: rich would cut figures.
+    """
     padded = Padding(renderable, (0, 0, 0, indent), expand=False)
-    if to.is_terminal:
-        to.print(padded)
-        return
-    with to.capture() as captured:
-        to.print(padded)
-    for line in captured.get().splitlines():
-        to.file.write(line.rstrip() + "\n")
+    options = to.options
+    if isinstance(renderable, Table) and _is_rigid(renderable):
+        wide = options.update_width(_WIDE)
+        needed = Measurement.get(to, wide, padded).maximum
+        options = options.update_width(max(options.max_width, needed))
+    for line in to.render_lines(padded, options, pad=False):
+        to.print(Segments([*trimmed(line), Segment.line()]), crop=False)
+
+
+def _is_rigid(table: Table) -> bool:
+    return not table.expand and all(column.no_wrap for column in table.columns)
+
+
+def trimmed(line: list[Segment]) -> Iterator[Segment]:
+    """A rendered line without the blanks at its end."""
+    rest = "".join(segment.text for segment in line).rstrip()
+    for text, style, control in line:
+        yield Segment(text[: len(rest)], style, control)
+        rest = rest[len(text) :]
 
 
 def path(name: str) -> str:

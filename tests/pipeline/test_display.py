@@ -233,6 +233,17 @@ def test_an_undefined_metric_is_a_dash(blessed):
     assert any(line.split() == ["auc", "-", "0.7000", "-"] for line in lines)
 
 
+@pytest.mark.parametrize("width", [40, 20])
+def test_a_narrow_window_cuts_no_figures(blessed, width):
+    slices = [piece("LaGuardia", 0.71), piece("Newark", 0.62, examples=123_456)]
+    run = dataclasses.replace(blessed, summary=summary(slices=slices))
+    lines = reported(run, width)
+    assert "…" not in "".join(lines)
+    assert [line for line in reported(run, 80) if "carrier=" in line] == [
+        line for line in lines if "carrier=" in line
+    ]
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_report_fits_its_terminal_but_for_what_is_copied(blessed, width):
     bound = check(slice="carrier=OO", received=0.41, ok=False, note="words " * 30)
