@@ -215,7 +215,9 @@ def _add_seeing(commands, shared) -> None:
         metavar="[show [RUN]] [PIPELINE_YAML]",
         help="`show` for one run in full (default: the last)",
     )
-    runs.add_argument("--limit", type=int, default=20, help="how many (default 20)")
+    runs.add_argument(
+        "--limit", type=_count, default=20, metavar="N", help="how many (default 20)"
+    )
     lineage = commands.add_parser(
         "lineage", parents=[shared, place], help="what a model was made from"
     )
@@ -235,6 +237,12 @@ def _add_seeing(commands, shared) -> None:
         "doctor", parents=[shared], help="check this machine and say what to do"
     )
     doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, at least 1")
+    return int(text)
 
 
 def _add_deploying(commands, parents) -> None:

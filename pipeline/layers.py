@@ -94,6 +94,9 @@ def read_set(text: str, flag: str = "--set") -> tuple[Entry | None, list[Problem
 _USAGE = "for example `--set trainer.batch_size=512`"
 
 
+_DIGITS = 100  # Python refuses to read 4,300 of them.
+
+
 class _Loader(yaml.CSafeLoader):
     """libyaml with the scalars of YAML 1.2 in place of those of 1.1."""
 
@@ -132,12 +135,15 @@ def _parse(
 ) -> tuple[Entry | None, list[Problem]]:
     try:
         node = yaml.compose(text, Loader=_Loader)
+        if node is None:
+            return Entry(None, place, place), []
+        reader = _Reader(place, in_file)
+        return reader.entry(node, place), reader.problems
     except yaml.YAMLError as error:
         return None, [_syntax_problem(error, text, place, in_file)]
-    if node is None:
-        return Entry(None, place, place), []
-    reader = _Reader(place, in_file)
-    return reader.entry(node, place), reader.problems
+    except RecursionError:
+        remedy = "Check the brackets."
+        return None, [Problem(place, "", "is nested too deeply", "", remedy)]
 
 
 class _Reader:
@@ -185,6 +191,10 @@ class _Reader:
         tag, text = node.tag.rpartition(":")[2], node.value
         if tag == "int":
             base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+            if len(text) > _DIGITS:
+                remedy = f"Write at most {_DIGITS} digits."
+                self._refuse(place, "a number with too many digits", remedy)
+                return None
             return int(text, base)
         if tag == "float":
             return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))

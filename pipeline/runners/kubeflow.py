@@ -41,8 +41,9 @@ def compile_to(config: Config, target: str, output: Path) -> None:
     section = getattr(config, target)
     if section is None:
         raise BadInputError(
-            f"{config.path}: has no `{target}` section. Add `{target}: {{image: …, "
-            "root: …}}`: the image to run in and where artifacts are kept."
+            f"{config.path}: has no `{target}` section. Add "
+            f"`{target}: {{image: …, root: …}}`: the image to run in and where "
+            "artifacts are kept."
         )
     job = _compile(config, section)
     document = job if target == "vertex" else job["pipelineSpec"]

@@ -53,6 +53,14 @@ def test_version_names_the_stack_and_imports_nothing_heavy():
     assert done.stdout == f"strategos {ours} ({stack})\n"
 
 
+@pytest.mark.parametrize("limit", ["-3", "0", "many"])
+def test_a_limit_that_is_no_count_is_rejected(capsys, limit):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["runs", f"--limit={limit}"])
+    assert ended.value.code == 2
+    assert f"{limit!r} is not a whole number, at least 1" in capsys.readouterr().err
+
+
 def test_user_error_is_one_message_with_its_exit_code(capsys, tmp_path):
     missing = tmp_path / "none.yaml"
     assert cli.main(["validate", str(missing)]) == 2

@@ -115,6 +115,8 @@ def test_the_first_place_of_a_duplicate_is_told(write, workload):
         ("label: !!python/name:os.system x\n", ":1:8", "is not read"),
         ("label: &a [*a]\n", ":1:8", "contains itself"),
         ("? [a, b]\n: 1\n", ":1:3", "not a name"),
+        (f"label: {'[' * 3000}{']' * 3000}\n", ":1:1", "nested too deeply"),
+        (f"label: {'9' * 5000}\n", ":1:8", "too many digits"),
     ],
 )
 def test_broken_yaml_is_named_with_line_and_column(write, text, place, expected):
