@@ -7,7 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer import callbacks, checkpoints, names, parameter_server
+from strategos.components.trainer import (
+    callbacks,
+    checkpoints,
+    names,
+    parameter_server,
+    update_lock,
+)
 from strategos.components.trainer.keeper import Keeper
 from strategos.components.trainer.position import Position
 from strategos.components.trainer.training import Callbacks, Training
@@ -38,6 +44,8 @@ class AsyncTraining(Training):
         model = super()._model()
         if tf.distribute.has_strategy():
             parameter_server.follow(model, self._ordinary)
+            if self._choice.workers > 1:
+                update_lock.lock_updates(model)
         return model
 
     def _hooks(
