@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from strategos.components.errors import UserError
 from strategos.components.trainer import launchers
 from strategos.components.trainer.operation import Operation
 
@@ -236,3 +237,14 @@ def test_weights_are_of_the_size_that_they_have_on_one_device(
     assert len(expected) == 3 * len(optimizers)
     for name, value in found.items():
         assert value <= 2 * expected[name] + 0.1, name
+
+
+def test_an_optimizer_that_is_none_of_keras_is_refused():
+    import tensorflow as tf
+
+    from strategos.components.trainer.update_lock import lock_updates
+
+    model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
+    model.compile(tf.compat.v1.train.AdamOptimizer(), "mse")
+    with pytest.raises(UserError, match=r"training\.adam\.AdamOptimizer, .*workers: 1"):
+        lock_updates(model)
