@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import user_code
+from strategos.components.filesystems import is_remote
+from strategos.components.workload_paths import WorkloadPaths
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
@@ -83,7 +85,11 @@ def stack_versions() -> str:
 
 
 def build(
-    config: Config, fingerprints: Fingerprints, defaults: dict[str, Any]
+    config: Config,
+    fingerprints: Fingerprints,
+    defaults: dict[str, Any],
+    *,
+    movable: bool = False,
 ) -> Pipeline:
     """Wires the components that `config` asks for.
 
@@ -91,18 +97,31 @@ def build(
       config: The effective settings.
       fingerprints: Of the user's modules and schema; part of what caching compares.
       defaults: A value for each of `PARAMETERS`, used where a run gives no other.
+      movable: Leaves the paths of the workload's files out of the parameters, which
+        are part of what caching compares. Executors then read them from the
+        environment, see `WorkloadPaths`.
     """
     from tfx.orchestration.pipeline import Pipeline
 
+    paths = WorkloadPaths() if movable else workload_paths(config)
     parameters = _runtime_parameters(defaults)
-    data = _data_nodes(config, fingerprints, parameters)
-    model = _model_nodes(config, fingerprints, parameters, data)
+    data = _data_nodes(config, paths, fingerprints, parameters)
+    model = _model_nodes(config, paths, fingerprints, parameters, data)
     release = _release_nodes(config, parameters, data, model)
     return Pipeline(
         pipeline_name=config.name,
         pipeline_root=os.path.join(config.run.root, config.name),
         components=[*data.values(), *model.values(), *release.values()],
         beam_pipeline_args=list(BEAM_ARGS),
+    )
+
+
+def workload_paths(config: Config) -> WorkloadPaths:
+    """Where the files lie that `config` names."""
+    return WorkloadPaths(
+        folder=str(config.folder),
+        examples=config.data.examples,
+        schema=config.schema_.file or "",
     )
 
 
@@ -116,7 +135,10 @@ def _runtime_parameters(defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 def _data_nodes(
-    config: Config, fingerprints: Fingerprints, parameters: dict[str, Any]
+    config: Config,
+    paths: WorkloadPaths,
+    fingerprints: Fingerprints,
+    parameters: dict[str, Any],
 ) -> dict[str, BaseNode]:
     from tfx.components import ExampleValidator
 
@@ -125,11 +147,11 @@ def _data_nodes(
     from strategos.components.statistics_gen.component import StatisticsGen
 
     example_gen = ExampleGen(
-        pattern=config.data.examples,
+        pattern=paths.examples,
         spans=parameters["spans"],
         fingerprint=parameters["data_fingerprint"],
         split=_json(config.data.split.model_dump(mode="json")),
-        schema_file=config.schema_.file or "",
+        schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
         label=config.label,
         stack=stack_versions(),
@@ -137,7 +159,7 @@ def _data_nodes(
     examples = example_gen.outputs["examples"]
     statistics_gen = StatisticsGen(examples=examples)
     statistics = statistics_gen.outputs["statistics"]
-    schema_node = _schema_node(config, fingerprints, statistics)
+    schema_node = _schema_node(paths, fingerprints, statistics)
     validator = ExampleValidator(
         statistics=statistics, schema=schema_node.outputs["schema"]
     )
@@ -154,12 +176,14 @@ def _data_nodes(
     }
 
 
-def _schema_node(config: Config, fingerprints: Fingerprints, statistics: Any) -> Any:
-    if config.schema_.file:
+def _schema_node(
+    paths: WorkloadPaths, fingerprints: Fingerprints, statistics: Any
+) -> BaseNode:
+    if fingerprints.schema:
         from strategos.components.import_schema_gen.component import ImportSchemaGen
 
         return ImportSchemaGen(
-            schema_file=config.schema_.file, fingerprint=fingerprints.schema
+            schema_file=paths.schema, fingerprint=fingerprints.schema
         )
     from tfx.components import SchemaGen
 
@@ -168,6 +192,7 @@ def _schema_node(config: Config, fingerprints: Fingerprints, statistics: Any) ->
 
 def _model_nodes(
     config: Config,
+    paths: WorkloadPaths,
     fingerprints: Fingerprints,
     parameters: dict[str, Any],
     data: dict[str, BaseNode],
@@ -181,7 +206,7 @@ def _model_nodes(
         examples=data["examples"].outputs["examples"],
         schema=schema,
         user_module=_user_module(
-            config, config.transform.module, fingerprints.preprocessing
+            paths, config.transform.module, fingerprints.preprocessing
         ),
         # A module for TFX's Trainer knows the label by the name that it gave it.
         label="" if fn_args else config.label,
@@ -191,7 +216,7 @@ def _model_nodes(
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
-        user_module=_user_module(config, config.trainer.module, fingerprints.model),
+        user_module=_user_module(paths, config.trainer.module, fingerprints.model),
         label=config.label,
         settings=_json(dataclasses.asdict(config.trainer.settings())),
         **{
@@ -232,7 +257,7 @@ def _release_nodes(
             model=candidate,
             model_blessing=blessing,
             infra_blessing=infra.outputs["blessing"],
-            destination=config.pusher.to,
+            destination=_real(config.pusher.to),
             keep=config.pusher.keep,
             candidate=parameters["candidate"],
             baseline=parameters["baseline"],
@@ -269,9 +294,14 @@ def _evaluation_nodes(
     return {"baseline": baseline, "evaluator": evaluator, "gate": gate}
 
 
-def _user_module(config: Config, module: str, fingerprint: str) -> str:
-    folder = str(config.folder)
-    return _json({"folder": folder, "module": module, "fingerprint": fingerprint})
+def _user_module(paths: WorkloadPaths, module: str, fingerprint: str) -> str:
+    named = {"folder": paths.folder} if paths.folder else {}
+    return _json({**named, "module": module, "fingerprint": fingerprint})
+
+
+def _real(path: str) -> str:
+    """The one name of a folder that may be reached through links."""
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def _json(value: Any) -> str:

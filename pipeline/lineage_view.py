@@ -187,8 +187,11 @@ def _code(facts: _Facts) -> str:
         module = json.loads(module)
     if not module:
         return ""
-    file = os.path.join(module["folder"], module["module"].replace(".", "/"))
-    return f"{terminal.path(file)}.py, fingerprint {module['fingerprint']}"
+    file = facts.get("module_file")
+    if not file:  # of a run by an older Strategos
+        name = module["module"].replace(".", "/")
+        file = os.path.join(module.get("folder", ""), f"{name}.py")
+    return f"{terminal.path(file)}, fingerprint {module['fingerprint']}"
 
 
 def _pairs(values: Any) -> str:

@@ -91,7 +91,7 @@ def load(
     for overlay in overlays:
         entry, found = read_file(overlay)
         problems += found
-        layers.append(entry and _anchor(entry, Path(overlay).absolute().parent))
+        layers.append(entry and _anchor(entry, Path(overlay).parent.resolve()))
     for text in sets:
         entry, found = read_set(text)
         problems += found
@@ -157,7 +157,7 @@ def effective_json(loaded: Loaded) -> str:
 def _validate(
     entry: Entry, path: Path, password: str | None, problems: list[Problem]
 ) -> Loaded:
-    path = path.absolute()
+    path = path.parent.resolve() / path.name
     places = {".".join(p): e.place for p, e in entry.leaves() if p}
     context = {"path": path, "password": password, "places": places}
     try:

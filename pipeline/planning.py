@@ -84,10 +84,11 @@ def parameters(config: Config) -> dict[str, Any]:
     """
     found = span_files.find_spans(config.data.examples)
     chosen = span_files.select_spans(found, str(config.data.spans))
+    memo = state_folder(config.run.root) / "data-files.json"
     values = {
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
-        "data_fingerprint": span_files.fingerprint(chosen),
+        "data_fingerprint": span_files.fingerprint(chosen, memo),
         "warm_start": config.trainer.named_weights or NOTHING,
         "baseline": NOTHING,
         "candidate": NOTHING,
@@ -134,7 +135,7 @@ def plan(
         connection,
         files.events,
         files.log,
-        operation.to_environment(),
+        operation.to_environment() | graph.workload_paths(config).to_environment(),
     )
     _mark(plan, options)
     return plan
@@ -172,7 +173,8 @@ def _ir_key(config: Config, fingerprints: graph.Fingerprints) -> str:
     settings = config.model_dump(
         mode="json",
         exclude={
-            "data": {"spans", "prepare"},
+            "data": {"examples", "spans", "prepare"},
+            "schema_": {"file"},
             "trainer": {
                 "batch_size",
                 "epochs",
@@ -189,7 +191,7 @@ def _ir_key(config: Config, fingerprints: graph.Fingerprints) -> str:
         },
     )
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for part in (str(config.folder), repr(fingerprints), graph.stack_versions()):
+    for part in (repr(fingerprints), graph.stack_versions()):
         digest.update(part.encode() + b"\0")
     here = Path(__file__).parents[1]
     sources = [Path(graph.__file__), *here.glob("components/*/component.py")]

@@ -44,35 +44,31 @@ class Production:
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
     """The newest version in `destination`: the one that serves.
 
-    ML Metadata lacks versions that were copied there by hand, pushed under another
-    root, or whose record was lost. They serve all the same.
+    A version that was moved there with its folder is known by its number. ML Metadata
+    lacks versions that were copied there by hand, pushed under another root, or whose
+    record was lost. They serve all the same.
     """
-    pushed = []
+    folder = Path(destination).resolve()
+    pushed: dict[str, Production] = {}
     for artifact in store.get_artifacts_by_type("PushedModel"):
         properties = artifact.custom_properties
-        path = properties["pushed_destination"].string_value
-        if path and _is_in(path, destination) and os.path.isdir(path):
-            pushed.append(
-                Production(
-                    path=path,
-                    version=int(Path(path).name),
-                    candidate=properties["candidate"].string_value,
-                    baseline=properties["baseline"].string_value,
-                    artifact=artifact.id,
-                )
+        path = Path(properties["pushed_destination"].string_value)
+        here = str(folder / path.name)
+        is_new = here not in pushed or os.path.realpath(path) == here
+        if path.name.isdecimal() and os.path.isdir(here) and is_new:
+            pushed[here] = Production(
+                path=here,
+                version=int(path.name),
+                candidate=properties["candidate"].string_value,
+                baseline=properties["baseline"].string_value,
+                artifact=artifact.id,
             )
-    known = {each.version for each in pushed}
-    pushed += [each for each in _served(destination) if each.version not in known]
-    return max(pushed, key=lambda production: production.version, default=None)
+    served = {each.path: each for each in _served(folder)}
+    return max((served | pushed).values(), key=lambda each: each.version, default=None)
 
 
-def _is_in(path: str, destination: str) -> bool:
-    return os.path.realpath(os.path.dirname(path)) == os.path.realpath(destination)
-
-
-def _served(destination: str) -> list[Production]:
-    """The versions that a model server would load from `destination`."""
-    folder = Path(destination)
+def _served(folder: Path) -> list[Production]:
+    """The versions that a model server would load from `folder`."""
     if not folder.is_dir():
         return []
     return [

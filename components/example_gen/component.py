@@ -64,7 +64,8 @@ class ExampleGen(base_component.BaseComponent):
         """Constructs an ExampleGen.
 
         Args:
-          pattern: Absolute glob; may hold {SPAN}, {DATE}, {VERSION} (see `spans`).
+          pattern: Absolute glob; may hold {SPAN}, {DATE}, {VERSION} (see `spans`). ""
+            for the one in the environment (see `workload_paths`).
           spans: JSON list of [span, version or null]; `[]` is all that match. May be a
             RuntimeParameter.
           fingerprint: Of the files of these spans, so that the cache sees them change.
@@ -72,7 +73,8 @@ class ExampleGen(base_component.BaseComponent):
           split: JSON `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`.
           schema_file: TFMD schema in text form that gives the types; without one they
             are inferred from all the data.
-          schema_fingerprint: Of its content, for the cache.
+          schema_fingerprint: Of its content, for the cache. With one and no
+            `schema_file`, the environment names the file.
           label: Column that must have more than one value.
           stack: Versions that the cache should tell apart.
         """

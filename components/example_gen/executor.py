@@ -22,6 +22,7 @@ from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
 from strategos.components.example_gen.tfrecords import ShardWriter
+from strategos.components.workload_paths import WorkloadPaths
 
 SPLITS = ("train", "eval")
 _FILES_RECORDED = 50
@@ -42,9 +43,9 @@ class Executor(base_executor.BaseExecutor):
           UserError: The data cannot become examples; the message says why.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        chosen = spans.resolve_spans(
-            exec_properties["pattern"], json.loads(exec_properties["spans"])
-        )
+        here = WorkloadPaths.from_environment()
+        pattern = exec_properties["pattern"] or here.examples
+        chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
         files = [[sources.open_source(path) for path in span.files] for span in chosen]
         splitter = Splitter.from_json(exec_properties["split"])
         kinds = _settle([f for row in files for f in row], splitter, exec_properties)
@@ -66,7 +67,7 @@ class Executor(base_executor.BaseExecutor):
             writer.close()
         label.check()
         _check_written(reader.rows, writers, splitter)
-        _describe(artifact, chosen, writers)
+        _describe(artifact, pattern, chosen, writers)
 
 
 class _Reader:
@@ -162,6 +163,8 @@ def _settle(
     for file in files:
         splitter.check(file.path, file.names)
     schema_file = exec_properties["schema_file"]
+    if exec_properties.get("schema_fingerprint") and not schema_file:
+        schema_file = WorkloadPaths.from_environment().schema
     if schema_file:
         return columns.from_schema(files, schema_file)
     events.emit("progress", message="inferring types")
@@ -186,6 +189,7 @@ def _check_written(
 
 def _describe(
     artifact: types.Artifact,
+    pattern: str,
     chosen: Sequence[spans.Span],
     writers: Sequence[ShardWriter],
 ) -> None:
@@ -205,3 +209,4 @@ def _describe(
     if len(files) > _FILES_RECORDED:
         recorded.append(f"… and {len(files) - _FILES_RECORDED} more")
     artifact.set_string_custom_property("files", json.dumps(recorded))
+    artifact.set_string_custom_property("pattern", pattern)

@@ -16,7 +16,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from strategos.components import file_digests
 from strategos.components.errors import BadInputError
 
 _EPOCH = datetime.date(1970, 1, 1)
@@ -115,23 +117,36 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
     return selected
 
 
-def fingerprint(spans: Iterable[Span]) -> str:
-    """A hash of the files' names, sizes and times of change.
+def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
+    """A hash of the files' names and content.
 
     Names count from the folder that all files share: data that moved as a whole are
     the same data.
+
+    Args:
+      spans: Whose files are meant.
+      memo: Where the hashes of files are remembered, see `file_digests`.
+
+    Raises:
+      BadInputError: A file cannot be read.
     """
     spans = list(spans)
-    folders = [os.path.dirname(path) for span in spans for path in span.files]
+    paths = [path for span in spans for path in span.files]
+    folders = [os.path.dirname(path) for path in paths]
     base = os.path.commonpath(folders) if folders else ""
+    try:
+        contents = iter(file_digests.digests(paths, memo))
+    except OSError as error:
+        raise BadInputError(
+            f"{error.filename}: cannot be read: {error.strerror}. `data.examples` "
+            "matches it: make it readable, or correct the pattern."
+        ) from error
     digest = hashlib.sha256()
     for span in spans:
         digest.update(f"{span.number}\0{span.version}\0".encode())
         for path in span.files:
-            status = os.stat(path)
             name = os.path.relpath(path, base)
-            line = f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0"
-            digest.update(line.encode())
+            digest.update(f"{name}\0{next(contents)}\0".encode())
     return digest.hexdigest()[:16]
 
 

@@ -41,7 +41,8 @@ class ImportSchemaGen(base_component.BaseComponent):
         """Builds the component.
 
         Args:
-          schema_file: Path of a tensorflow_metadata Schema in text form.
+          schema_file: Path of a tensorflow_metadata Schema in text form; "" for the
+            one in the environment (see `workload_paths`).
           fingerprint: Hash of its content.
         """
         super().__init__(

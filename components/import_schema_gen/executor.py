@@ -6,8 +6,10 @@ from typing import Any
 
 from tfx import types
 from tfx.components.schema_gen.import_schema_gen import executor
+from tfx.types import artifact_utils
 
 from strategos.components.import_schema_gen.schema_file import read_schema
+from strategos.components.workload_paths import WorkloadPaths
 
 
 class Executor(executor.Executor):
@@ -24,5 +26,9 @@ class Executor(executor.Executor):
         Raises:
           UserError: The file is missing or no schema.
         """
-        read_schema(exec_properties["schema_file"])
-        super().Do(input_dict, output_dict, exec_properties)
+        here = WorkloadPaths.from_environment()
+        path = exec_properties["schema_file"] or here.schema
+        read_schema(path)
+        super().Do(input_dict, output_dict, {**exec_properties, "schema_file": path})
+        schema = artifact_utils.get_single_instance(output_dict["schema"])
+        schema.set_string_custom_property("schema_file", path)

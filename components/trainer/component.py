@@ -91,7 +91,8 @@ class Trainer(base_component.BaseComponent):
           examples: Transformed examples with the splits `train` and `eval`.
           transform_graph: What transformed them.
           schema: Of the raw examples.
-          user_module: JSON: `folder`, `module` and `fingerprint` of the user's code.
+          user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
+            no `folder` where the environment names it (see `workload_paths`).
           label: Name of the label among the transformed features.
           batch_size: Rows of a global batch.
           epochs: Passes over the training split.

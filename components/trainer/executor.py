@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from strategos.components import events, filesystems
+from strategos.components import events, filesystems, user_code, workload_paths
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
@@ -63,6 +63,8 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
         model.set_string_custom_property("warm_start", spec.warm_start or _NOTHING)
+        module_file = user_code.find(spec.folder, spec.module) or spec.module
+        model.set_string_custom_property("module_file", str(module_file))
         if not operation.checkpoint_key:  # another orchestrator than ours
             finished.remove(spec.checkpoint_dir)
 
@@ -92,15 +94,15 @@ def worker_spec(
       checkpoint_key: What data, settings and code hash to; by default a hash of the
         inputs' places and the properties.
     """
-    user_module = json.loads(properties["user_module"])
+    folder, module = workload_paths.user_module(properties["user_module"])
     schema_dir = artifact_utils.get_single_uri(inputs["schema"])
     model_dir = artifact_utils.get_single_uri(outputs["model"])
     beside = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
     key = checkpoint_key or _key(inputs, properties)
     warm_start = properties.get("warm_start", _NOTHING)
     return WorkerSpec(
-        folder=user_module["folder"],
-        module=user_module["module"],
+        folder=folder,
+        module=module,
         label=properties["label"],
         train_files=_files(inputs["examples"], "train"),
         eval_files=_files(inputs["examples"], "eval"),

@@ -48,7 +48,8 @@ class Transform(component.Transform):
         Args:
           examples: Raw examples with the splits `train` and `eval`.
           schema: Of the raw examples.
-          user_module: JSON: `folder`, `module` and `fingerprint` of the user's code.
+          user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
+            no `folder` where the environment names it (see `workload_paths`).
           label: Name of the label, which must be among the outputs; "" where none
             must be.
         """

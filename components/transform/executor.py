@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -14,7 +13,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
-from strategos.components import events
+from strategos.components import events, user_code, workload_paths
 from strategos.components.transform import analysis, preprocessing
 from strategos.components.transform.materialize import Materializer
 
@@ -41,12 +40,14 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         config = json_utils.loads(exec_properties["custom_config"])
-        module = json.loads(config["user_module"])
-        function = preprocessing.load(
-            module["folder"], module["module"], config["label"]
-        )
+        folder, module = workload_paths.user_module(config["user_module"])
+        function = preprocessing.load(folder, module, config["label"])
         raw = input_dict["examples"]
-        graph = artifact_utils.get_single_uri(output_dict["transform_graph"])
+        (graph_artifact,) = output_dict["transform_graph"]
+        graph_artifact.set_string_custom_property(
+            "module_file", str(user_code.find(folder, module) or module)
+        )
+        graph = graph_artifact.uri
         schema = _schema(input_dict["schema"])
         events.emit("progress", message="analyzing")
         analysis.analyze(

@@ -49,7 +49,8 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
 
         from strategos.pipeline import graph
 
-        ir = Compiler().compile(graph.build(config, fingerprints, defaults))
+        pipeline = graph.build(config, fingerprints, defaults, movable=True)
+        ir = Compiler().compile(pipeline)
     except Exception as error:
         return {"error": explain(error)}
     aside = Path(target).with_suffix(".tmp")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -141,16 +142,28 @@ def test_selection_of_nothing_or_in_no_known_form_is_refused(which):
     assert which in str(caught.value)
 
 
-def test_fingerprint_sees_size_time_name_and_span(make, tmp_path):
+def test_fingerprint_sees_content_name_and_span(make, tmp_path):
     root = make("1/a.csv", "2/a.csv")
-    os.utime(f"{root}/1/a.csv", (1, 1))
-    os.utime(f"{root}/2/a.csv", (1, 1))
-    found = spans.find_spans(root + "/{SPAN}/*.csv")
+    pattern = root + "/{SPAN}/*.csv"
+    found = spans.find_spans(pattern)
     seen = {spans.fingerprint(found), spans.fingerprint(found[:1])}
     seen.add(spans.fingerprint(found[1:]))
-    os.utime(f"{root}/1/a.csv", (1, 2))
+    os.utime(f"{root}/1/a.csv", (1, 1))
+    assert spans.fingerprint(found) in seen
+    Path(f"{root}/1/a.csv").write_text("other")
     seen.add(spans.fingerprint(found))
-    assert len(seen) == 4
+    os.rename(f"{root}/2/a.csv", f"{root}/2/b.csv")
+    seen.add(spans.fingerprint(spans.find_spans(pattern)))
+    assert len(seen) == 5
+
+
+def test_file_that_cannot_be_read_is_named(make, monkeypatch):
+    root = make("1/a.csv")
+    found = spans.find_spans(root + "/{SPAN}/*.csv")
+    os.unlink(f"{root}/1/a.csv")  # as if between finding and reading
+    with pytest.raises(BadInputError) as caught:
+        spans.fingerprint(found)
+    assert str(caught.value).startswith(f"{root}/1/a.csv: cannot be read: No such")
 
 
 def test_fingerprint_of_moved_data_is_the_same(make, tmp_path):

@@ -202,6 +202,12 @@ def _copy(name: str, folder: Path, settings=(), rows=0) -> Workspace:
 
 
 @pytest.fixture(scope="session")
+def make_workspace() -> type[Workspace]:
+    """Makes a workspace of a folder that holds a pipeline.yaml."""
+    return Workspace
+
+
+@pytest.fixture(scope="session")
 def flights_data(tmp_path_factory) -> Path:
     """The flights' spans, some rows of each month."""
     folder = tmp_path_factory.mktemp("flights-data")

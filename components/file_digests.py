@@ -1,0 +1,99 @@
+"""What files hold, as SHA-256, remembered as git's index does it.
+
+Size and time of change do not tell that a file is the same: an edit can keep both
+(`cp -p`, `rsync -t`, `touch -r`), and a copy of the same content has another time. So
+content is hashed, whole, and a hash is used again only for a file whose size, inode,
+time of modification and time of status change are those that it was hashed with. No
+program can set the last of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from strategos.components import events
+
+_CHUNK = 1 << 20
+_WORTH_A_NOTE = 4 << 30  # bytes: some seconds of hashing
+# A file that was written later than this before it was hashed may be written once more
+# within one tick of the file system's clock, and look the same.
+_SETTLED_SECONDS = 2.0
+
+_Status = tuple[int, int, int, int]
+
+
+def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
+    """The SHA-256 of each file's content, in hexadecimal.
+
+    Args:
+      paths: Absolute paths of files.
+      memo: Where hashes are remembered; used if its folder exists.
+
+    Raises:
+      OSError: A file cannot be read.
+    """
+    known = _read(memo)
+    found: dict[str, str] = {}
+    unknown = []
+    for path in dict.fromkeys(paths):
+        status, digest = known.get(path, (None, ""))
+        if status == _status(path):
+            found[path] = digest
+        else:
+            unknown.append(path)
+    if unknown:
+        size = sum(os.path.getsize(path) for path in unknown)
+        if size > _WORTH_A_NOTE:
+            message = f"hashing {size / 1e9:,.0f} GB of data files that are new"
+            events.emit("note", message=message)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            hashed = dict(zip(unknown, pool.map(_hash, unknown), strict=True))
+        found |= {path: digest for path, (_, digest) in hashed.items()}
+        _write(memo, known | hashed)
+    return [found[path] for path in paths]
+
+
+def _status(path: str) -> _Status:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _hash(path: str) -> tuple[_Status | None, str]:
+    """Status and hash of a file; no status where it may still be changing."""
+    before, started = _status(path), time.time()
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    newest = max(before[1], before[2]) / 1e9
+    settled = newest + _SETTLED_SECONDS < started and _status(path) == before
+    return before if settled else None, digest.hexdigest()
+
+
+def _read(memo: Path | None) -> dict[str, tuple[_Status | None, str]]:
+    try:
+        rows = json.loads(memo.read_text()) if memo else {}
+        return {path: (tuple(row[:-1]), row[-1]) for path, row in rows.items()}
+    except (OSError, ValueError, TypeError, AttributeError, IndexError):
+        return {}  # whatever it was: everything is hashed, and it is written anew
+
+
+def _write(memo: Path | None, known: dict[str, tuple[_Status | None, str]]) -> None:
+    if memo is None or not memo.parent.is_dir():
+        return
+    rows = {
+        path: [*status, digest]
+        for path, (status, digest) in known.items()
+        if status and os.path.exists(path)
+    }
+    aside = memo.with_name(f".{memo.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):  # it only saves time
+        aside.write_text(json.dumps(rows))
+        aside.replace(memo)

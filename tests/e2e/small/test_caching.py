@@ -1,0 +1,102 @@
+"""What counts as cached: content, wherever it lies and however it is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+
+def states(workspace, *arguments):
+    """Runs, and returns the state of each node."""
+    workspace.run(*arguments)
+    return workspace.states()
+
+
+def replace(path, old, new):
+    """Edits a file and keeps its size and time."""
+    before = path.stat()
+    text = path.read_text()
+    assert old in text and len(old) == len(new)
+    path.write_text(text.replace(old, new))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.fixture(scope="module")
+def ran(small):
+    """The small workload after a first run."""
+    assert set(states(small).values()) == {"complete"}
+    return small
+
+
+def run_as(workspace, pipeline, cwd, *arguments):
+    """`strategos run` with the path as given, in the folder `cwd`."""
+    done = subprocess.run(
+        workspace.command("run", str(pipeline), *arguments),
+        cwd=cwd,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(workspace.states().values()) == {"cached"}, workspace.states()
+    assert arguments or "compiling" not in done.stderr
+
+
+def test_the_same_file_by_another_path_is_cached(ran):
+    folder = ran.folder
+    run_as(ran, "pipeline.yaml", folder)
+    run_as(ran, "./pipeline.yaml", folder)
+    run_as(ran, "data/../pipeline.yaml", folder)
+    run_as(ran, folder / ".." / "small" / "pipeline.yaml", "/")
+    link = folder.parent.parent / f"link-{folder.parent.name}"
+    link.symlink_to(folder.parent)
+    run_as(ran, link / "small" / "pipeline.yaml", "/")
+    run_as(ran, "pipeline.yaml", link / "small")
+    run_as(ran, "pipeline.yaml", folder, "--set", "run.root=./runs/")
+    run_as(ran, "pipeline.yaml", folder, "--set", f"run.root={link}/small/runs")
+    run_as(
+        ran, "pipeline.yaml", folder, "--set", f"pusher.to={link}/small/serving/small"
+    )
+
+
+def test_edited_data_that_keep_size_and_time_are_read_again(ran):
+    rows = ran.folder / "data" / "span-1" / "rows.csv"
+    content = rows.read_text()
+    replace(rows, "\n38,0\n", "\n39,0\n")
+    assert states(ran, "--to", "ExampleGen")["ExampleGen"] == "complete"
+    replace(rows, rows.read_text(), content)
+    assert states(ran, "--to", "ExampleGen")["ExampleGen"] == "cached"
+
+
+def test_data_that_were_only_touched_or_copied_are_cached(ran):
+    rows = ran.folder / "data" / "span-1" / "rows.csv"
+    rows.touch()
+    content = rows.read_bytes()
+    rows.unlink()
+    rows.write_bytes(content)
+    assert states(ran, "--to", "ExampleGen")["ExampleGen"] == "cached"
+
+
+def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
+    root, serving = tmp_path / "root", tmp_path / "serving"
+    sets = (f"run.root={root}", f"pusher.to={serving}", "trainer.seed=7")
+    first = make_small(tmp_path / "a", *sets)
+    first.run()
+    deeper = tmp_path / "ci" / "work" / "7"
+    shutil.copytree(tmp_path / "a", deeper, copy_function=shutil.copyfile)
+    shutil.rmtree(tmp_path / "a")
+    second = type(first)(deeper / "small", sets)
+    done = second.run()
+    assert "compiling" not in done.stderr
+    shown = second.strategos("runs", "show", "--root", str(root), "--json")
+    nodes = json.loads(shown.stdout)["nodes"]
+    assert {node["state"] for node in nodes} == {"cached"}
+    replace(deeper / "small" / "model.py", '"sgd"', "'sgd'")
+    second.run("--to", "Trainer")
+    shown = second.strategos("runs", "show", "--root", str(root), "--json")
+    nodes = {node["name"]: node["state"] for node in json.loads(shown.stdout)["nodes"]}
+    assert nodes["Trainer"] == "complete" and nodes["Transform"] == "cached"
