@@ -31,9 +31,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer import records, reports
 from strategos.components.trainer.input_wait import InputWait
 from strategos.components.trainer.records import Records, no_autograph
-
-CACHE_LIMIT = 1 << 30
-"""Bytes of parsed examples of one split that are kept in memory."""
+from strategos.components.trainer.spec import CACHE_LIMIT
 
 _PARSE_ROWS = 4096
 _PARALLEL_CALLS = min(os.cpu_count() or 1, 8)

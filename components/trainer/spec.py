@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+CACHE_LIMIT = 10**9
+"""Bytes of parsed examples of a split that are kept in memory, by default."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -34,7 +37,7 @@ class Settings:
     jit_compile: bool = False
     steps_per_execution: int = 1
     deterministic: bool = False
-    cache_limit: int = 1 << 30
+    cache_limit: int = CACHE_LIMIT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -246,6 +247,13 @@ def test_settings_are_what_the_trainer_runs_with(workload):
         deterministic=True,
         cache_limit=1536,
     )
+
+
+def test_defaults_of_the_yaml_are_those_of_the_trainer(workload):
+    found = trainer(workload)
+    settings = found.settings()
+    assert settings == dataclasses.replace(Settings(), callbacks=settings.callbacks)
+    assert found.operation() == Operation()
 
 
 @pytest.mark.parametrize("value", ["true", "false", "{histograms: true}"])

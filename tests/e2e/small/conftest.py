@@ -20,9 +20,10 @@ evaluator:
   bounds: {auc: {at_least: 0.01, may_drop: 1.0}}
 pusher: {to: serving/small}
 """
-_SCHEMA = """\
-feature { name: "x" type: FLOAT shape { dim { size: 1 } } }
-feature { name: "late" type: INT shape { dim { size: 1 } } }
+_REQUIRED = "presence { min_fraction: 1 } shape { dim { size: 1 } }"
+_SCHEMA = f"""\
+feature {{ name: "x" type: FLOAT {_REQUIRED} }}
+feature {{ name: "late" type: INT {_REQUIRED} }}
 """
 _PREPROCESSING = """\
 import tensorflow_transform as tft

@@ -1,0 +1,107 @@
+"""`strategos retrain`, by the command: what it decides on is what is run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from strategos.pipeline import lock
+
+_DATA = """\
+import shutil
+
+
+def prepare(folder):
+    shutil.copytree(f"{folder}/later", f"{folder}/data")
+"""
+
+
+@pytest.fixture(scope="module")
+def small(make_small, tmp_path_factory):
+    """The small workload whose data are made by `data.prepare` when missing."""
+    made = make_small(tmp_path_factory.mktemp("checkout"))
+    yaml = made.yaml.read_text()
+    made.yaml.write_text(yaml.replace("data: {", "data: {prepare: data, "))
+    (made.folder / "data.py").write_text(_DATA)
+    shutil.move(made.folder / "data", made.folder / "later")
+    return made
+
+
+def retrain(workspace, *arguments, expect=0):
+    return workspace.strategos(
+        "retrain", str(workspace.yaml), *arguments, expect=expect
+    )
+
+
+def spans(workspace):
+    """The spans that the last run read, as ML Metadata has them."""
+    run_id = workspace.last_run()["run_id"]
+    shown = workspace.strategos("lineage", run_id, str(workspace.yaml), "--json")
+    steps = json.loads(shown.stdout)["steps"]
+    (step,) = (step for step in steps if step["node"] == "ExampleGen")
+    return [number for number, _ in step["parameters"]["spans"]]
+
+
+def test_data_are_not_made_while_a_run_is_on(small):
+    root = small.folder / "runs"
+    with lock.hold(root, run_id="another"):
+        assert "run another is on here" in retrain(small, "--dry-run", expect=2).stderr
+    assert not (small.folder / "data").exists()
+
+
+def test_first_model_is_due_and_a_dry_run_only_says_so(small):
+    done = retrain(small, "--dry-run")
+    assert done.stdout == (
+        "Due: no model has been pushed yet (2 spans to learn from).\n"
+    )
+    assert (small.folder / "data").exists()
+    assert not (small.folder / "runs" / "metadata.sqlite").exists()
+
+
+def test_what_is_due_is_run_and_then_it_is_not_due(small):
+    assert "✓ small  blessed" in retrain(small, "--if-due").stdout
+    assert spans(small) == [1, 2]
+    (version,) = small.serving()
+    again = retrain(small, "--if-due").stdout
+    assert again.startswith(f"Not due: model {version}, pushed ")
+    assert small.serving() == [version]
+
+
+def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
+    small, write_span
+):
+    write_span(small.folder, 3)
+    process = subprocess.Popen(
+        small.command("retrain", str(small.yaml), "--if-due"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=small.environment(),
+    )
+    reason = process.stdout.readline()
+    write_span(small.folder, 4)
+    process.communicate(timeout=500)
+    assert process.returncode == 0
+    assert reason.startswith("Due: span 3 came after model ")
+    assert spans(small) == [1, 2, 3]
+    assert "Due: span 4 came after model" in retrain(small, "--dry-run").stdout
+
+
+def test_a_model_that_is_too_old_is_trained_anew(small):
+    old = ("--set", "schedule.max_age=1s", "--set", "data.spans=1..3")
+    before = small.serving()
+    assert "is older than `schedule.max_age`" in retrain(small, "--if-due", *old).stdout
+    assert set(small.states().values()) == {"complete"}
+    assert spans(small) == [1, 2, 3]
+    assert len(small.serving()) == len(before) + 1
+
+
+def test_server_that_is_away_is_no_reason_to_train(small):
+    away = ("--set", "run.metadata=mysql://me@127.0.0.1:1/mlmd")
+    done = retrain(small, "--dry-run", *away, expect=None)
+    assert done.returncode != 0
+    assert "Due" not in done.stdout
+    assert "127.0.0.1:1" in done.stderr
