@@ -77,7 +77,7 @@ def test_being_killed_again_and_again_hints_at_memory_and_counts_restarts():
     pattern = r"Worker-0 was killed by SIGKILL\. .*restarted 2 times .*memory"
     with pytest.raises(UserError, match=pattern):
         run(work, restarts=2)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30  # nobody waited for the sleeping task
 
 
 @pytest.mark.parametrize(

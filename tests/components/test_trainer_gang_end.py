@@ -106,7 +106,7 @@ def test_a_gang_that_does_not_end_when_asked_is_ended(tmp_path):
     began = time.monotonic()
     with pytest.raises(SystemExit):
         run(work, save=0.5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30  # nobody waited for the sleeping task
     assert not running(int((tmp_path / "chief-0").read_text()))
 
 

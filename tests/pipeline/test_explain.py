@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from strategos.components.trainer.strategy import Choice
-from strategos.pipeline import cli, explain
-from strategos.pipeline.explain import Model
+from strategos.pipeline import cli, explain, explain_view
+from strategos.pipeline.explain import Explanation, Model, Step
 
 _YAML = """\
 name: small
@@ -141,13 +141,34 @@ def test_gradients_of_an_embedding_are_the_rows_that_a_batch_touches(
 def test_with_a_bandwidth_the_exchange_is_compared_with_computing(
     transformed, explained
 ):
-    code, text = explained(
-        transformed, "strategy=multi_worker_mirrored", "bandwidth=10Mbit"
-    )
+    settings = ("strategy=multi_worker_mirrored", "bandwidth=10Mbit")
+    code, found = explained(transformed, *settings, as_json=True)
     assert code == 0
-    assert "on one device; all replicas: " in text
-    assert "warning    slower than one device, by a factor of" in text
-    assert "all replicas share the cores of this machine" in text
+    step = found["step"]
+    assert step["alone"] > 0 and step["compute"] > 0
+    # Of two replicas each sends its gradients once, at 1.25 MB/s.
+    assert step["exchange"] == pytest.approx(found["model"]["gradient_bytes"] / 1.25e6)
+    assert step["together"] == pytest.approx(step["compute"] + step["exchange"])
+    assert bool(found["warning"]) is (step["together"] >= step["alone"])
+
+
+@pytest.mark.parametrize(
+    ("step", "shares_cores", "warning"),
+    [
+        (Step(0.3, 0.1, 0.1, 0.2), True, ""),
+        (Step(0.2, 0.1, 0.1, 0.2), True, "no faster than one device: all replicas"),
+        (Step(0.1, 0.1, 0.1, 0.2), True, "slower than one device, by a factor of 2.0"),
+        (Step(0.1, 0.1, 0.2, 0.3), False, "by a factor of 3.0: use a larger batch"),
+        (Step(0.1, 0.2, 0.1, 0.3), False, "3.0: the batch is too small to be divided"),
+    ],
+)
+def test_replicas_that_do_not_pay_are_warned_of(capsys, step, shares_cores, warning):
+    choice = Choice("multi_worker_mirrored", "asked for", workers=2)
+    text = explain._slower(step, shares_cores)
+    explain_view.show(Explanation(choice, 32, step=step, warning=text))
+    shown = capsys.readouterr().out
+    assert "on one device; all replicas: " in shown
+    assert warning in text and ("  warning    " in shown) is bool(warning)
 
 
 def test_an_error_in_build_model_is_told_with_its_line(transformed, explained):

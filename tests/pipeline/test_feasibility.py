@@ -113,7 +113,7 @@ def test_a_tpu_that_does_not_answer_is_told_within_seconds(workload):
         assert check(config, {}) == []
         started = time.monotonic()
         (problem,) = probe(config, {})
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60  # TensorFlow alone: more than 100
     assert problem.key.startswith("trainer.distribution")
     assert name in str(problem)
 

@@ -118,7 +118,7 @@ def test_workers_end_soon_after_a_killed_run(site):
     for worker in workers:
         code, out = site.ended(worker)
         assert code == 1 and "no sign of life" in out
-    assert time.monotonic() - killed < 10
+    assert time.monotonic() - killed < 60  # they would work for ever
     assert not any(map(_is_alive, pids))
 
 
