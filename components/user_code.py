@@ -1,4 +1,4 @@
-"""The user's modules: found by name beside the YAML, imported, fingerprinted.
+"""The user's modules: found by name beside the YAML, and imported.
 
 Nothing is built or installed: TFX's `module_file` makes a wheel per component, which
 costs seconds and needs pip. A module is imported under its own name from the workload's
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
 import importlib
 import importlib.util
 import sys
@@ -88,20 +87,6 @@ def takes_fn_args(folder: str, module: str) -> bool:
     return False
 
 
-def fingerprint(folder: str, module: str) -> str:
-    """A hash of the module's source and of the local modules that it imports.
-
-    Read from the source alone: nothing is imported. Modules outside `folder` do not
-    count.
-    """
-    root = Path(folder).resolve()
-    digest = hashlib.sha256()
-    for path in sorted(_local_sources(root, module)):
-        digest.update(str(path.relative_to(root)).encode() + b"\0")
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
 def find(folder: str, module: str) -> Path | None:
     """The source file of `module` in `folder`, or None."""
     base = Path(folder).joinpath(*module.split("."))
@@ -140,37 +125,3 @@ def _forget(folder: str) -> None:
         source = getattr(module, "__file__", None)
         if source and Path(source).is_relative_to(folder) and ".venv" not in source:
             del sys.modules[name]
-
-
-def _local_sources(root: Path, module: str) -> set[Path]:
-    found: set[Path] = set()
-    todo = [module]
-    while todo:
-        name = todo.pop()
-        path = find(str(root), name)
-        if path is None or path in found:
-            continue
-        found.add(path)
-        parents = name.split(".")[:-1]
-        todo.extend(".".join(parents[: i + 1]) for i in range(len(parents)))
-        package = name if path.name == "__init__.py" else ".".join(parents)
-        todo.extend(_imports(path, package))
-    return found
-
-
-def _imports(path: Path, package: str) -> list[str]:
-    try:
-        tree = ast.parse(path.read_bytes())
-    except SyntaxError:
-        return []  # its import will say so, with file and line
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*filter(None, parts), *filter(None, [base])])
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return [name.strip(".") for name in names if name.strip(".")]

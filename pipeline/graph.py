@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import user_code
+from strategos.components.code_fingerprint import fingerprint
 from strategos.components.filesystems import is_remote
 from strategos.components.workload_paths import WorkloadPaths
 
@@ -39,6 +40,11 @@ BEAM_ARGS = (
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     "--requirements_file=/dev/null",
     "--no_pipeline_type_check",
+)
+
+_STACK = (
+    *("strategos", "tfx", "tensorflow", "tensorflow-transform", "tf-keras", "keras"),
+    *("tensorflow-data-validation", "tfx-bsl", "apache-beam", "pyarrow", "numpy"),
 )
 
 PARAMETERS: dict[str, type] = {
@@ -66,22 +72,36 @@ class Fingerprints:
 
     @classmethod
     def of(cls, config: Config) -> Fingerprints:
-        """Reads the user's modules (as text) and the curated schema."""
+        """Reads the user's modules (as text), what they name, and the schema."""
         folder = str(config.folder)
         schema = config.schema_.file
         return cls(
-            preprocessing=user_code.fingerprint(folder, config.transform.module),
-            model=user_code.fingerprint(folder, config.trainer.module),
+            preprocessing=fingerprint(folder, config.transform.module, os.environ),
+            model=fingerprint(folder, config.trainer.module, os.environ),
             schema=_digest(Path(schema).read_bytes()) if schema else "",
         )
 
 
 @cache
 def stack_versions() -> str:
-    """What computes the results: a change of any of these re-runs everything."""
-    names = ("strategos", "tfx", "tensorflow", "tensorflow-transform")
-    versions = [f"{name} {metadata.version(name)}" for name in names]
-    return ", ".join([*versions, f"python {sys.version_info[0]}.{sys.version_info[1]}"])
+    """What computes the results: a change of any of these re-runs everything.
+
+    Of Strategos the code of its components counts, not only the version: who updates a
+    checkout gets what the new code computes.
+    """
+    versions = [f"{name} {metadata.version(name)}" for name in _STACK]
+    python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
+    return ", ".join([*versions, python, f"components {sources_digest('components')}"])
+
+
+def sources_digest(package: str) -> str:
+    """A hash of all source files of `strategos.PACKAGE`."""
+    folder = Path(__file__).parents[1] / package
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def build(

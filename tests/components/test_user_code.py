@@ -18,27 +18,6 @@ def workload(tmp_path):
     return write
 
 
-def test_fingerprint_follows_the_modules_that_a_module_imports(workload):
-    folder = workload("w", model="import layers\n", layers="A = 1\n", other="B = 1\n")
-    before = user_code.fingerprint(folder, "model")
-    workload("w", other="B = 2\n")
-    assert user_code.fingerprint(folder, "model") == before
-    workload("w", layers="A = 2\n")
-    assert user_code.fingerprint(folder, "model") != before
-
-
-def test_fingerprint_follows_imports_inside_functions_and_packages(tmp_path, workload):
-    folder = workload("w", model="def f():\n    from lib.deep import x\n")
-    package = tmp_path / "w" / "lib"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "deep.py").write_text("from . import sibling\nx = 1\n")
-    (package / "sibling.py").write_text("y = 1\n")
-    before = user_code.fingerprint(folder, "model")
-    (package / "sibling.py").write_text("y = 2\n")
-    assert user_code.fingerprint(folder, "model") != before
-
-
 def test_two_workloads_with_a_module_of_one_name_each_get_their_own(workload):
     one = workload("one", model="import layers\nNAME = layers.NAME", layers="NAME='1'")
     two = workload("two", model="import layers\nNAME = layers.NAME", layers="NAME='2'")

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from strategos.components import user_code
+from strategos.components import code_fingerprint
 from strategos.components.errors import UserError
 from strategos.components.filesystems import is_remote
 from strategos.components.trainer.spec import WorkerSpec
@@ -121,7 +121,7 @@ class Pulse:
 def fingerprints(spec: WorkerSpec) -> dict[str, str]:
     """What must be the same on all hosts, as this one sees it, each as a hash."""
     return {
-        "code": user_code.fingerprint(spec.folder, spec.module),
+        "code": code_fingerprint.fingerprint(spec.folder, spec.module),
         "training data": _hash(spec.train_files),
         "evaluation data": _hash(spec.eval_files),
         "transform graph": _hash(sorted(map(str, _files(spec.transform_graph)))),
