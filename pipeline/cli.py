@@ -202,7 +202,9 @@ def _add_running(commands, parents) -> None:
 def _add_seeing(commands, shared) -> None:
     root = argparse.ArgumentParser(add_help=False)
     root.add_argument(
-        "--root", metavar="DIR", help="the pipeline root (default: the last one used)"
+        "--root",
+        metavar="DIR",
+        help="the pipeline root (default: that of ./pipeline.yaml, else the last used)",
     )
     place = argparse.ArgumentParser(add_help=False, parents=[root])
     place.add_argument("--json", action="store_true", help="as JSON")

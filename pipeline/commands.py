@@ -10,9 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components.errors import BadInputError, UserError
-from strategos.components.filesystems import is_remote
-from strategos.pipeline.state import user_folder
+from strategos.components.errors import BadInputError
 
 if TYPE_CHECKING:
     from strategos.pipeline.config import Config
@@ -36,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(config: Config, **options: Any) -> int:
-    from strategos.pipeline import display, orchestration, planning, runs
+    from strategos.pipeline import display, orchestration, planning, roots, runs
 
     _refuse(config)
     _refuse_training(config, probe=True)
@@ -44,7 +42,7 @@ def _run(config: Config, **options: Any) -> int:
     result = orchestration.run(
         config, connection, planning.Options(**options), display.LiveView
     )
-    _remember_root(config.run.root)
+    roots.remember(config.run.root)
     done = runs.run(runs.Store(connection, root=config.run.root), result.run_id)
     query = f"strategos predict {_shown(config.path)} ROWS.csv"
     display.report(done, next_step=query)
@@ -106,7 +104,7 @@ def retrain(arguments: argparse.Namespace) -> int:
     loaded = _load(arguments)
     settings = loaded.config
     _refuse(settings)
-    orchestration.prepare_data(settings)
+    orchestration.make_data(settings)
     found = span_files.find_spans(settings.data.examples)
     chosen = span_files.select_spans(found, str(settings.data.spans))
     decision = retraining.decide(
@@ -115,26 +113,28 @@ def retrain(arguments: argparse.Namespace) -> int:
         last=_last_push(runs, settings),
         settings=settings.schedule,
     )
-    print(decision.reason)
+    print(decision.reason, flush=True)
     if arguments.dry_run or (arguments.if_due and not decision.due):
         return 0
     if decision.due and not decision.new:
         # Due by age alone: from the cache nothing would be trained or pushed.
         loaded = _load(arguments, "run.cache=false")
-    return _run(loaded.config)
+    return _run(loaded.config, spans=decision.spans)
 
 
 def _last_push(runs: Any, settings: Config) -> Any:
+    from strategos.pipeline.store import NoRunsError
+
     try:
         store = runs.Store(_connection(settings), root=settings.run.root)
-    except UserError:
-        return None  # no run yet under this root
+    except NoRunsError:
+        return None
     return runs.last_push(store, settings.name)
 
 
 def runs(arguments: argparse.Namespace) -> int:
     """`strategos runs` and `strategos runs show [RUN]`."""
-    from strategos.pipeline import display, runs
+    from strategos.pipeline import display, roots, runs
 
     words = list(arguments.show_or_pipeline)
     show = bool(words) and words[0] == "show"
@@ -146,15 +146,17 @@ def runs(arguments: argparse.Namespace) -> int:
             f"strategos runs: {others[0]!r} is neither `show` nor a YAML file. "
             f"For one run: strategos runs show {others[0]}"
         )
-    store, name = _store(arguments, pipeline)
+    history = roots.open_history(pipeline, arguments.root)
     if show:
-        found = runs.run(store, others[0] if others else None)
+        found = runs.run(history.store, others[0] if others else None)
         if arguments.json:
             print(json.dumps(runs.to_json(found), indent=2))
         else:
             display.report(found)
         return 0
-    listed = runs.history(store, pipeline=name, limit=arguments.limit)
+    listed = runs.history(
+        history.store, pipeline=history.pipeline, limit=arguments.limit
+    )
     if arguments.json:
         print(json.dumps([runs.to_json(each) for each in listed], indent=2))
     else:
@@ -165,10 +167,13 @@ def runs(arguments: argparse.Namespace) -> int:
 def lineage(arguments: argparse.Namespace) -> int:
     """`strategos lineage`: from data files to the pushed version."""
     from strategos.pipeline import lineage as lineages
-    from strategos.pipeline import lineage_view
+    from strategos.pipeline import lineage_view, roots
 
-    store, _ = _store(arguments, arguments.pipeline)
-    found = lineages.lineage(store, arguments.model)
+    history = None
+    if os.path.exists(arguments.model) and not (arguments.pipeline or arguments.root):
+        history = roots.that_pushed(arguments.model)
+    history = history or roots.open_history(arguments.pipeline, arguments.root)
+    found = lineages.lineage(history.store, arguments.model)
     if arguments.json:
         print(json.dumps(lineages.to_json(found), indent=2))
     else:
@@ -178,10 +183,10 @@ def lineage(arguments: argparse.Namespace) -> int:
 
 def tensorboard(arguments: argparse.Namespace) -> int:
     """`strategos tensorboard`: what the Trainer of the last runs has logged."""
-    from strategos.pipeline import tensorboard
+    from strategos.pipeline import roots, tensorboard
 
-    store, name = _store(arguments, arguments.pipeline)
-    folders = tensorboard.log_folders(store, name, arguments.run)
+    history = roots.open_history(arguments.pipeline, arguments.root)
+    folders = tensorboard.log_folders(history.store, history.pipeline, arguments.run)
     tensorboard.show(folders, arguments.port)
     return 0
 
@@ -231,7 +236,7 @@ def compile(arguments: argparse.Namespace) -> int:
 
     settings = _load(arguments).config
     _refuse(settings, here=False)
-    orchestration.prepare_data(settings)
+    orchestration.make_data(settings)
     quiet.hush()
     from strategos.pipeline.runners import kubeflow
     from strategos.pipeline.values import LATEST
@@ -295,23 +300,6 @@ def _connection(config: Config) -> Any:
     return metadata.connection(run.root, run.metadata, config.metadata_password)
 
 
-def _store(arguments: argparse.Namespace, pipeline: str | None) -> tuple[Any, Any]:
-    """The history that a YAML, `--root` or the last run names, and its pipeline."""
-    from strategos.pipeline import loading, metadata, runs
-
-    if pipeline:
-        config = loading.load(pipeline).config
-        store = runs.Store(_connection(config), root=config.run.root)
-        return store, config.name
-    root = arguments.root or _last_root()
-    if is_remote(root):
-        raise BadInputError(
-            f"{root}: the history of a remote root is on the server that its YAML "
-            "names: give the PIPELINE_YAML"
-        )
-    return runs.Store(metadata.connection(root), root=root), None
-
-
 def _pairs(texts: list[str]) -> dict[str, str]:
     pairs = {}
     for text in texts:
@@ -320,27 +308,6 @@ def _pairs(texts: list[str]) -> dict[str, str]:
             raise BadInputError(f"--param {text}: expected K=V, such as epochs=3")
         pairs[key.strip()] = value
     return pairs
-
-
-def _state_file() -> Path:
-    return user_folder() / "last-root"
-
-
-def _remember_root(root: str) -> None:
-    try:
-        _state_file().parent.mkdir(parents=True, exist_ok=True)
-        _state_file().write_text(root if is_remote(root) else str(Path(root).resolve()))
-    except OSError as error:
-        print(f"strategos: {_state_file()}: {error.strerror}", file=sys.stderr)
-
-
-def _last_root() -> str:
-    try:
-        return _state_file().read_text().strip()
-    except OSError:
-        raise BadInputError(
-            "no pipeline has run here yet: name a PIPELINE_YAML or --root DIR"
-        ) from None
 
 
 def _shown(path: Path) -> str:

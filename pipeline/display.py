@@ -22,6 +22,8 @@ __all__ = ["LiveView", "history_table", "report"]
 
 _WORST = 5  # Slices shown per metric that has bounds.
 _FAILURES = 10  # Bounds shown that do not hold.
+_NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
+_REMARK_WIDTH = 6  # What a history leaves at least for the cause of a failure.
 _VERBATIM = {
     "pushed",
     "serving",
@@ -64,28 +66,55 @@ def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
     if not runs:
         console.print("no runs yet")
         return
-    pipelines = {run.pipeline for run in runs}
-    metrics = _history_metrics(runs, max(1, console.width // 20 - 3))
+    columns = _history_columns(runs)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
-    for name in ("", "run", *["pipeline"] * (len(pipelines) > 1), "outcome", "took"):
-        table.add_column(name, no_wrap=True)
-    table.columns[-1].justify = "right"
+    table.add_column("", no_wrap=True)
+    for name, cells in columns.items():
+        right = name == "took" or name in METRICS
+        width = max(len(text) for text in (name, *cells))
+        table.add_column(
+            name, no_wrap=True, min_width=width, justify="right" if right else "left"
+        )
+    metrics = _fitting(_history_metrics(runs), columns, console.width)
     for name in metrics:
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
-    for run in runs:
-        named = [run.pipeline] if len(pipelines) > 1 else []
+    for index, run in enumerate(runs):
+        cells = {name: texts[index] for name, texts in columns.items()}
         values = [run.metrics.get(name, "") for name in metrics]
+        style = terminal.style(run.outcome)
         table.add_row(
             terminal.symbol(run.outcome, console),
-            run.run_id,
-            *named,
-            Text(run.outcome, style=terminal.style(run.outcome)),
-            terminal.duration(run.duration),
+            *(Text(t, style if name == "outcome" else "") for name, t in cells.items()),
             *("" if value == "" else terminal.number(value) for value in values),
             Text(_remark(run), style="dim"),
         )
     terminal.show(console, table)
+
+
+def _history_columns(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """What is shown of each run whatever the width, by heading."""
+    columns = {"run": [run.run_id for run in runs]}
+    if len({run.pipeline for run in runs}) > 1:
+        columns["pipeline"] = [run.pipeline for run in runs]
+    columns["outcome"] = [run.outcome for run in runs]
+    columns["took"] = [terminal.duration(run.duration) for run in runs]
+    if any(run.pushed for run in runs):
+        columns["pushed"] = [run.pushed[1] if run.pushed else "" for run in runs]
+    return columns
+
+
+def _fitting(
+    metrics: Sequence[str], columns: Mapping[str, Sequence[str]], width: int
+) -> list[str]:
+    """As many of `metrics` as fit beside `columns` and leave room for a remark."""
+    taken = 3 + sum(max(map(len, (k, *v))) + 2 for k, v in columns.items())
+    fitting = []
+    for name in metrics[: max(1, width // 20 - 3)]:
+        taken += max(len(name), _NUMBER_WIDTH) + 2
+        if taken + _REMARK_WIDTH <= width:
+            fitting.append(name)
+    return fitting
 
 
 def _headline(run: Run, console: Console) -> Text:
@@ -266,13 +295,12 @@ def _paragraph(console: Console, label: str, text: Text | str) -> None:
     terminal.show(console, table, indent=2)
 
 
-def _history_metrics(runs: Sequence[Run], limit: int) -> list[str]:
+def _history_metrics(runs: Sequence[Run]) -> list[str]:
     """The metrics most runs have, the more telling ones first."""
     counts = Counter(name for run in runs for name in run.metrics)
     # ML Metadata keeps properties in no order; the table of metrics has one.
     rank = {name: place for place, name in enumerate(METRICS)}
-    ordered = sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
-    return ordered[:limit]
+    return sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
 
 
 def _remark(run: Run) -> str:
@@ -281,4 +309,4 @@ def _remark(run: Run) -> str:
         stopped = run.outcome in ("stopped", "not blessed")
         where = "" if stopped else f"{run.failed_node}: "
         return where + terminal.first_line(run.cause)
-    return f"model {run.pushed[1]}" if run.pushed else ""
+    return ""

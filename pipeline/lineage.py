@@ -115,6 +115,12 @@ def lineage(store: Store, model: str) -> Lineage:
     return _trace(store, artifact, run_id)
 
 
+@reads_store
+def is_pushed(store: Store, path: str) -> bool:
+    """Whether `path` is a version that was pushed, or a folder of such."""
+    return _by_push(store, path) is not None
+
+
 def to_json(found: Lineage) -> dict[str, Any]:
     """A lineage as JSON-able values."""
     return dataclasses.asdict(found)

@@ -29,7 +29,8 @@ def show(found: Lineage, console: Console | None = None) -> None:
 
 def render(found: Lineage) -> Tree:
     """The lineage as a tree; each step once, where it matters first."""
-    root = Text(terminal.path(found.model), style="bold")
+    # To be copied: never broken into lines.
+    root = Text(terminal.path(found.model), "bold", no_wrap=True, overflow="ignore")
     made = "pushed" if found.version else "made"
     about = f"{made} {terminal.moment(found.made_at)} by {found.pipeline}"
     root.append(f"\n{about}, run {found.run_id}", style="not bold dim")

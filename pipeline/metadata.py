@@ -65,10 +65,15 @@ def connection(
     return config
 
 
-def initialise(config: metadata_store_pb2.ConnectionConfig) -> None:
+def initialise(
+    config: metadata_store_pb2.ConnectionConfig,
+) -> ml_metadata.MetadataStore:
     """Creates the tables where they are missing, before several processes connect.
 
     Several that open an empty SQLite database at once can fail.
+
+    Returns:
+      The open store.
 
     Raises:
       BadInputError: The database cannot be opened: corrupt, unreachable, refused.
@@ -77,7 +82,7 @@ def initialise(config: metadata_store_pb2.ConnectionConfig) -> None:
 
     try:
         reach(config)
-        ml_metadata.MetadataStore(config)
+        return ml_metadata.MetadataStore(config)
     except Exception as error:
         raise BadInputError(unusable(config, error)) from error
 

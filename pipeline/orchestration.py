@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
-from strategos.pipeline import children, journal, lock, metadata, planning
+from strategos.pipeline import children, journal, lock, metadata, moved_root, planning
 from strategos.pipeline.interruption import Interruption
 from strategos.pipeline.planning import Options, RunFiles
 from strategos.pipeline.runners import NodeFailedError, Plan, light
@@ -79,7 +79,9 @@ def run(
     with lock.hold(root, run_id=run_id), Interruption() as interruption:
         light.hide_heavy_imports()
         prepare_data(config)
-        metadata.initialise(connection)
+        store = metadata.initialise(connection)
+        if connection.HasField("sqlite"):
+            moved_root.follow(store, root)
         journal.close_abandoned(connection, planning.earlier_runs(root))
         files = RunFiles(root, run_id)
         events.open_sink(str(files.events))
@@ -90,6 +92,17 @@ def run(
             events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result
+
+
+def make_data(config: Config) -> None:
+    """What `prepare_data` does, for commands that do not hold the root's lock.
+
+    Raises:
+      BadInputError: As `prepare_data`, or a run is on, which may be making the data.
+    """
+    if config.data.prepare and not _has_data(config.data.examples):
+        with lock.hold(config.run.root, run_id="data.prepare"):
+            prepare_data(config)
 
 
 def prepare_data(config: Config) -> None:

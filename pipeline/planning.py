@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +39,14 @@ class Options:
       from_node: Start here; what lies before is taken from the last run.
       to_node: Stop after this one.
       from_scratch: Train from the start, whatever an interrupted training has left.
+      spans: (number, version) of the spans to read, where they have been decided
+        before; by default those that `data.spans` selects when the run starts.
     """
 
     from_node: str | None = None
     to_node: str | None = None
     from_scratch: bool = False
+    spans: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass
@@ -76,14 +80,20 @@ def earlier_runs(root: str) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def parameters(config: Config) -> dict[str, Any]:
+def parameters(
+    config: Config, spans: Sequence[tuple[int, int | None]] = ()
+) -> dict[str, Any]:
     """A value for each of `graph.PARAMETERS`, data spans resolved to what is there.
+
+    Args:
+      config: The effective settings.
+      spans: (number, version) of the spans to read; by default those that
+        `data.spans` selects now.
 
     Raises:
       BadInputError: No data match the pattern or the choice of spans.
     """
-    found = span_files.find_spans(config.data.examples)
-    chosen = span_files.select_spans(found, str(config.data.spans))
+    chosen = _spans(config, spans)
     memo = state_folder(config.run.root) / "data-files.json"
     values = {
         **config.runtime_parameters(),
@@ -94,6 +104,15 @@ def parameters(config: Config) -> dict[str, Any]:
         "candidate": NOTHING,
     }
     return {name: values[name] for name in graph.PARAMETERS}
+
+
+def _spans(
+    config: Config, decided: Sequence[tuple[int, int | None]]
+) -> list[span_files.Span]:
+    if decided:
+        return span_files.resolve_spans(config.data.examples, decided)
+    found = span_files.find_spans(config.data.examples)
+    return span_files.select_spans(found, str(config.data.spans))
 
 
 def plan(
@@ -115,7 +134,7 @@ def plan(
     Raises:
       BadInputError: What was asked for cannot be run.
     """
-    values = parameters(config)
+    values = parameters(config, options.spans)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
     key = _substitute(ir, values, config, connection)

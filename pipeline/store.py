@@ -18,9 +18,15 @@ import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import UserError
-from strategos.pipeline import metadata
+from strategos.pipeline import metadata, moved_root
 
 _T = TypeVar("_T")
+
+
+class NoRunsError(UserError):
+    """A root in which nothing has run yet."""
+
+
 _UNREADABLE = (  # What ML Metadata raises for a broken file or an absent server.
     ml_metadata.errors.AbortedError,
     ml_metadata.errors.DataLossError,
@@ -44,14 +50,15 @@ class Store:
     def __init__(
         self, connection: mlmd.ConnectionConfig, root: str | Path | None = None
     ):
-        """Connects; never creates a database.
+        """Connects; never creates a database. Follows a root that was moved.
 
         Args:
           connection: As for `ml_metadata.MetadataStore`.
           root: The pipeline root; by default the folder of the SQLite file.
 
         Raises:
-          UserError: There is no database yet, or it cannot be read.
+          NoRunsError: There is no database yet.
+          UserError: It cannot be read.
         """
         own = mlmd.ConnectionConfig()
         own.CopyFrom(connection)
@@ -60,7 +67,7 @@ class Store:
             path = connection.sqlite.filename_uri
             root = root or os.path.dirname(path)
             if not os.path.exists(path) or os.path.getsize(path) == 0:
-                raise UserError(
+                raise NoRunsError(
                     f"no runs yet under {root}. Start one with `strategos run "
                     "pipeline.yaml`, or name the root of another by `--root`."
                 )
@@ -68,6 +75,8 @@ class Store:
         self.root = root
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
+            if connection.HasField("sqlite"):
+                moved_root.follow_if_free(self.mlmd, root)
 
     @contextlib.contextmanager
     def readable(self) -> Iterator[None]:

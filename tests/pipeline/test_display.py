@@ -285,6 +285,15 @@ def test_a_history_is_one_whole_line_per_run(blessed, width):
     assert "Transform" in lines[2] and lines[2].rstrip().endswith("…")
 
 
+@pytest.mark.parametrize("pipeline", ["flights", "digits"])
+def test_versions_are_whole_at_80_columns(blessed, pipeline):
+    other = dataclasses.replace(blessed, pipeline=pipeline, outcome="not blessed")
+    lines = history([blessed, other], 80)
+    assert all(len(line) <= 80 for line in lines)
+    assert blessed.pushed[1] in lines[1].split()
+    assert "pushed" in lines[0].split()
+
+
 def test_a_history_of_several_pipelines_names_them(blessed):
     other = dataclasses.replace(blessed, pipeline="digits")
     assert not any("flights" in line for line in history([blessed]))

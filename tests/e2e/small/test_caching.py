@@ -100,3 +100,30 @@ def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
     shown = second.strategos("runs", "show", "--root", str(root), "--json")
     nodes = {node["name"]: node["state"] for node in json.loads(shown.stdout)["nodes"]}
     assert nodes["Trainer"] == "complete" and nodes["Transform"] == "cached"
+
+
+def test_a_root_that_was_moved_is_not_mixed_with_a_new_one_at_its_place(
+    make_small, tmp_path
+):
+    """The new root has artifacts of the same names, with other content."""
+    moved = make_small(tmp_path / "a")
+    moved.run()
+    (tmp_path / "a").rename(tmp_path / "b")
+    new = make_small(tmp_path / "a")
+    rows = new.folder / "data" / "span-1" / "rows.csv"
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:101]))
+    new.run("--to", "StatisticsGen")
+    moved = type(moved)(tmp_path / "b" / "small")
+    done = moved.run("--param", "seed=2")
+    assert f"was moved or copied here from {new.folder}/runs: its" in done.stderr
+    run = moved.last_run()
+    nodes = {node["name"]: node for node in run["nodes"]}
+    assert nodes["ExampleGen"]["state"] == "cached"
+    assert nodes["ExampleGen"]["rows"] == 400
+    assert nodes["Transform"]["state"] == "complete"
+    assert run["summary"]["baseline"] is not None  # the version that moved along
+    shown = moved.strategos("lineage", run["run_id"], str(moved.yaml), "--json").stdout
+    uris = [o["uri"] for step in json.loads(shown)["steps"] for o in step["outputs"]]
+    assert uris and all(uri.startswith(f"{moved.folder}/runs/") for uri in uris)
+    assert "moved" not in moved.run("--param", "seed=2").stderr
+    assert set(moved.states().values()) == {"cached"}
