@@ -13,6 +13,9 @@ import json
 import os
 from collections.abc import Mapping
 
+CONTENT = "sha256:"
+"""Begins a parameter that stands for a folder by the hash of its content."""
+
 VARIABLE = "STRATEGOS_WORKLOAD"
 """Name of the environment variable."""
 
@@ -25,11 +28,13 @@ class WorkloadPaths:
       folder: Folder of the user's modules.
       examples: Pattern of the data files.
       schema: The curated schema; "" where the schema is inferred.
+      weights: The weights that `trainer.warm_start` names; "" where it names none.
     """
 
     folder: str = ""
     examples: str = ""
     schema: str = ""
+    weights: str = ""
 
     def to_environment(self) -> dict[str, str]:
         """The variable that hands them on."""
@@ -53,3 +58,10 @@ def user_module(parameter: str) -> tuple[str, str]:
     given = json.loads(parameter)
     folder = given.get("folder") or WorkloadPaths.from_environment().folder
     return folder, given["module"]
+
+
+def weights(parameter: str) -> str:
+    """The folder that a `warm_start` parameter means: a path, or one by its content."""
+    if parameter.startswith(CONTENT):
+        return WorkloadPaths.from_environment().weights
+    return parameter

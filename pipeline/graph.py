@@ -142,6 +142,7 @@ def workload_paths(config: Config) -> WorkloadPaths:
         folder=str(config.folder),
         examples=config.data.examples,
         schema=config.schema_.file or "",
+        weights=config.trainer.named_weights or "",
     )
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import events
+from strategos.components import events, file_digests
 from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
 from strategos.components.filesystems import is_remote
+from strategos.components.workload_paths import CONTENT
 from strategos.pipeline import graph, metadata, production
 from strategos.pipeline.runners import Plan
 from strategos.pipeline.state import state_folder
@@ -94,16 +95,33 @@ def parameters(
       BadInputError: No data match the pattern or the choice of spans.
     """
     chosen = _spans(config, spans)
-    memo = state_folder(config.run.root) / "data-files.json"
     values = {
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
-        "data_fingerprint": span_files.fingerprint(chosen, memo),
+        "data_fingerprint": span_files.fingerprint(chosen, _memo(config)),
         "warm_start": config.trainer.named_weights or NOTHING,
         "baseline": NOTHING,
         "candidate": NOTHING,
     }
     return {name: values[name] for name in graph.PARAMETERS}
+
+
+def _memo(config: Config) -> Path:
+    """Where the hashes of files are remembered."""
+    return state_folder(config.run.root) / "file-hashes.json"
+
+
+def _by_content(weights: str, config: Config) -> str:
+    """A local folder of weights by what it holds, wherever it lies."""
+    folder = Path(weights)
+    if weights == NOTHING or is_remote(weights) or not folder.is_dir():
+        return weights
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    contents = file_digests.digests([str(path) for path in files], _memo(config))
+    for path, content in zip(files, contents, strict=True):
+        digest.update(f"{path.relative_to(folder)}\0{content}\0".encode())
+    return f"{CONTENT}{digest.hexdigest()[:16]}"
 
 
 def _spans(
@@ -135,6 +153,7 @@ def plan(
       BadInputError: What was asked for cannot be run.
     """
     values = parameters(config, options.spans)
+    values["warm_start"] = _by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
     key = _substitute(ir, values, config, connection)
@@ -234,7 +253,8 @@ def _substitute(
     from tfx.proto.orchestration import pipeline_pb2
 
     # What `latest` means today is no part of what a candidate is.
-    asked = config.trainer.warm_start or NOTHING
+    latest = config.trainer.warm_start == LATEST
+    asked = LATEST if latest else values["warm_start"]
     trial = pipeline_pb2.Pipeline()
     trial.CopyFrom(ir)
     runtime_parameter_utils.substitute_runtime_parameter(

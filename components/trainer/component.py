@@ -101,7 +101,8 @@ class Trainer(base_component.BaseComponent):
           distribution: JSON of what in `trainer.distribution` changes results; sizes
             are bytes, times seconds.
           settings: JSON of `spec.Settings`, what else changes results.
-          warm_start: `Format-Weights` of a model to start from, or "none".
+          warm_start: `Format-Weights` of a model to start from, or "none". Or its
+            hash, where the environment names it (see `workload_paths`).
         """
         spec = TrainerSpec(
             examples=examples,

@@ -99,7 +99,7 @@ def worker_spec(
     model_dir = artifact_utils.get_single_uri(outputs["model"])
     beside = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
     key = checkpoint_key or _key(inputs, properties)
-    warm_start = properties.get("warm_start", _NOTHING)
+    warm_start = workload_paths.weights(properties.get("warm_start", _NOTHING))
     return WorkerSpec(
         folder=folder,
         module=module,

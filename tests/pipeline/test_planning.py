@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from strategos.components import events
+from strategos.components import events, workload_paths
 from strategos.components.errors import BadInputError
-from strategos.pipeline import planning
+from strategos.pipeline import graph, planning
 from strategos.pipeline.loading import load
 from strategos.pipeline.production import Production
 
@@ -54,3 +54,25 @@ def test_a_folder_stands_for_the_weights_in_it(workload):
         expected = str(workload.parent / "old" / "4" / "Format-Weights")
         assert planning.parameters(config)["warm_start"] == expected
     assert planning.parameters(load(workload).config)["warm_start"] == "none"
+
+
+def test_weights_count_by_what_they_are_and_not_by_where_they_lie(write, workload):
+    def parameter(folder):
+        config = load(workload, sets=[f"trainer.warm_start={folder}"]).config
+        named = planning.parameters(config)["warm_start"]
+        found = planning._by_content(named, config)
+        paths = graph.workload_paths(config)
+        assert paths.weights == named
+        return found, paths.to_environment()
+
+    write("old/4/Format-Weights/weights.index", "1")
+    before, environment = parameter("old/4")
+    assert before.startswith("sha256:")
+    (workload.parent / "old").rename(workload.parent / "new")
+    assert parameter("new/4")[0] == before
+    write("new/4/Format-Weights/weights.index", "2")
+    assert parameter("new/4")[0] != before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*environment.popitem())
+        expected = str(workload.parent / "old" / "4" / "Format-Weights")
+        assert workload_paths.weights(before) == expected
