@@ -70,7 +70,7 @@ def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("", no_wrap=True)
     for name, cells in columns.items():
-        right = name == "took" or name in METRICS
+        right = name == "took"
         width = max(len(text) for text in (name, *cells))
         table.add_column(
             name, no_wrap=True, min_width=width, justify="right" if right else "left"
