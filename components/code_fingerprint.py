@@ -30,7 +30,10 @@ _OWN = "strategos"  # counts by the version of the stack
 
 
 def fingerprint(
-    folder: str, module: str, environ: Mapping[str, str] | None = None
+    folder: str,
+    module: str,
+    environ: Mapping[str, str] | None = None,
+    memo: Path | None = None,
 ) -> str:
     """A hash of what `module` does.
 
@@ -39,6 +42,7 @@ def fingerprint(
       module: The module's name.
       environ: Environment whose variables count where the code reads them; by default
         none count.
+      memo: Where the hashes of files are remembered, see `file_digests`.
     """
     code = _Code(Path(folder).resolve())
     code.add(module)
@@ -46,7 +50,7 @@ def fingerprint(
     for name, source in sorted(code.sources.items()):
         digest.update(f"{name}\0".encode() + source.content + b"\0")
     files = sorted(code.files())
-    contents = file_digests.digests([str(path) for _, path in files])
+    contents = file_digests.digests([str(path) for _, path in files], memo)
     for (name, _), content in zip(files, contents, strict=True):
         digest.update(f"{name}\0{content}\0".encode())
     for name in sorted(code.variables()) if environ is not None else ():

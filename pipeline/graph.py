@@ -26,6 +26,7 @@ from strategos.components import user_code
 from strategos.components.code_fingerprint import fingerprint
 from strategos.components.filesystems import is_remote
 from strategos.components.workload_paths import WorkloadPaths
+from strategos.pipeline.state import file_hashes
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
@@ -73,11 +74,13 @@ class Fingerprints:
     @classmethod
     def of(cls, config: Config) -> Fingerprints:
         """Reads the user's modules (as text), what they name, and the schema."""
-        folder = str(config.folder)
+        folder, memo = str(config.folder), file_hashes(config.run.root)
         schema = config.schema_.file
         return cls(
-            preprocessing=fingerprint(folder, config.transform.module, os.environ),
-            model=fingerprint(folder, config.trainer.module, os.environ),
+            preprocessing=fingerprint(
+                folder, config.transform.module, os.environ, memo
+            ),
+            model=fingerprint(folder, config.trainer.module, os.environ, memo),
             schema=_digest(Path(schema).read_bytes()) if schema else "",
         )
 

@@ -22,7 +22,7 @@ from strategos.components.filesystems import is_remote
 from strategos.components.workload_paths import CONTENT
 from strategos.pipeline import graph, metadata, production
 from strategos.pipeline.runners import Plan
-from strategos.pipeline.state import state_folder
+from strategos.pipeline.state import file_hashes, state_folder
 from strategos.pipeline.values import LATEST
 
 if TYPE_CHECKING:
@@ -95,20 +95,16 @@ def parameters(
       BadInputError: No data match the pattern or the choice of spans.
     """
     chosen = _spans(config, spans)
+    memo = file_hashes(config.run.root)
     values = {
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
-        "data_fingerprint": span_files.fingerprint(chosen, _memo(config)),
+        "data_fingerprint": span_files.fingerprint(chosen, memo),
         "warm_start": config.trainer.named_weights or NOTHING,
         "baseline": NOTHING,
         "candidate": NOTHING,
     }
     return {name: values[name] for name in graph.PARAMETERS}
-
-
-def _memo(config: Config) -> Path:
-    """Where the hashes of files are remembered."""
-    return state_folder(config.run.root) / "file-hashes.json"
 
 
 def _by_content(weights: str, config: Config) -> str:
@@ -118,7 +114,8 @@ def _by_content(weights: str, config: Config) -> str:
         return weights
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     digest = hashlib.sha256()
-    contents = file_digests.digests([str(path) for path in files], _memo(config))
+    memo = file_hashes(config.run.root)
+    contents = file_digests.digests([str(path) for path in files], memo)
     for path, content in zip(files, contents, strict=True):
         digest.update(f"{path.relative_to(folder)}\0{content}\0".encode())
     return f"{CONTENT}{digest.hexdigest()[:16]}"

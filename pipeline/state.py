@@ -27,6 +27,11 @@ def state_folder(root: str | Path) -> Path:
     return user_folder() / "roots" / f"{name}-{digest}"
 
 
+def file_hashes(root: str | Path) -> Path:
+    """Where the hashes of files that runs under `root` read are remembered."""
+    return state_folder(root) / "file-hashes.json"
+
+
 def user_folder() -> Path:
     """The folder for what belongs to the user and to no root, by the XDG standard."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
