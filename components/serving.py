@@ -7,12 +7,13 @@ imported.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,7 @@ def _read_csv(path: Path, columns: _Columns) -> Iterable[tuple[str, Row]]:
         file = path.open(newline="", encoding="utf-8-sig")
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}.") from None
-    with file:
+    with file, _readable(path):
         reader = csv.DictReader(file)
         if not reader.fieldnames:
             raise BadInputError(f"{path}: is empty, expected a header and rows.")
@@ -178,6 +179,18 @@ def _read_csv(path: Path, columns: _Columns) -> Iterable[tuple[str, Row]]:
                     f"{len(reader.fieldnames)}."
                 )
             yield where, row
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise BadInputError(
+            f"{path}: is not UTF-8 text. Save the file as UTF-8."
+        ) from None
+    except csv.Error as error:
+        raise BadInputError(f"{path}: is not CSV: {error}.") from None
 
 
 def _answers(

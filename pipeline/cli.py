@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import select
 import signal
@@ -25,6 +26,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As stderr has it: a locale without `ö` is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = _parser().parse_args(argv)
     # To a worker SIGTERM says more than that: its host is taken back.
     signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]

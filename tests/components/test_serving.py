@@ -102,6 +102,21 @@ def test_bad_rows_are_named(model, tmp_path, text, message):
         serving.predict(model, path)
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("carrier,hour\nKöln,1\n".encode("latin-1"), r"rows.csv: is not UTF-8 text"),
+        (b"\xff\xfec\x00\n\x00", r"rows.csv: is not UTF-8 text"),
+        (b"carrier,hour\n" + b"A" * 200_000 + b",1\n", r"rows.csv: is not CSV: field"),
+    ],
+)
+def test_rows_that_are_no_csv_text_are_named(model, tmp_path, data, message):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(data)
+    with pytest.raises(BadInputError, match=message):
+        serving.predict(model, path)
+
+
 def test_a_missing_file_is_named(model, tmp_path):
     with pytest.raises(BadInputError, match=r"none.csv: No such file"):
         serving.predict(model, tmp_path / "none.csv")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -83,6 +85,21 @@ def test_reader_that_goes_away_ends_it_in_silence(workload):
     shown.stdout.close()
     assert shown.stderr.read() == b""
     assert shown.wait() == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_a_locale_cannot_show_is_escaped(workload, tmp_path, encoding):
+    folder = tmp_path / "Übung €"
+    shutil.copytree(workload.parent, folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "strategos.pipeline.cli", "config", workload.name],
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        cwd=folder,
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = "Übung €".encode(encoding, errors="backslashreplace")
+    assert shown + b"/data" in done.stdout
 
 
 def test_any_other_broken_pipe_is_told(monkeypatch, capfd):
