@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from strategos.components import full_disk
 from strategos.components.errors import UserError
 from strategos.pipeline.interruption import Interruption
 
@@ -51,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         if arguments.debug:
             raise
+        if full_disk.is_said(str(error)):
+            print(f"strategos: {full_disk.message(str(error), '.')}", file=sys.stderr)
+            return 1
         print(
             f"strategos: {type(error).__name__}: {error}\nThis is a fault of "
             "Strategos, not of your pipeline; run again with --debug to see where.",

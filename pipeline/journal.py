@@ -58,8 +58,9 @@ class Journal:
           **facts: More to record, such as `cause`.
         """
         store, context = self._context(wait)
-        _fail_running(store, context)
-        _write(store, context, finished=time.time(), outcome=outcome, **facts)
+        with metadata.explained(self._plan.connection):
+            _fail_running(store, context)
+            _write(store, context, finished=time.time(), outcome=outcome, **facts)
 
     def _context(self, wait: float) -> tuple[Any, Any]:
         store = metadata.store(self._plan.connection, wait)

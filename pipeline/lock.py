@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import BadInputError
+from strategos.components.filesystems import is_remote
 from strategos.pipeline.state import state_folder
 
 _LOOK_SECONDS = 0.5  # longer than `holder` has the lock in order to look
@@ -41,10 +42,12 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
+        remedy = "choose another root with `--set run.root=DIR`"
+        if is_remote(str(root)):
+            remedy = "set XDG_STATE_HOME to a folder that can be written"
         raise BadInputError(
             f"{path.parent}: cannot be written ({error.strerror}), and holds the lock "
-            f"of the pipeline root {root}. Make it writable, or choose another root "
-            "with `--set run.root=DIR`."
+            f"of the pipeline root {root}. Make it writable, or {remedy}."
         ) from error
     try:
         if not _taken(descriptor):

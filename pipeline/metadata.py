@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from strategos.components import events
+from strategos.components import events, full_disk
 from strategos.components.errors import BadInputError, UserError
 
 if TYPE_CHECKING:
@@ -162,6 +163,29 @@ def patiently(
         return found
 
 
+def is_failure(error: Exception) -> bool:
+    """Whether the database raised `error`, and not a query that asked wrongly."""
+    from ml_metadata import errors
+
+    kinds = ("Aborted", "DataLoss", "DeadlineExceeded", "Internal", "Unavailable")
+    return isinstance(error, tuple(getattr(errors, f"{kind}Error") for kind in kinds))
+
+
+@contextlib.contextmanager
+def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
+    """Says what to do where the database fails in the middle of a query.
+
+    Raises:
+      UserError: It did.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_failure(error):
+            raise
+        raise UserError(unusable(config, error)) from error
+
+
 def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
     kind = config.WhichOneof("config")
     server = getattr(config, kind)
@@ -180,6 +204,8 @@ def unusable(config: metadata_store_pb2.ConnectionConfig, error: Exception) -> s
     cause = _cause(error)
     if config.WhichOneof("config") == "sqlite":
         path = config.sqlite.filename_uri
+        if full_disk.is_said(cause):
+            return f"{path}: {full_disk.message(cause, str(Path(path).parent))}"
         return (
             f"{path}: is not a usable ML Metadata database ({cause}). Restore it from "
             f"a backup; or move all of {Path(path).parent} away to start a new "

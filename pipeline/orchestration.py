@@ -196,6 +196,7 @@ def _log_to(path: Path) -> None:
     """Sends what TFX logs in this process to the run's log, not to the terminal."""
     from absl import logging as absl_logging
 
+    logging.raiseExceptions = False  # no traceback where the log's disk is full
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(message)s"))
     absl_logging.get_absl_logger().propagate = False

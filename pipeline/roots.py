@@ -82,7 +82,13 @@ def remember(root: str) -> None:
         aside.write_text("\n".join([*known, root]) + "\n")
         aside.replace(file)
     except OSError as error:
-        print(f"strategos: {file}: {error.strerror}", file=sys.stderr)
+        print(
+            f"strategos: {file} cannot be written ({error.strerror}), so `strategos "
+            f"runs` and `lineage` will not find {root} by themselves: give them the "
+            "PIPELINE_YAML or --root, or set XDG_STATE_HOME to a folder that can be "
+            "written",
+            file=sys.stderr,
+        )
 
 
 def _of_yaml(path: str, why: str) -> History:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from strategos.components import events, filesystems
+from strategos.components import events, filesystems, full_disk
 from strategos.components.errors import BadInputError, UserError
-from strategos.pipeline.metadata import patiently
+from strategos.pipeline.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError
 
 
@@ -37,7 +37,7 @@ def launch(
     try:
         state = _launch(node, ir, deployment, connection, executor_operators)
     except Exception as error:
-        failure = _failure(name, error)
+        failure = _failure(name, error, connection, _root(ir))
         seconds = round(time.monotonic() - started, 3)
         events.emit(
             "node_failed",
@@ -65,7 +65,7 @@ def _launch(
         def __enter__(self):
             return patiently(super().__enter__, connection)
 
-    root = ir.runtime_spec.pipeline_root.field_value.string_value
+    root = _root(ir)
     filesystems.register_with_tfx(root)
     name = node.node_info.id
     with Patient(connection) as handle:
@@ -134,11 +134,24 @@ def _forget_checkpoints(store: Any, execution: Any) -> None:
             finished.forget(artifact.uri)
 
 
-def _failure(node: str, error: Exception) -> NodeFailedError:
+def _root(ir: Any) -> str:
+    return ir.runtime_spec.pipeline_root.field_value.string_value
+
+
+def _failure(
+    node: str, error: Exception, connection: Any, root: str
+) -> NodeFailedError:
     output = getattr(error, "executor_output", None)  # of TFX's Launcher
+    code = 1
     if output is not None:
         result = output.execution_result
-        return NodeFailedError(node, result.result_message, result.code)
-    if isinstance(error, UserError):
+        cause, code = result.result_message, result.code
+    elif isinstance(error, UserError):
         return NodeFailedError(node, str(error), error.exit_code)
-    return NodeFailedError(node, f"{type(error).__name__}: {error}")
+    elif is_failure(error):
+        return NodeFailedError(node, unusable(connection, error))
+    else:
+        cause = f"{type(error).__name__}: {error}"
+    if full_disk.is_said(cause) and not filesystems.is_remote(root):
+        cause = full_disk.message(cause, root)
+    return NodeFailedError(node, cause, code)

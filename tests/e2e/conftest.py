@@ -269,42 +269,57 @@ def _wait_for_port(port: int, process: subprocess.Popen) -> None:
     raise AssertionError(f"nothing listens on port {port}")
 
 
+class MariaDB:
+    """A MariaDB server of its own, with a database for ML Metadata."""
+
+    def __init__(self, folder: Path):
+        self.port = _free_port()
+        self.url = f"mysql://strategos@127.0.0.1:{self.port}/mlmd"
+        self._socket = f"--socket={folder}/socket"
+        user = f"--user={os.environ.get('USER', 'root')}"
+        self._options = ("--no-defaults", f"--datadir={folder}/data", user)
+
+    def create(self) -> None:
+        install = ("mariadb-install-db", "--auth-root-authentication-method=normal")
+        subprocess.run([*install, *self._options], check=True, capture_output=True)
+        self.start()
+        setup = (
+            "CREATE DATABASE mlmd; CREATE USER strategos@'%' IDENTIFIED BY "
+            f"'{_PASSWORD}'; GRANT ALL ON mlmd.* TO strategos@'%';"
+            f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
+            "GRANT ALL ON mlmd.* TO strategos@localhost;"
+        )
+        client = ["mariadb", "--no-defaults", self._socket, "--user=root"]
+        subprocess.run([*client, f"--execute={setup}"], check=True)
+
+    def start(self) -> None:
+        listen = (f"--port={self.port}", "--bind-address=127.0.0.1")
+        self._process = subprocess.Popen(
+            ["mariadbd", *self._options, self._socket, *listen],
+            stderr=subprocess.DEVNULL,
+        )
+        _wait_for_port(self.port, self._process)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=60)
+
+
 @pytest.fixture(scope="module")
-def mariadb(tmp_path_factory) -> Iterator[str]:
-    """The URL of a database on a MariaDB server of its own."""
+def mariadb_server(tmp_path_factory) -> Iterator[MariaDB]:
+    """A MariaDB server that a test may stop and start again."""
     if not shutil.which("mariadbd"):
         pytest.skip("MariaDB is not installed (Debian: mariadb-server)")
-    folder, port = tmp_path_factory.mktemp("mariadb"), _free_port()
-    socket_file = f"--socket={folder}/socket"
-    data = f"--datadir={folder}/data"
-    user = f"--user={os.environ.get('USER', 'root')}"
-    install = ["mariadb-install-db", "--no-defaults", data, user]
-    subprocess.run(
-        [*install, "--auth-root-authentication-method=normal"],
-        check=True,
-        capture_output=True,
-    )
-    server = subprocess.Popen(
-        [
-            *("mariadbd", "--no-defaults", data, user, socket_file),
-            *(f"--port={port}", "--bind-address=127.0.0.1"),
-        ],
-        stderr=subprocess.DEVNULL,
-    )
-    _wait_for_port(port, server)
-    setup = (
-        "CREATE DATABASE mlmd; CREATE USER strategos@'%' IDENTIFIED BY "
-        f"'{_PASSWORD}'; GRANT ALL ON mlmd.* TO strategos@'%';"
-        f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
-        "GRANT ALL ON mlmd.* TO strategos@localhost;"
-    )
-    subprocess.run(
-        ["mariadb", "--no-defaults", socket_file, "--user=root", f"--execute={setup}"],
-        check=True,
-    )
-    yield f"mysql://strategos@127.0.0.1:{port}/mlmd"
-    server.terminate()
-    server.wait(timeout=60)
+    server = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    server.create()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def mariadb(mariadb_server) -> str:
+    """The URL of a database on a MariaDB server of its own."""
+    return mariadb_server.url
 
 
 @pytest.fixture(scope="module")

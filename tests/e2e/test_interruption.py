@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import signal
+import sqlite3
 
 import pytest
+from ml_metadata.proto.metadata_store_pb2 import Execution
+
+RUNNING = Execution.RUNNING
+STATES = "SELECT last_known_state FROM Execution"
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,14 @@ def test_next_run_goes_on_from_what_was_done(killed):
     assert states["ExampleGen"] == "cached"
     assert states["Transform"] == "complete"
     assert workspace.last_run()["outcome"] == "blessed"
+    assert RUNNING not in set(_states_in_ml_metadata(workspace))
+
+
+def _states_in_ml_metadata(workspace):
+    """The states of all executions, the dead run's among them."""
+    database = workspace.folder / "runs" / "metadata.sqlite"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return [state for (state,) in connection.execute(STATES)]
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
@@ -45,6 +60,26 @@ def test_interrupted_run_ends_its_processes_and_says_so(killed, sig, runner):
     workspace.wait_until_nothing_is_left()
     assert workspace.last_run()["outcome"] == "interrupted"
     assert "running" not in workspace.states().values()
+
+
+def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compared(
+    killed,
+):
+    """Two executions of one number would share a folder."""
+    workspace, _ = killed
+    root = workspace.folder / "runs"
+    (root / "metadata.sqlite").unlink()
+    refused = workspace.run("--to", "ExampleGen", expect=2)
+    assert (
+        "has outputs of earlier runs, but ML Metadata has no record" in refused.stderr
+    )
+    assert f"move {root}/flights away" in refused.stderr
+    shutil.move(root, root.with_name("old"))
+    (version,) = workspace.serving()
+    done = workspace.run()
+    assert f"no record of {workspace.folder}/serving/flights/{version}" in done.stderr
+    checks = workspace.last_run()["summary"]["bounds"]
+    assert [c["received"] for c in checks if c["bound"] == "may_drop"] != [None]
 
 
 @pytest.mark.parametrize(

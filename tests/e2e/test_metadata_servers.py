@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 
 import pytest
 
@@ -28,3 +30,59 @@ def test_run_is_recorded_and_cached_on_a_server(
     monkeypatch.setenv("STRATEGOS_METADATA_PASSWORD", "wrong")
     refused = workspace.run(*arguments, expect=2)
     assert "STRATEGOS_METADATA_PASSWORD" in refused.stderr
+
+
+@pytest.mark.parametrize("runner", ["local", "beam"])
+def test_run_waits_for_a_server_that_was_restarted(
+    mariadb_server, make_flights, metadata_password, runner
+):
+    workspace = make_flights()
+    arguments = ("--to", "Trainer", "--runner", runner)
+    arguments += ("--set", f"run.metadata={mariadb_server.url}")
+    run = workspace.start(*arguments, node="Trainer")
+    mariadb_server.stop()
+    log = _events(workspace)
+    workspace.wait_for(lambda: "does not answer" in log.read_text(), seconds=200)
+    mariadb_server.start()
+    said, _ = run.communicate(timeout=200)
+    assert run.returncode == 0, said
+    assert "ML Metadata answers again after" in said
+    assert "fault of Strategos" not in said and "mysql_real_connect" not in said
+
+
+@pytest.mark.faults
+def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
+    mariadb_server, make_flights, metadata_password
+):
+    workspace = make_flights()
+    arguments = ("--to", "Trainer", "--set", f"run.metadata={mariadb_server.url}")
+    run = workspace.start(*arguments, node="Trainer")
+    mariadb_server.stop()
+    began = time.monotonic()
+    said, _ = run.communicate(timeout=500)
+    assert run.returncode == 1, said
+    assert 120 < time.monotonic() - began < 400
+    assert f"at 127.0.0.1:{mariadb_server.port} as strategos cannot be used" in said
+    assert "Check that the server runs" in said and "fault of Strategos" not in said
+    mariadb_server.start()
+    done = workspace.run(*arguments)
+    assert "taking the model that an interrupted run had finished" in done.stderr
+
+
+def _events(workspace):
+    folders = (workspace.folder / "runs" / ".strategos" / "runs").iterdir()
+    return max(folders) / "events.jsonl"
+
+
+def test_server_that_is_away_at_the_start_is_named_at_once(
+    make_flights, metadata_password
+):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"mysql://strategos@127.0.0.1:{port}/mlmd"
+    began = time.monotonic()
+    refused = make_flights().run("--set", f"run.metadata={url}", expect=2)
+    assert f"at 127.0.0.1:{port}" in refused.stderr
+    assert "Connection refused" in refused.stderr
+    assert time.monotonic() - began < 60

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import pytest
 
-from strategos.pipeline import cli, commands
+from strategos.pipeline import cli, commands, roots
 
 _PROBE = """
 import sys
@@ -129,3 +129,15 @@ def test_a_remote_serving_folder_is_refused_by_name(workload, capsys, command):
     message = capsys.readouterr().err
     assert "pusher.to: received s3://bucket/serving" in message
     assert "`may_drop`" in message and "--set pusher.to=DIR" in message
+
+
+def test_home_that_cannot_be_written_is_named_with_what_to_do(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "home").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    roots.remember(str(tmp_path / "runs"))
+    message = capsys.readouterr().err
+    assert f"strategos: {tmp_path}/home/strategos/" in message
+    assert "cannot be written (Not a directory)" in message
+    assert "XDG_STATE_HOME" in message and "--root" in message

@@ -62,3 +62,12 @@ def test_root_that_cannot_be_made_is_bad_input(tmp_path):
     held = lock.hold(tmp_path / "file" / "root")
     with pytest.raises(BadInputError, match=r"run\.root"):
         held.__enter__()
+
+
+def test_state_of_a_remote_root_that_cannot_be_made_names_its_variable(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(BadInputError, match="or set XDG_STATE_HOME to a folder"):
+        lock.hold("s3://bucket/root").__enter__()

@@ -1,0 +1,58 @@
+"""A full disk, in whatever words a library reports it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+
+_WORDS = (
+    "No space left",
+    "Disk quota exceeded",
+    "disk is full",  # SQLite; it then rolls back, and its caller commits:
+    "cannot commit - no transaction is active",
+)
+
+
+def is_said(text: str) -> bool:
+    """Whether the text of an error says that a disk is full."""
+    return any(words in text for words in _WORDS)
+
+
+def message(text: str, folder: str) -> str:
+    """What to tell the user of an error that says so.
+
+    Args:
+      text: The error's.
+      folder: Where most is written: the pipeline root.
+    """
+    named = re.search(r"(?:^|[\s'\"])(/[^\s'\";:]+)", text)
+    places = [named[1]] if named else [folder, tempfile.gettempdir()]
+    place = min(map(_existing, places), key=lambda path: shutil.disk_usage(path).free)
+    disk = place
+    while not os.path.ismount(disk):
+        disk = os.path.dirname(disk)
+    usage = shutil.disk_usage(place)
+    return (
+        f"no space left in {place}, on the disk mounted at {disk} ({_size(usage.free)} "
+        f"of {_size(usage.total)} free now; {text.strip().splitlines()[0]}). Make room "
+        "there, or name folders on a larger disk (`--set run.root=DIR`; TMPDIR in the "
+        "environment), and run again: finished nodes are kept."
+    )
+
+
+def _existing(path: str) -> str:
+    """The nearest folder above `path` that exists, resolved."""
+    path = os.path.realpath(path)
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"

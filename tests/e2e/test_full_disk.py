@@ -1,0 +1,27 @@
+"""Runs on a disk that is really full."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize("size", ["350k", "600k"])  # for ML Metadata, for the rows
+def test_full_disk_is_named_with_its_folder(make_flights, tmp_path, size):
+    workspace = make_flights()
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(small)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (not root)")
+    try:
+        root = f"run.root={small}/runs"
+        done = workspace.run("--to", "Transform", "--set", root, expect=None)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert done.returncode in (1, 2)
+    assert f"no space left in {small}" in done.stdout + done.stderr
+    assert f"on the disk mounted at {small} (" in done.stdout + done.stderr
+    assert "fault of Strategos" not in done.stderr
+    assert "no transaction is active" not in done.stderr
