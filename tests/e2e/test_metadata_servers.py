@@ -32,17 +32,16 @@ def test_run_is_recorded_and_cached_on_a_server(
     assert "STRATEGOS_METADATA_PASSWORD" in refused.stderr
 
 
-@pytest.mark.parametrize("runner", ["local", "beam"])
+@pytest.mark.parametrize(("runner", "seed"), [("local", 1), ("beam", 2)])
 def test_run_waits_for_a_server_that_was_restarted(
-    mariadb_server, make_flights, metadata_password, runner
+    mariadb_server, flights, metadata_password, runner, seed
 ):
-    workspace = make_flights()
-    arguments = ("--to", "Trainer", "--runner", runner)
+    arguments = ("--to", "Trainer", "--runner", runner, "--param", f"seed={seed}")
     arguments += ("--set", f"run.metadata={mariadb_server.url}")
-    run = workspace.start(*arguments, node="Trainer")
+    run = flights.start(*arguments, node="Trainer")
     mariadb_server.stop()
-    log = _events(workspace)
-    workspace.wait_for(lambda: "does not answer" in log.read_text(), seconds=200)
+    log = _events(flights)
+    flights.wait_for(lambda: "does not answer" in log.read_text(), seconds=200)
     mariadb_server.start()
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 0, said
@@ -52,11 +51,11 @@ def test_run_waits_for_a_server_that_was_restarted(
 
 @pytest.mark.faults
 def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
-    mariadb_server, make_flights, metadata_password
+    mariadb_server, flights, metadata_password
 ):
-    workspace = make_flights()
-    arguments = ("--to", "Trainer", "--set", f"run.metadata={mariadb_server.url}")
-    run = workspace.start(*arguments, node="Trainer")
+    arguments = ("--to", "Trainer", "--param", "seed=3")
+    arguments += ("--set", f"run.metadata={mariadb_server.url}")
+    run = flights.start(*arguments, node="Trainer")
     mariadb_server.stop()
     began = time.monotonic()
     said, _ = run.communicate(timeout=500)
@@ -65,7 +64,7 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     assert f"at 127.0.0.1:{mariadb_server.port} as strategos cannot be used" in said
     assert "Check that the server runs" in said and "fault of Strategos" not in said
     mariadb_server.start()
-    done = workspace.run(*arguments)
+    done = flights.run(*arguments)
     assert "taking the model that an interrupted run had finished" in done.stderr
 
 
