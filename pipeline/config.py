@@ -42,6 +42,7 @@ from strategos.pipeline.values import (
     Positive,
     Section,
     Spans,
+    Spellings,
     Text,
     Texts,
     as_json,
@@ -71,6 +72,13 @@ __all__ = [
     "Transform",
     "Vertex",
 ]
+
+
+# What pandas and Arrow take for missing, but for the rarest.
+_NULL_VALUES = (
+    *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
+    *("NaN", "nan", "-NaN", "-nan"),
+)
 
 
 class Split(Section):
@@ -115,6 +123,12 @@ class Data(Section):
         None,
         description="`module:function` (function `prepare` where none is named) that "
         "makes the data when they are missing; called with the folder of the YAML.",
+    )
+    null_values: Spellings = Field(
+        _NULL_VALUES,
+        description="Spellings of a missing value in columns whose other values are "
+        "numbers, or that the schema declares as numbers. Text columns keep them. An "
+        "empty field is missing in every column.",
     )
     on_bad_row: Annotated[
         Literal["fail"],

@@ -234,6 +234,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     """What came of the run, and where to look or what to do: (label, text)."""
     if run.outcome == "running":
         yield "running", f"since {terminal.moment(run.started)} on {run.host or '?'}"
+    if run.types:
+        yield "types", run.types
     if run.trainer:
         yield "trained", _trained(run.trainer)
     yield from _verdict(run)

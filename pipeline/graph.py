@@ -178,6 +178,7 @@ def _data_nodes(
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
         label=config.label,
+        null_values=_json(config.data.null_values),
         stack=stack_versions(),
     )
     examples = example_gen.outputs["examples"]

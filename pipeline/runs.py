@@ -71,6 +71,8 @@ class Run:
       host: Where it ran.
       trainer: What the trainer recorded: strategy, reason, steps, history, …
       summary: The evaluation's `summary.json`; None in a history.
+      types: The columns by inferred type, and doubts about them; None where a schema
+        declares the types, and in a history.
     """
 
     run_id: str
@@ -90,6 +92,7 @@ class Run:
     host: str | None = None
     trainer: dict[str, Any] = dataclasses.field(default_factory=dict)
     summary: dict[str, Any] | None = None
+    types: str | None = None
 
     @property
     def duration(self) -> float | None:
@@ -169,6 +172,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
         metrics=summary["overall"] if summary else result.metrics,
         trainer=_trainer(found),
         summary=summary,
+        types=_types(found),
     )
 
 
@@ -332,6 +336,12 @@ def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
             with contextlib.suppress(OSError, ValueError):
                 return json.loads(Path(artifact.uri, "summary.json").read_text())
     return None
+
+
+def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:
+    """What ExampleGen inferred of the columns' types."""
+    found = (properties(artifact).get("types") for artifact in artifacts)
+    return next(filter(None, found), None)
 
 
 def _rows(outputs: Iterable[mlmd.Artifact]) -> int | None:

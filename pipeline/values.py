@@ -151,6 +151,18 @@ def _database(url: str) -> str:
 
 Text = Annotated[str, Allowed("text"), AfterValidator(_not_empty)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+Spellings = Annotated[
+    tuple[
+        Annotated[
+            str,
+            BeforeValidator(_number_as_text),
+            Allowed('texts or whole numbers; `"null"` in quotes'),
+            Field(json_schema_extra={"type": ["string", "integer"]}),
+        ],
+        ...,
+    ],
+    Field(strict=False),
+]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 PathText = Annotated[str, PathMark(), Allowed("a path"), AfterValidator(_anchored)]

@@ -1,4 +1,4 @@
-"""Which columns the data have and of what kind: as a schema says, or as they are."""
+"""Which columns the data have, and of what kind a schema says they are."""
 
 from __future__ import annotations
 
@@ -27,29 +27,10 @@ class Kind(enum.IntEnum):
 
 
 class Described(Protocol):
-    """A file whose columns can be asked for; see `sources`."""
+    """A file whose columns are known; see `sources`."""
 
     path: str
     names: tuple[str, ...]
-
-    def kinds(self) -> dict[str, Kind]:
-        """The narrowest kind that holds all values of each column."""
-
-
-def infer(files: Sequence[Described]) -> dict[str, Kind]:
-    """The kind of each column, over all the data of all files.
-
-    A column with no value at all is text.
-
-    Raises:
-      UserError: The files do not have the same columns.
-    """
-    _check_same(files)
-    merged = dict.fromkeys(files[0].names, Kind.UNKNOWN)
-    for file in files:
-        for name, kind in file.kinds().items():
-            merged[name] = max(merged[name], kind)
-    return {name: kind or Kind.BYTES for name, kind in merged.items()}
 
 
 def from_schema(files: Sequence[Described], schema_file: str) -> dict[str, Kind]:
@@ -81,7 +62,12 @@ def from_schema(files: Sequence[Described], schema_file: str) -> dict[str, Kind]
     return kinds
 
 
-def _check_same(files: Sequence[Described]) -> None:
+def check_same(files: Sequence[Described]) -> None:
+    """Rejects files of which one has a column that another lacks.
+
+    Raises:
+      UserError: Names the column and the files.
+    """
     have: dict[str, list[str]] = {}
     for file in files:
         for name in file.names:

@@ -20,6 +20,7 @@ class ExampleGenSpec(component_spec.ComponentSpec):
         "schema_file": component_spec.ExecutionParameter(type=str),
         "schema_fingerprint": component_spec.ExecutionParameter(type=str),
         "label": component_spec.ExecutionParameter(type=str),
+        "null_values": component_spec.ExecutionParameter(type=str),
         "stack": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {}
@@ -41,9 +42,9 @@ class ExampleGen(base_component.BaseComponent):
 
     `outputs["examples"]` is a standard Examples artifact with the splits `train` and
     `eval`. No rows are dropped or shuffled; what divides them is told in `splitting`,
-    what types they get in `encoding` and `columns`. There is no custom driver: which
-    spans are meant, and that their files changed, is said by `spans` and `fingerprint`,
-    which whoever starts the run takes from the module `spans`.
+    what types they get in `inference`, `columns` and `features`. There is no custom
+    driver: which spans are meant, and that their files changed, is said by `spans` and
+    `fingerprint`, which whoever starts the run takes from the module `spans`.
     """
 
     SPEC_CLASS = ExampleGenSpec
@@ -59,6 +60,7 @@ class ExampleGen(base_component.BaseComponent):
         schema_file: str = "",
         schema_fingerprint: str = "",
         label: str = "",
+        null_values: str = "[]",
         stack: str = "",
     ):
         """Constructs an ExampleGen.
@@ -76,6 +78,8 @@ class ExampleGen(base_component.BaseComponent):
           schema_fingerprint: Of its content, for the cache. With one and no
             `schema_file`, the environment names the file.
           label: Column that must have more than one value.
+          null_values: JSON list of the spellings of a missing value, which count in
+            columns that hold numbers otherwise. An empty field always is missing.
           stack: Versions that the cache should tell apart.
         """
         super().__init__(
@@ -87,6 +91,7 @@ class ExampleGen(base_component.BaseComponent):
                 schema_file=schema_file,
                 schema_fingerprint=schema_fingerprint,
                 label=label,
+                null_values=null_values,
                 stack=stack,
                 examples=types.Channel(type=standard_artifacts.Examples),
             )

@@ -9,6 +9,10 @@ of the columns, where a protobuf map's order differs from process to process.
 The wire format of a tf.Example, from the inside: a list of values (packed int64 or
 float32, or bytes), the feature that holds it, the map entry of name and feature, the
 features, the example.
+
+A missing value is a feature without a list, as TFX's ExampleGens for Parquet, Avro and
+BigQuery write it and TFDV counts it. (TFX's CsvExampleGen writes an empty list of the
+column's type, which is parsed alike but which TFDV takes for present.)
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pyarrow import types
 
 _INNER = b"\x0a"  # field 1, of some length: a value, an entry, its key, the features
 _FEATURE = b"\x12"  # field 2 of a map entry
+_MISSING = -1  # in place of a length
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 
 
@@ -29,7 +34,8 @@ def serialize(features: pa.RecordBatch) -> pa.BinaryArray:
     """The tf.Examples of a batch.
 
     Args:
-      features: Columns without nulls that are lists of int64, float32 or binary.
+      features: Columns of lists of int64, float32 or binary; null where a row has no
+        such feature.
 
     Returns:
       One serialized tf.Example per row.
@@ -74,15 +80,27 @@ def _entries(
     )
 
     def header(length: int) -> bytes:
-        return _entry_header(name, tag, length, packed and length > 0)
+        if length == _MISSING:
+            return _entry_header(name, b"", 0)
+        within = _delimited(length) if packed and length else b""
+        return _entry_header(name, tag + _varint(len(within) + length) + within, length)
 
-    return _headers(pc.binary_length(payloads), header), payloads
+    lengths = pc.binary_length(payloads)
+    if column.null_count:
+        lengths = pc.if_else(
+            column.is_valid(), lengths, pa.scalar(_MISSING, pa.int32())
+        )
+    return _headers(lengths, header), payloads
 
 
-def _entry_header(name: bytes, tag: bytes, length: int, packed: bool) -> bytes:
-    """All that stands before `length` bytes of values in an entry of the map."""
-    within = _delimited(length) if packed else b""
-    within = tag + _varint(len(within) + length) + within
+def _entry_header(name: bytes, within: bytes, length: int) -> bytes:
+    """All that stands before `length` bytes of values in an entry of the map.
+
+    Args:
+      name: Of the feature.
+      within: What of it stands in the feature itself; empty if it has no list.
+      length: Of the values, in bytes.
+    """
     key = _delimited(len(name)) + name
     within = key + _FEATURE + _varint(len(within) + length) + within
     return _delimited(len(within) + length) + within

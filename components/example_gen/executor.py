@@ -17,8 +17,17 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.example_gen import columns, examples, features, sources, spans
+from strategos.components.example_gen import (
+    columns,
+    examples,
+    features,
+    inference,
+    numerals,
+    sources,
+    spans,
+)
 from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
 from strategos.components.example_gen.tfrecords import ShardWriter
@@ -48,7 +57,10 @@ class Executor(base_executor.BaseExecutor):
         chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
         files = [[sources.open_source(path) for path in span.files] for span in chosen]
         splitter = Splitter.from_json(exec_properties["split"])
-        kinds = _settle([f for row in files for f in row], splitter, exec_properties)
+        nulls = numerals.Nulls.of(json.loads(exec_properties["null_values"]))
+        kinds, profiles = _settle(
+            [f for row in files for f in row], splitter, exec_properties, nulls
+        )
         artifact = artifact_utils.get_single_instance(output_dict["examples"])
         artifact.split_names = artifact_utils.encode_split_names(list(SPLITS))
         writers = [
@@ -56,7 +68,7 @@ class Executor(base_executor.BaseExecutor):
             for split in SPLITS
         ]
         label = _Label(exec_properties["label"], kinds)
-        reader = _Reader(files, kinds)
+        reader = _Reader(files, kinds, nulls, profiles)
         for span, first_row, raw, converted in reader:
             label.see(converted)
             train = splitter.trains(raw, chosen[span].number, first_row)
@@ -68,16 +80,33 @@ class Executor(base_executor.BaseExecutor):
         label.check()
         _check_written(reader.rows, writers, splitter)
         _describe(artifact, pattern, chosen, writers)
+        report = inference.describe(profiles) + reader.rounded
+        artifact.set_string_custom_property("types", "\n".join(report))
 
 
 class _Reader:
-    """All rows of all spans, converted, with progress and places for errors."""
+    """All rows of all spans, converted, with progress and places for errors.
 
-    def __init__(self, files: Sequence[Sequence[Source]], kinds: Mapping[str, Kind]):
+    Attributes:
+      rows: Rows read so far.
+      rounded: A sentence per column of inferred type that holds a number which
+        float32 has not.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Sequence[Source]],
+        kinds: Mapping[str, Kind],
+        nulls: numerals.Nulls,
+        profiles: Mapping[str, Profile],
+    ):
         self._files = files
         self._kinds = kinds
+        self._nulls = nulls
+        self._floats = {n: p for n, p in profiles.items() if p.kind == Kind.FLOAT}
         self._reported = 0.0
         self.rows = 0
+        self.rounded: list[str] = []
 
     def __iter__(
         self,
@@ -101,7 +130,9 @@ class _Reader:
         self, source: Source, row: int, batch: pa.RecordBatch
     ) -> pa.RecordBatch:
         try:
-            return features.convert(batch, self._kinds)
+            converted = features.convert(batch, self._kinds, self._nulls)
+            self._watch(source, row, batch, converted)
+            return converted
         except features.BadValueError as error:
             kind = self._kinds[error.column]
             raise UserError(
@@ -111,6 +142,25 @@ class _Reader:
                 f"Correct the value (a missing one is an empty field), or the "
                 f"column's type in the schema."
             ) from error
+
+    def _watch(
+        self,
+        source: Source,
+        row: int,
+        batch: pa.RecordBatch,
+        converted: pa.RecordBatch,
+    ) -> None:
+        """Notes the first number of each float column that float32 has not."""
+        for name, profile in list(self._floats.items()):
+            found = features.first_rounded(batch, converted, name, self._nulls)
+            if found:
+                del self._floats[name]
+                place = f"{source.path}: {source.where(row + found[0])}"
+                self.rounded.append(
+                    f"`{name}` is FLOAT because of {profile.because_of[Kind.FLOAT]}; "
+                    f"{found[1][:100]} ({place}) has no float32 of its own and is "
+                    f"changed. Correct the value, or declare the type in a schema."
+                )
 
     def _report(self, rows: int, last: bool = False) -> None:
         self.rows += rows
@@ -136,7 +186,7 @@ class _Label:
         if not self._watched:
             return
         column = batch.column(batch.schema.get_field_index(self._name))
-        if pc.max(pc.list_value_length(column)).as_py() > 1:
+        if (pc.max(pc.list_value_length(column)).as_py() or 0) > 1:
             self._watched = False
             return
         self._rows += len(column)
@@ -158,17 +208,22 @@ class _Label:
 
 
 def _settle(
-    files: Sequence[Source], splitter: Splitter, exec_properties: Mapping[str, Any]
-) -> dict[str, Kind]:
+    files: Sequence[Source],
+    splitter: Splitter,
+    exec_properties: Mapping[str, Any],
+    nulls: numerals.Nulls,
+) -> tuple[dict[str, Kind], dict[str, Profile]]:
+    """The kind of each column, and of what is inferred the profile."""
     for file in files:
         splitter.check(file.path, file.names)
     schema_file = exec_properties["schema_file"]
     if exec_properties.get("schema_fingerprint") and not schema_file:
         schema_file = WorkloadPaths.from_environment().schema
     if schema_file:
-        return columns.from_schema(files, schema_file)
+        return columns.from_schema(files, schema_file), {}
     events.emit("progress", message="inferring types")
-    return columns.infer(files)
+    profiles = inference.infer(files, nulls)
+    return {name: profile.kind for name, profile in profiles.items()}, profiles
 
 
 def _check_written(

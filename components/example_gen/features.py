@@ -1,23 +1,29 @@
 """The columns of a file as features: lists of int64, float32 or bytes.
 
-Ints become int64, floats and decimals float32, booleans 0 and 1; text stays UTF-8,
-times and dates become text. A missing value is an empty list, as in TFX's own
-CsvExampleGen; a list column is a feature with as many values as the row has.
+Integers and decimals without a fraction become int64, other numbers float32, booleans
+0 and 1; text stays UTF-8, times and dates become text. A list column is a feature with
+as many values as the row has. A missing value is a null list: see `examples`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from strategos.components.example_gen import numerals
 from strategos.components.example_gen.columns import Kind
 
-_ARROW = {Kind.INT: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.binary()}
-_SAMPLE = 256
+_ARROW = {
+    Kind.UNKNOWN: pa.binary(),
+    Kind.INT: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.BYTES: pa.binary(),
+}
+_ALL_WHOLE = 2**24  # up to here float32 has all whole numbers
 
 
 class BadValueError(ValueError):
@@ -54,30 +60,30 @@ def kind_of(data_type: pa.DataType) -> Kind:
         return Kind.UNKNOWN
     if types.is_integer(data_type) or types.is_boolean(data_type):
         return Kind.INT
-    if types.is_floating(data_type) or types.is_decimal(data_type):
+    if types.is_decimal(data_type):
+        return Kind.FLOAT if data_type.scale > 0 else Kind.INT
+    if types.is_floating(data_type):
         return Kind.FLOAT
     if _is_bytes(data_type) or _is_text(data_type) or _is_time(data_type):
         return Kind.BYTES
     raise TypeError(data_type)
 
 
-def widen(kind: Kind, text: pa.StringArray) -> Kind:
-    """The narrowest kind from `kind` on that holds all values of `text`.
-
-    Whole numbers beyond int64 stay text, as in TFX: as floats they would lose digits.
-    """
-    if kind == Kind.BYTES or text.null_count == len(text):
-        return kind
-    for sample in (text.slice(0, _SAMPLE), text):  # failing is slow on long arrays
-        while kind < Kind.BYTES and not _holds(kind, sample):
-            kind = Kind(kind + 1)
-    return kind
-
-
-def convert(batch: pa.RecordBatch, kinds: Mapping[str, Kind]) -> pa.RecordBatch:
+def convert(
+    batch: pa.RecordBatch,
+    kinds: Mapping[str, Kind],
+    nulls: numerals.Nulls = numerals.ONLY_EMPTY,
+) -> pa.RecordBatch:
     """The columns as lists of int64, float32 or binary: what a tf.Example holds.
 
-    A column of `kinds` that the batch lacks is missing in all rows.
+    Args:
+      batch: Columns as a file has them. One of `kinds` that it lacks is missing in
+        all rows.
+      kinds: By column; UNKNOWN is one without any value.
+      nulls: Spellings of a missing value in text that is read as numbers.
+
+    Returns:
+      One list per row and column, null where the value is missing.
 
     Raises:
       BadValueError: A value is not of its column's kind.
@@ -86,8 +92,42 @@ def convert(batch: pa.RecordBatch, kinds: Mapping[str, Kind]) -> pa.RecordBatch:
     for name, kind in kinds.items():
         index = batch.schema.get_field_index(name)
         column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
-        columns.append(_to_lists(name, column, kind))
+        columns.append(_to_lists(name, column, kind, nulls))
     return pa.RecordBatch.from_arrays(columns, list(kinds))
+
+
+def first_rounded(
+    batch: pa.RecordBatch, converted: pa.RecordBatch, name: str, nulls: numerals.Nulls
+) -> tuple[int, str] | None:
+    """Row and value that `convert` made another number, the first of column `name`.
+
+    See `numerals.first_rounded`; columns of lists are not looked at.
+    """
+    bounds = pc.min_max(converted.column(name).flatten()).as_py()
+    if not max(map(abs, filter(None, bounds.values())), default=0) >= _ALL_WHOLE:
+        return None
+    column = batch.column(name)
+    if not (_is_text(column.type) or types.is_integer(column.type)):
+        return None
+    row = numerals.first_rounded(column, nulls)
+    return None if row is None else (row, str(column[row].as_py()))
+
+
+def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
+    """Index of the first value for which `holds` fails, found by halving.
+
+    Args:
+      values: At least one of which does not hold.
+      holds: Whether all values of a slice hold.
+    """
+    start, stop = 0, len(values)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if holds(values.slice(start, middle - start)):
+            start = middle
+        else:
+            stop = middle
+    return start
 
 
 def to_text(column: pa.Array) -> pa.Array:
@@ -99,76 +139,82 @@ def to_text(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()).cast(pa.binary())
 
 
-def _to_lists(name: str, column: pa.Array, kind: Kind) -> pa.ListArray:
-    if not _is_list(column.type):
-        lengths = pc.is_valid(column).to_numpy(zero_copy_only=False)
-        values = column.drop_null() if column.null_count else column
-    else:
-        counts = pc.fill_null(pc.list_value_length(column), 0)
-        lengths = counts.to_numpy(zero_copy_only=False)
-        values = column.flatten()
-        if values.null_count:
-            row = _row_of(lengths, _first(pc.is_null(values)))
-            raise BadValueError(name, row, column[row].as_py(), "a list with a gap")
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
+def _to_lists(
+    name: str, column: pa.Array, kind: Kind, nulls: numerals.Nulls
+) -> pa.ListArray:
+    if _is_list(column.type):
+        return _from_lists(name, column, kind)
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     try:
-        values = _cast(values, kind)
+        values = _cast(column, kind, nulls)
     except pa.ArrowInvalid as error:
-        index = _first_bad(values, kind)
+        row = first_false(column, lambda part: _casts(part, kind, nulls))
+        raise BadValueError(name, row, column[row].as_py()) from error
+    if not values.null_count:
+        offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
+        return pa.ListArray.from_arrays(offsets, values)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return _lists(~missing, missing, values.drop_null())
+
+
+def _from_lists(name: str, column: pa.Array, kind: Kind) -> pa.ListArray:
+    counts = pc.fill_null(pc.list_value_length(column), 0)
+    lengths = counts.to_numpy(zero_copy_only=False)
+    values = column.flatten()
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if values.null_count:
+        row = _row_of(lengths, _first(pc.is_null(values)))
+        raise BadValueError(name, row, column[row].as_py(), "a list with a gap")
+    try:
+        values = _cast(values, kind, numerals.ONLY_EMPTY)
+    except pa.ArrowInvalid as error:
+        index = first_false(
+            values, lambda part: _casts(part, kind, numerals.ONLY_EMPTY)
+        )
         row = _row_of(lengths, index)
         raise BadValueError(name, row, values[index].as_py()) from error
-    return pa.ListArray.from_arrays(pa.array(offsets), values)
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    return _lists(lengths, missing, values)
 
 
-def _cast(values: pa.Array, kind: Kind) -> pa.Array:
-    """Flat values without nulls, in the Arrow type of `kind`.
+def _lists(lengths: np.ndarray, missing: np.ndarray, values: pa.Array) -> pa.ListArray:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, mask=np.append(missing, False)), values
+    )
+
+
+def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
+    """Flat values in the Arrow type of `kind`; null where one is missing.
 
     Raises:
       pa.ArrowInvalid: A value is not of this kind.
     """
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    if values.null_count == len(values):  # of whatever type
+        return pa.nulls(len(values), _ARROW[kind])
     if kind == Kind.BYTES:
         return to_text(values)
+    if _is_text(values.type):
+        return numerals.read(values, kind, nulls).cast(_ARROW[kind], safe=False)
     if _is_bytes(values.type) or _is_time(values.type):
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
     if kind == Kind.INT and kind_of(values.type) == Kind.FLOAT:
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
+    if types.is_float16(values.type):  # which Arrow does not cast
+        values = pa.array(values.to_numpy(zero_copy_only=False).astype(np.float32))
     through = pa.float64() if kind == Kind.FLOAT else pa.int64()
-    try:
-        values = values.cast(through, safe=kind == Kind.INT)
-    except pa.ArrowInvalid:
-        if not _is_text(values.type):
-            raise
-        values = pc.utf8_trim_whitespace(values).cast(through)
-    return values.cast(_ARROW[kind])
+    return values.cast(through, safe=kind == Kind.INT).cast(_ARROW[kind], safe=False)
 
 
-def _holds(kind: Kind, text: pa.StringArray) -> bool:
-    if kind == Kind.UNKNOWN:
-        return text.null_count == len(text)
+def _casts(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> bool:
     try:
-        _cast(text.drop_null(), kind)
+        _cast(values, kind, nulls)
     except pa.ArrowInvalid:
         return False
-    if kind == Kind.FLOAT:
-        long = pc.match_substring_regex(text, r"^\s*-?\d{19,}\s*$")
-        return not pc.any(long).as_py()
     return True
-
-
-def _first_bad(values: pa.Array, kind: Kind) -> int:
-    """Index of the first value that does not convert, found by halving."""
-    start, stop = 0, len(values)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            _cast(values.slice(start, middle - start), kind)
-            start = middle
-        except pa.ArrowInvalid:
-            stop = middle
-    return start
 
 
 def _first(flags: pa.BooleanArray) -> int:

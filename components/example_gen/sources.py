@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from strategos.components.errors import UserError
 from strategos.components.example_gen import features
-from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.inference import Profile
 
 _CSV_BLOCK = 4 << 20
 _MAX_ROWS = 16384
@@ -34,8 +34,12 @@ class Source(Protocol):
     names: tuple[str, ...]
     rows: int | None
 
-    def kinds(self) -> dict[str, Kind]:
-        """The narrowest kind that holds all values of each column."""
+    def inspect(self, profiles: Mapping[str, Profile]) -> None:
+        """Shows all values of each column, or their type, to its profile.
+
+        Raises:
+          UserError: The file is malformed.
+        """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in order, in batches of columns as the file has them.
@@ -75,13 +79,13 @@ class CsvSource:
         self.rows: int | None = None
         self.names = self._read_header()
 
-    def kinds(self) -> dict[str, Kind]:
+    def inspect(self, profiles: Mapping[str, Profile]) -> None:
         """See `Source`; reads the whole file."""
-        kinds = dict.fromkeys(self.names, Kind.UNKNOWN)
+        row = 0
         for batch in self.batches():
             for name, column in zip(self.names, batch.columns, strict=True):
-                kinds[name] = features.widen(kinds[name], column)
-        return kinds
+                profiles[name].see_text(column, self, row)
+            row += batch.num_rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
@@ -178,7 +182,7 @@ class ParquetSource:
             size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
         _check_names(path, schema.names)
         self.names = tuple(schema.names)
-        self._kinds = {field.name: self._kind_of(field) for field in schema}
+        self._types = {field.name: self._type_of(field) for field in schema}
         if not self.rows:
             raise UserError(
                 f"{path}: has no row. Remove the file, or put the data there."
@@ -186,9 +190,10 @@ class ParquetSource:
         per_batch = _PARQUET_BYTES * self.rows // max(size, 1)
         self._batch_rows = min(max(per_batch, 1), _MAX_ROWS)
 
-    def kinds(self) -> dict[str, Kind]:
-        """See `Source`; the types that the file declares."""
-        return dict(self._kinds)
+    def inspect(self, profiles: Mapping[str, Profile]) -> None:
+        """See `Source`; shows the types that the file declares."""
+        for name, data_type in self._types.items():
+            profiles[name].see_type(data_type, self, self.rows or 0)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
@@ -208,9 +213,10 @@ class ParquetSource:
         except (pa.ArrowException, OSError) as error:
             raise UserError(self._unreadable(error)) from error
 
-    def _kind_of(self, field: pa.Field) -> Kind:
+    def _type_of(self, field: pa.Field) -> pa.DataType:
         try:
-            return features.kind_of(field.type)
+            features.kind_of(field.type)
+            return field.type
         except TypeError as error:
             raise UserError(
                 f"{self.path}: column `{field.name}` has the type {field.type}, which "

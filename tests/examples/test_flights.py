@@ -147,7 +147,7 @@ def test_a_year_fits_the_schema_and_mistakes_do_not(year, schema):
         "carrier": "Unexpected string values",
         "hour": "Out-of-range values",
         "temp": "Out-of-range values",
-        "dest": "Feature shape dropped",
+        "dest": "Multiple errors",
     }
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from strategos.components.errors import UserError
 
-RATIO = {"by": "ratio", "keys": [], "train": 8, "eval": 2}
 ROWS = [
     ["name", "age", "weight", "when"],
     *(
@@ -41,63 +40,9 @@ def write_schema(path, **kinds):
     return str(path)
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Runs the executor; returns the artifact."""
-    from tfx.types import standard_artifacts
-
-    from strategos.components.example_gen import executor
-
-    def call(pattern, split=RATIO, spans=(), schema_file="", label=""):
-        examples = standard_artifacts.Examples()
-        examples.uri = str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}")
-        executor.Executor().Do(
-            {},
-            {"examples": [examples]},
-            {
-                "pattern": str(pattern),
-                "spans": json.dumps(spans),
-                "fingerprint": "",
-                "split": json.dumps(split),
-                "schema_file": schema_file,
-                "schema_fingerprint": "",
-                "label": label,
-                "stack": "",
-            },
-        )
-        return examples
-
-    return call
-
-
-def read(uri, split):
-    """The rows of a split as dicts of lists, read by tf.data."""
-    import tensorflow as tf
-
-    files = sorted(tf.io.gfile.glob(f"{uri}/Split-{split}/*"))
-    records = tf.data.TFRecordDataset(files, compression_type="GZIP")
-    rows = []
-    for record in records.as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        rows.append({name: _values(feature) for name, feature in features.items()})
-    return rows
-
-
-def _values(feature):
-    return list(getattr(feature, feature.WhichOneof("kind")).value)
-
-
-def both(examples):
-    return read(examples.uri, "train") + read(examples.uri, "eval")
-
-
-def column(examples, name):
-    return [row[name] for row in both(examples)]
-
-
 def test_types_are_inferred_and_missing_values_are_empty_lists(tmp_path, run):
     examples = run(write_csv(tmp_path / "a.csv"))
-    rows = sorted(both(examples), key=lambda row: row["age"])
+    rows = sorted(examples.rows(), key=lambda row: row["age"])
     assert len(rows) == 200
     assert rows[0] == {
         "name": [b"n0"],
@@ -112,15 +57,17 @@ def test_artifact_says_what_it_holds(tmp_path, run):
     for span in (3, 4):
         write_csv(tmp_path / f"span-{span}" / "a.csv")
     examples = run(f"{tmp_path}/span-{{SPAN}}/*.csv")
-    train, evaluated = (len(read(examples.uri, s)) for s in ("train", "eval"))
-    assert examples.get_int_custom_property("rows") == train + evaluated == 400
-    assert examples.get_int_custom_property("rows_train") == train
-    assert examples.get_int_custom_property("rows_eval") == evaluated
-    assert examples.span == examples.get_int_custom_property("span") == 4
-    assert examples.split_names == '["train", "eval"]'
-    files = json.loads(examples.get_string_custom_property("files"))
+    train, evaluated = (len(examples.rows(s)) for s in ("train", "eval"))
+    assert examples.artifact.get_int_custom_property("rows") == train + evaluated == 400
+    assert examples.artifact.get_int_custom_property("rows_train") == train
+    assert examples.artifact.get_int_custom_property("rows_eval") == evaluated
+    assert (
+        examples.artifact.span == examples.artifact.get_int_custom_property("span") == 4
+    )
+    assert examples.artifact.split_names == '["train", "eval"]'
+    files = json.loads(examples.artifact.get_string_custom_property("files"))
     assert files == [f"{tmp_path}/span-{s}/a.csv" for s in (3, 4)]
-    names = os.listdir(f"{examples.uri}/Split-train")
+    names = os.listdir(f"{examples.artifact.uri}/Split-train")
     assert names == ["data_tfrecord-00000-of-00001.gz"]
 
 
@@ -128,72 +75,45 @@ def test_only_the_chosen_spans_are_read(tmp_path, run):
     for span in (1, 2, 3):
         write_csv(tmp_path / f"{span}.csv", [["n"], *([span] for _ in range(30))])
     examples = run(f"{tmp_path}/{{SPAN}}.csv", spans=[[1, None], [3, None]])
-    assert {value for (value,) in column(examples, "n")} == {1, 3}
+    assert {value for (value,) in examples.values("n")} == {1, 3}
 
 
-def test_same_rows_as_stock_csv_example_gen(tmp_path, run):
-    from tfx.components.example_gen.csv_example_gen import executor as stock
-    from tfx.proto import example_gen_pb2
-    from tfx.types import standard_artifacts
-    from tfx.utils import proto_utils
-
+def test_same_rows_as_stock_csv_example_gen(tmp_path, run, run_stock):
     path = write_csv(tmp_path / "data" / "a.csv")
-    theirs = standard_artifacts.Examples()
-    theirs.uri = str(tmp_path / "stock")
-    theirs.split_names = '["train", "eval"]'
-    splits = example_gen_pb2.SplitConfig()
-    splits.splits.add(name="train", hash_buckets=8)
-    splits.splits.add(name="eval", hash_buckets=2)
-    single = example_gen_pb2.Input.Split(name="single", pattern="*")
-    stock.Executor().Do(
-        {},
-        {"examples": [theirs]},
-        {
-            "input_base": str(path.parent),
-            "input_config": proto_utils.proto_to_json(
-                example_gen_pb2.Input(splits=[single])
-            ),
-            "output_config": proto_utils.proto_to_json(
-                example_gen_pb2.Output(split_config=splits)
-            ),
-            "output_data_format": example_gen_pb2.FORMAT_TF_EXAMPLE,
-            "output_file_format": example_gen_pb2.FORMAT_TFRECORDS_GZIP,
-        },
-    )
 
     def multiset(examples):
         return collections.Counter(
             tuple(sorted((k, tuple(v)) for k, v in row.items()))
-            for row in both(examples)
+            for row in examples.rows()
         )
 
-    assert multiset(run(path)) == multiset(theirs)
+    assert multiset(run(path)) == multiset(run_stock(path.parent))
 
 
 def test_a_column_takes_the_widest_type_of_all_files(tmp_path, run):
     write_csv(tmp_path / "a.csv", [["x", "y", "z"], *([1, 2, ""] for _ in range(20))])
     write_csv(tmp_path / "b.csv", [["z", "y", "x"], *(["", "b", 0.5] for _ in "12345")])
     examples = run(f"{tmp_path}/*.csv")
-    assert {tuple(v) for v in column(examples, "x")} == {(1.0,), (0.5,)}
-    assert {tuple(v) for v in column(examples, "y")} == {(b"2",), (b"b",)}
-    assert {tuple(v) for v in column(examples, "z")} == {()}
+    assert {tuple(v) for v in examples.values("x")} == {(1.0,), (0.5,)}
+    assert {tuple(v) for v in examples.values("y")} == {(b"2",), (b"b",)}
+    assert {tuple(v) for v in examples.values("z")} == {()}
 
 
 def test_late_widening_in_a_long_column(tmp_path, run):
     rows = [["x"], *([i] for i in range(50_000)), ["1e3"]]
     examples = run(write_csv(tmp_path / "a.csv", rows))
-    assert min(column(examples, "x")) == [0.0]
+    assert min(examples.values("x")) == [0.0]
 
 
 def test_whole_numbers_too_long_for_int64_stay_text(tmp_path, run):
     rows = [["x"], *(["12345678901234567890"] for _ in range(20))]
-    assert column(run(write_csv(tmp_path / "a.csv", rows)), "x")[0][0][:3] == b"123"
+    assert run(write_csv(tmp_path / "a.csv", rows)).values("x")[0][0][:3] == b"123"
 
 
 def test_gzipped_csv_with_bom_quotes_and_line_breaks(tmp_path, run):
     rows = [["\ufefft", "n"], *(['a "b",\nc', i] for i in range(20))]
     examples = run(write_csv(tmp_path / "a.csv.gz", rows))
-    assert column(examples, "t")[0] == [b'a "b",\nc']
+    assert examples.values("t")[0] == [b'a "b",\nc']
 
 
 def test_schema_gives_the_types(tmp_path, run):
@@ -201,8 +121,8 @@ def test_schema_gives_the_types(tmp_path, run):
         tmp_path / "s.pbtxt", name="BYTES", age="FLOAT", weight="FLOAT", when="BYTES"
     )
     examples = run(write_csv(tmp_path / "a.csv"), schema_file=schema)
-    assert sorted(column(examples, "age"))[1] == [1.0]
-    assert isinstance(column(examples, "age")[0][0], float)
+    assert sorted(examples.values("age"))[1] == [1.0]
+    assert isinstance(examples.values("age")[0][0], float)
 
 
 def test_hash_split_keeps_equal_keys_together_in_any_file(tmp_path, run):
@@ -213,7 +133,7 @@ def test_hash_split_keeps_equal_keys_together_in_any_file(tmp_path, run):
     second = run(tmp_path / "2.csv", split)
 
     def keys(examples, name):
-        rows = read(examples.uri, name)
+        rows = examples.rows(name)
         return {(row["name"][0], row["when"][0]) for row in rows}
 
     assert not keys(first, "train") & keys(first, "eval")
@@ -268,7 +188,7 @@ def test_parquet_types(tmp_path, run):
     )
     pq.write_table(table, tmp_path / "a.parquet")
     examples = run(tmp_path / "a.parquet")
-    rows = both(examples)
+    rows = examples.rows()
     assert rows[0]["image"] == [b"\x89PNG\x00\xff"]
     assert {tuple(row["tags"]) for row in rows} == {(b"a", b"b"), ()}
     assert {tuple(row["vector"]) for row in rows} == {(1.0, 2.0)}
@@ -283,9 +203,9 @@ def test_large_data_lie_in_several_shards_and_stay_in_order(tmp_path, run):
     big = [bytes([i]) * 2_000_000 for i in range(40)]
     pq.write_table(pa.table({"n": range(40), "b": big}), tmp_path / "a.parquet")
     examples = run(tmp_path / "a.parquet")
-    names = sorted(os.listdir(f"{examples.uri}/Split-train"))
+    names = sorted(os.listdir(f"{examples.artifact.uri}/Split-train"))
     assert names == [f"data_tfrecord-0000{i}-of-00002.gz" for i in range(2)]
-    order = [row["n"][0] for row in read(examples.uri, "train")]
+    order = [row["n"][0] for row in examples.rows("train")]
     assert order == sorted(order)
 
 
@@ -295,8 +215,8 @@ def test_equal_data_give_equal_files(tmp_path, run):
     def content(examples):
         return {
             split: [
-                open(f"{examples.uri}/Split-{split}/{name}", "rb").read()
-                for name in sorted(os.listdir(f"{examples.uri}/Split-{split}"))
+                open(f"{examples.artifact.uri}/Split-{split}/{name}", "rb").read()
+                for name in sorted(os.listdir(f"{examples.artifact.uri}/Split-{split}"))
             ]
             for split in ("train", "eval")
         }
@@ -447,7 +367,7 @@ def test_component_takes_runtime_parameters():
         pattern="/data/{SPAN}/*",
         spans=data_types.RuntimeParameter("spans", ptype=str, default="[]"),
         fingerprint=data_types.RuntimeParameter("fingerprint", ptype=str),
-        split=json.dumps(RATIO),
+        split='{"by": "ratio", "keys": [], "train": 8, "eval": 2}',
     )
     assert component.id == "ExampleGen"
     assert component.outputs["examples"].type_name == "Examples"

@@ -1,0 +1,212 @@
+"""Types of columns that no schema declares: the narrowest that holds all values."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from strategos.components.example_gen import columns, features, numerals
+from strategos.components.example_gen.columns import Kind
+
+_SAMPLE = 256
+_NEARLY_ALL = 0.9
+_SHOWN_NAMES = 8
+_SHOWN_DOUBTS = 5
+
+
+class Inspected(Protocol):
+    """A file that shows its columns; see `sources.Source`."""
+
+    path: str
+    names: tuple[str, ...]
+
+    def inspect(self, profiles: Mapping[str, Profile]) -> None:
+        """Shows all values of each column, or their type, to its profile."""
+
+    def where(self, row: int) -> str:
+        """The place of the row with index `row` (from 0), for a message."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Witness:
+    """The value because of which a column got its type.
+
+    Attributes:
+      source: Its file.
+      row: Index of its row there; None where the file declares the type.
+      value: The value as text, or the type that the file declares.
+    """
+
+    source: Inspected
+    row: int | None
+    value: str
+
+    def __str__(self) -> str:
+        if self.row is None:
+            return f"type {self.value} ({self.source.path})"
+        place = f"{self.source.path}: {self.source.where(self.row)}"
+        return f"{self.value[:100]!r} ({place})"
+
+
+class Profile:
+    """What the values of one column have in common.
+
+    Attributes:
+      kind: The narrowest that holds all values seen; UNKNOWN as long as none was.
+      values: How many values were seen.
+      numbers: How many of them are numbers; of text columns at least so many.
+      because_of: By kind, the first value that needs it.
+    """
+
+    def __init__(self, nulls: numerals.Nulls):
+        """Nothing is seen yet.
+
+        Args:
+          nulls: Spellings of a missing value, where all others are numbers.
+        """
+        self._nulls = nulls
+        self._only_nulls = False  # so far nothing but null spellings
+        self._kind = Kind.UNKNOWN
+        self.values = 0
+        self.numbers = 0
+        self.because_of: dict[Kind, Witness] = {}
+
+    @property
+    def kind(self) -> Kind:
+        """A column of null spellings alone is text: `NA` may be Namibia."""
+        if self._kind == Kind.UNKNOWN and self._only_nulls:
+            return Kind.BYTES
+        return self._kind
+
+    def see_text(self, text: pa.StringArray, source: Inspected, row: int) -> None:
+        """Takes in the fields of a CSV file from `row` on; null is an empty one."""
+        if text.null_count == len(text):
+            return
+        self._widen(text.slice(0, _SAMPLE), source, row)  # to fail on more is slow
+        numbers = self._widen(text, source, row)
+        if numbers is None:
+            self._count(text)
+        else:
+            self.numbers += numbers
+            self.values += numbers
+
+    def see_type(self, data_type: pa.DataType, source: Inspected, rows: int) -> None:
+        """Takes in `rows` values of a type that the file declares."""
+        kind = features.kind_of(data_type)
+        if kind > self._kind:
+            self._kind = kind
+            self.because_of[kind] = Witness(source, None, str(data_type))
+        if kind != Kind.UNKNOWN:
+            self.values += rows
+            self.numbers += rows * (kind != Kind.BYTES)
+
+    def _widen(self, text: pa.StringArray, source: Inspected, row: int) -> int | None:
+        """Raises the kind until it holds all of `text`.
+
+        Returns:
+          How many values there are, all of them numbers; None in a text column.
+        """
+        kind = max(self._kind, Kind.INT)
+        while kind < Kind.BYTES:
+            numbers = self._read(kind, text)
+            if numbers is not None:
+                found = len(numbers) - numbers.null_count
+                self._only_nulls |= not found
+                self._kind = kind if found else self._kind
+                return found
+            holds = functools.partial(self._holds, kind)
+            first = features.first_false(text, holds)
+            kind = Kind(kind + 1)
+            self.because_of[kind] = Witness(source, row + first, text[first].as_py())
+        self._kind = kind
+        return None
+
+    def _read(self, kind: Kind, text: pa.StringArray) -> pa.Array | None:
+        try:
+            numbers = numerals.read(text, kind, self._nulls)
+        except pa.ArrowInvalid:
+            return None
+        return None if numerals.identifies(text, numbers) else numbers
+
+    def _holds(self, kind: Kind, text: pa.StringArray) -> bool:
+        return self._read(kind, text) is not None
+
+    def _count(self, text: pa.StringArray) -> None:
+        """Counts values of a text column, and numbers unless they are few."""
+        text = text.drop_null()
+        every = text.take(pa.array(range(0, len(text), len(text) // _SAMPLE + 1)))
+        found = numerals.count(every)
+        if 2 * found >= len(every):
+            text = self._nulls.hide(text).drop_null()
+            found = numerals.count(text)
+        self.numbers += found
+        self.values += len(text)
+
+
+def infer(files: Sequence[Inspected], nulls: numerals.Nulls) -> dict[str, Profile]:
+    """The profile of each column, over all the data of all files.
+
+    Args:
+      files: In the order in which messages should name them.
+      nulls: Spellings of a missing value in columns of numbers.
+
+    Raises:
+      UserError: The files do not have the same columns, or one is malformed.
+    """
+    columns.check_same(files)
+    profiles = {name: Profile(nulls) for name in files[0].names}
+    for file in files:
+        file.inspect(profiles)
+    return profiles
+
+
+def describe(profiles: Mapping[str, Profile]) -> list[str]:
+    """What was inferred, for whoever reads the run's report.
+
+    Returns:
+      A line per type with its columns, then a sentence per text column that is nearly
+      all numbers.
+    """
+    lines = []
+    for kind in (Kind.INT, Kind.FLOAT, Kind.BYTES, Kind.UNKNOWN):
+        names = [name for name, profile in profiles.items() if profile.kind == kind]
+        if names:
+            title = kind.name if kind else "without any value"
+            more = f" and {len(names) - _SHOWN_NAMES} more" * (
+                len(names) > _SHOWN_NAMES
+            )
+            lines.append(f"{title}: {', '.join(names[:_SHOWN_NAMES])}{more}")
+    doubtful = [name for name, profile in profiles.items() if _nearly_numeric(profile)]
+    lines += [_doubt(name, profiles[name]) for name in doubtful[:_SHOWN_DOUBTS]]
+    if len(doubtful) > _SHOWN_DOUBTS:
+        rest = ", ".join(doubtful[_SHOWN_DOUBTS:][:_SHOWN_NAMES])
+        lines.append(f"nearly all numbers are also: {rest}")
+    return lines
+
+
+def _nearly_numeric(profile: Profile) -> bool:
+    """Whether a text column would have another type but for a few of its values."""
+    return (
+        profile.kind == Kind.BYTES
+        and profile.numbers >= _NEARLY_ALL * profile.values
+        and profile.numbers > 0
+    )
+
+
+def _doubt(name: str, profile: Profile) -> str:
+    witness = profile.because_of[Kind.BYTES]
+    why = numerals.why_not(witness.value)
+    if why:
+        return (
+            f"`{name}` is BYTES: {witness} {why}. Where it is a number, declare its "
+            f"type in a schema."
+        )
+    return (
+        f"`{name}` is BYTES because of {witness}; {profile.numbers:,} of "
+        f"{profile.values:,} values are numbers. Correct the value, add it to "
+        f"`data.null_values`, or declare the type in a schema."
+    )

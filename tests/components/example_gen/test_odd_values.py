@@ -1,0 +1,105 @@
+"""Odd cells from file to tf.Example, value by value, beside TFX's CsvExampleGen."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+ROWS = 40
+ODD_ROW = 17
+NUMBERS = [str(i) for i in range(1, ROWS + 1)]
+FLOATS = [f"{i}.5" for i in range(1, ROWS + 1)]
+
+# In a column of whole numbers, each of these does what it does with TFX.
+AS_STOCK = [
+    *("5", "+5", "-5", "-0", "0", " 5", "5 ", "\t5", "+ 5", "--5", "+-5", "5\u00a0"),
+    *("0x1f", "0X1F", "-0x1f", "0b1", "0o7", "5L", "1d5", "0.1f", "1 000", "1,234"),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775808"),
+    *("-9223372036854775809", "123456789012345678901234567890", "16777217"),
+    *("1e5", "1E+5", "1.", ".5", "-.5", "+.5", "+1.5", "1.e3", "1e5 ", ".", "e5", "1e"),
+    *("1e39", "1e400", "-1e400", "1e-400", "12345678901234567890.5", "00.5", "007.50"),
+    *("inf", "-inf", "+inf", "Infinity", "INF", "nan", "NaN", "-nan", "+nan", "nan(1)"),
+    *(
+        "true",
+        "True",
+        "-",
+        "+",
+        "NA",
+        "None",
+        "2013-01-01",
+        "12:30",
+        "\u0663",
+        "\uff15",
+    ),
+    *('say "hi"', "two\nlines", "two\r\nlines", "a,b", "'5'", "M\u00fcller", "\u0085"),
+]
+# And these do not, for the reason given.
+OTHERWISE = {
+    "1_000": "grouped digits are text: 1_000 and 10_00 stay apart",
+    "1_0.5": "grouped digits are text",
+    "00501": "an identifier: 00501 and 501 stay apart",
+    "00": "an identifier",
+    "-007": "an identifier",
+    "  ": "a field of spaces is missing in a column of numbers",
+}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, run, run_stock):
+    """Columns by (cell, base): kind and values as ours and as stock has them."""
+    folder = tmp_path_factory.mktemp("odd")
+    cells = [*AS_STOCK, *OTHERWISE]
+    table = {"row": NUMBERS}
+    for index, cell in enumerate(cells):
+        for base, numbers in (("int", NUMBERS), ("float", FLOATS)):
+            column = list(numbers)
+            column[ODD_ROW] = cell
+            table[f"{base}-{index}"] = column
+    path = folder / "data" / "odd.csv"
+    path.parent.mkdir()
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+    ours, theirs = (_columns(x) for x in (run(path), run_stock(path.parent)))
+    return {
+        (cell, base): (ours[f"{base}-{index}"], theirs[f"{base}-{index}"])
+        for index, cell in enumerate(cells)
+        for base in ("int", "float")
+    }
+
+
+def _columns(written):
+    """By column: the list that its features have, and the values in order of `row`."""
+    rows = sorted(written.features(), key=lambda row: row["row"][1])
+    columns = {}
+    for name in rows[0]:
+        kinds = {row[name][0] for row in rows} - {None}
+        values = [str(value) for row in rows for value in row[name][1] or ["missing"]]
+        columns[name] = kinds, values
+    return columns
+
+
+@pytest.mark.parametrize("base", ["int", "float"])
+@pytest.mark.parametrize("cell", AS_STOCK)
+def test_odd_cell_becomes_what_stock_makes_of_it(both, cell, base):
+    ours, theirs = both[cell, base]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("base", ["int", "float"])
+@pytest.mark.parametrize("cell", [c for c in OTHERWISE if c.strip()])
+def test_text_that_would_lose_something_as_a_number_stays_text(both, cell, base):
+    ours, theirs = both[cell, base]
+    assert ours[0] == {"bytes_list"}
+    assert ours[1][ODD_ROW] == str(cell.encode())
+    assert theirs[0] != {"bytes_list"}
+
+
+@pytest.mark.parametrize("base", ["int", "float"])
+def test_field_of_spaces_is_missing_among_numbers(both, base):
+    ours, theirs = both["  ", base]
+    assert ours[0] == {f"{base}64_list" if base == "int" else "float_list"}
+    assert ours[1][ODD_ROW] == "missing"
+    assert theirs[0] == {"bytes_list"}
