@@ -22,7 +22,6 @@ from strategos.pipeline.config import Config
 from strategos.pipeline.problems import Problem
 from strategos.pipeline.surface import nearest
 
-_FORMATS = (".csv", ".csv.gz", ".parquet")
 _SHOWN = 12
 _NOT_FOR_STOCK = (
     "checkpoint",
@@ -224,7 +223,7 @@ def _no_module(config: Config, key: str, module: str) -> Problem:
 
 def data_files(config: Config) -> tuple[list[str], list[Problem]]:
     """The files to read, and what is wrong with their names."""
-    from strategos.components.example_gen import spans
+    from strategos.components.example_gen import formats, spans
 
     key = "data.examples"
     if is_remote(config.data.examples):
@@ -241,13 +240,25 @@ def data_files(config: Config) -> tuple[list[str], list[Problem]]:
         return [], [_from_error(config, key, error)]
     files = [path for span in chosen for path in span.files]
     for path in files:
-        if not path.endswith(_FORMATS):
+        if not path.endswith(formats.EXTENSIONS):
             message = f"{shown(path)} is in none of the formats that are read"
             remedy = "Narrow the pattern, or convert the file."
-            allowed = ", ".join(_FORMATS)
+            allowed = ", ".join(formats.EXTENSIONS)
             key = "data.examples"
             return [], [Problem(config.where(key), key, message, allowed, remedy)]
-    return files, []
+    problems = list(_format_problems(config, files))
+    return ([] if problems else files), problems
+
+
+def _format_problems(config: Config, files: list[str]) -> Iterator[Problem]:
+    """Files that cannot be opened, or are not what their names say."""
+    from strategos.components.example_gen import formats
+
+    for path in files:
+        try:
+            formats.check(path)
+        except UserError as error:
+            yield _from_error(config, "data.examples", error)
 
 
 def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:

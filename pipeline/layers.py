@@ -227,6 +227,10 @@ def _syntax_problem(
     if in_file:
         place = Place(place.source, line + 1, column + 1)
     remedy = "Check indentation, quotes, brackets and the space after each colon."
+    at = text.splitlines()[line : line + 1] or [""]
+    if "\t" in re.match(r"\s*", at[0])[0] or at[0][column : column + 1] == "\t":
+        cause, column = "a tab, which YAML does not allow here", at[0].index("\t")
+        remedy = "Write spaces in its place; most editors can do so as one types."
     return Problem(place, "", f"is not valid YAML: {cause}", "", remedy)
 
 

@@ -204,7 +204,9 @@ def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
     if kind == Kind.INT and kind_of(values.type) == Kind.FLOAT:
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
     if types.is_float16(values.type):  # which Arrow does not cast
-        values = pa.array(values.to_numpy(zero_copy_only=False).astype(np.float32))
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        halves = values.to_numpy(zero_copy_only=False)
+        values = pa.array(halves.astype(np.float32), mask=missing)
     through = pa.float64() if kind == Kind.FLOAT else pa.int64()
     return values.cast(through, safe=kind == Kind.INT).cast(_ARROW[kind], safe=False)
 

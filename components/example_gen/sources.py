@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -13,12 +15,13 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from strategos.components.errors import UserError
-from strategos.components.example_gen import features
+from strategos.components.example_gen import features, formats
 from strategos.components.example_gen.inference import Profile
 
 _CSV_BLOCK = 4 << 20
 _MAX_ROWS = 16384
 _PARQUET_BYTES = 16 << 20
+_UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
 class Source(Protocol):
@@ -56,16 +59,11 @@ def open_source(path: str) -> Source:
     """The source for `path`, by its extension.
 
     Raises:
-      UserError: The extension is not known, or the file has no columns or no rows.
+      UserError: The file is of another format than its extension says, or of none
+        that is read here, or has no columns or no rows.
     """
-    if path.endswith((".csv", ".csv.gz")):
-        return CsvSource(path)
-    if path.endswith(".parquet"):
-        return ParquetSource(path)
-    raise UserError(
-        f"{path}: not a format that is read here. Expected a name that ends in .csv, "
-        f".csv.gz or .parquet; correct `data.examples`."
-    )
+    formats.check(path)
+    return (ParquetSource if path.endswith(".parquet") else CsvSource)(path)
 
 
 class CsvSource:
@@ -106,9 +104,10 @@ class CsvSource:
 
     def where(self, row: int) -> str:
         """See `Source`; the line counts from 1, the header included."""
-        for index, (line, _) in enumerate(self._records()):
-            if index == row + 1:
-                return f"line {line}"
+        with contextlib.suppress(csv.Error):  # at a zero byte, before Python 3.11
+            for index, (line, _) in enumerate(self._records()):
+                if index == row + 1:
+                    return f"line {line}"
         return f"row {row + 1}"
 
     def _open(self) -> pyarrow.csv.CSVStreamingReader:
@@ -126,7 +125,7 @@ class CsvSource:
     def _read_header(self) -> tuple[str, ...]:
         try:
             _, header = next(self._records(), (0, []))
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        except _UNREADABLE as error:
             raise UserError(self._explain(error)) from error
         if not header:
             raise UserError(
@@ -157,16 +156,20 @@ class CsvSource:
                         f"as in the header. Received: {len(record)}. Correct the line; "
                         f"a field with a comma needs quotes."
                     )
-        except UnicodeDecodeError as encoding_error:
-            return (
-                f"{self.path}: is not UTF-8 text ({encoding_error}). Convert it, for "
-                f"example: iconv -f latin1 -t utf-8."
-            )
-        except (OSError, EOFError, csv.Error) as reading_error:
+        except UnicodeDecodeError:
+            return formats.not_utf8(self.path)
+        except (OSError, EOFError, zlib.error, csv.Error) as reading_error:
             error = reading_error
+        if isinstance(error, OSError) and error.strerror:
+            return formats.unreadable(self.path, error)
+        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+            return (
+                f"{self.path}: cannot be read: {error}. The file is cut off or "
+                f"damaged: write or copy it again."
+            )
         return (
             f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
-            f"comma-separated fields; write the file anew."
+            f"comma-separated fields; correct the file."
         )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from strategos.components import file_digests
 from strategos.components.errors import BadInputError
+from strategos.components.example_gen.formats import EXTENSIONS
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -153,7 +154,9 @@ def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
 def _find_editions(pattern: str) -> list[Span]:
     """Every version of every span, ascending by number and version."""
     parts = _parse(pattern)
-    files = sorted(filter(os.path.isfile, glob.glob(_to_glob(parts), recursive=True)))
+    found = sorted(glob.glob(_to_glob(parts), recursive=True))
+    files = list(filter(os.path.isfile, found))
+    _refuse_folders(pattern, filter(os.path.isdir, found))
     regex = re.compile(_to_regex(parts))
     editions: dict[tuple[int, int], list[str]] = {}
     dates: dict[int, str] = {}
@@ -173,6 +176,22 @@ def _find_editions(pattern: str) -> list[Span]:
         Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
         for (number, version), paths in sorted(editions.items())
     ]
+
+
+def _refuse_folders(pattern: str, folders: Iterable[str]) -> None:
+    """Raises `BadInputError` at a folder that is named as a data file is.
+
+    Spark writes such folders; passed over, their rows would be lost without a word.
+    """
+    for folder in sorted(folders):
+        name = folder.rstrip(os.sep)
+        if name.endswith(EXTENSIONS):
+            raise BadInputError(
+                f"`data.examples`: {pattern} matches the folder {name}, where a file "
+                f"is expected. To read the files in such folders, write "
+                f"`data.examples: {pattern}/*{os.path.splitext(name)[1]}`; or move the "
+                f"folder away."
+            )
 
 
 def _parse(pattern: str) -> list[str]:

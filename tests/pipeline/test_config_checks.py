@@ -38,6 +38,12 @@ def test_a_missing_module_names_those_there(workload):
     assert "Did you mean `model`?" in str(problem)
 
 
+def test_data_of_another_format_than_their_names_say(workload):
+    path = workload.parent / "data" / "span-2" / "a.csv"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert "a.csv: is compressed by gzip, not CSV. Let" in str(only(workload))
+
+
 def test_a_module_named_like_its_file_is_understood(workload):
     assert "Write `model`, without `.py`." in str(
         only(workload, "trainer.module=model.py")

@@ -103,7 +103,8 @@ def test_the_first_place_of_a_duplicate_is_told(write, workload):
     ("text", "place", "expected"),
     [
         ("label: [late\nname: x\n", ":2:5", "is not valid YAML"),
-        ("label: late\n\tname: x\n", ":2:1", "is not valid YAML"),
+        ("label: late\n\tname: x\n", ":2:1", "is not valid YAML: a tab"),
+        ("data:\n  split:\n  \tby: x\n", ":3:3", "is not valid YAML: a tab"),
         ("label: a: b\n", ":1:9", "mapping values are not allowed"),
         ("label: 'late\n", ":2:1", "is not valid YAML"),
         ("a: 1\n---\nb: 2\n", ":2:1", "is not valid YAML"),

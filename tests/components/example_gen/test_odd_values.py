@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import csv
+import datetime
+import decimal
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from strategos.components.errors import UserError
 
 ROWS = 40
 ODD_ROW = 17
@@ -103,3 +110,44 @@ def test_field_of_spaces_is_missing_among_numbers(both, base):
     assert ours[0] == {f"{base}64_list" if base == "int" else "float_list"}
     assert ours[1][ODD_ROW] == "missing"
     assert theirs[0] == {"bytes_list"}
+
+
+INFINITE = float("inf")
+PARQUET = {
+    "whole": ([decimal.Decimal(2**53 + 1)], pa.decimal128(20, 0), 2**53 + 1),
+    "money": ([decimal.Decimal("0.25")], pa.decimal128(9, 2), 0.25),
+    "unsigned": ([2**63 - 1], pa.uint64(), 2**63 - 1),
+    "date": ([datetime.date(2013, 1, 2)], pa.date32(), b"2013-01-02"),
+    "time": ([datetime.time(1, 2, 3)], pa.time32("s"), b"01:02:03.000"),
+    "flag": ([True], pa.bool_(), 1),
+    "large": (["x"], pa.large_string(), b"x"),
+    "coded": ([7], pa.dictionary(pa.int32(), pa.int64()), 7),
+    "infinite": ([INFINITE], pa.float64(), INFINITE),
+    "list": ([["a"]], pa.list_(pa.large_string()), b"a"),
+}
+
+
+def test_parquet_types_that_an_example_does_not_have(tmp_path, run):
+    columns = {n: pa.array(v * 30, type_) for n, (v, type_, _) in PARQUET.items()}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    expected = {name: [value] for name, (_, _, value) in PARQUET.items()}
+    assert run(tmp_path / "a.parquet").rows() == [expected] * 30
+
+
+def test_half_precision_is_read(tmp_path):
+    from strategos.components.example_gen.columns import Kind
+    from strategos.components.example_gen.features import convert
+
+    halves = pa.array([np.float16(0.5), None, np.float16(2.0)], pa.float16())
+    batch = pa.RecordBatch.from_arrays([halves], ["x"])
+    converted = convert(batch, {"x": Kind.FLOAT})
+    assert converted.to_pydict() == {"x": [[0.5], None, [2.0]]}
+
+
+def test_unsigned_integer_beyond_int64_is_refused_by_row(tmp_path, run):
+    table = pa.table({"x": pa.array([1, 2**63], pa.uint64())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError) as caught:
+        run(tmp_path / "a.parquet")
+    received = "row 2: column `x`: expected INT. Received: '9223372036854775808'"
+    assert received in str(caught.value)

@@ -1,0 +1,114 @@
+"""Missing values as statistics, schema and parsing see them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Thirty rows: `void` never has a value, `x` not in the first ten."""
+    path = tmp_path_factory.mktemp("missing") / "a.csv"
+    rows = [f"{i},{i if i > 10 else ''},,{'' if i % 3 else 't'}" for i in range(1, 31)]
+    path.write_text("\n".join(["n,x,void,text", *rows]))
+    return path
+
+
+def statistics(written, split):
+    from strategos.components.statistics_gen.executor import compute, read_batches
+
+    return compute(read_batches(f"{written.artifact.uri}/Split-{split}"))
+
+
+def counted(stats):
+    """By feature: (missing, present)."""
+    found = {}
+    for feature in stats.datasets[0].features:
+        common = getattr(feature, feature.WhichOneof("stats")).common_stats
+        counts = int(common.num_missing), int(common.num_non_missing)
+        found[feature.path.step[0]] = counts
+    return found
+
+
+def test_statistics_count_missing_values_as_tfdv_does_from_the_csv(data, run):
+    import tensorflow_data_validation as tfdv
+
+    written = run(data)
+    totals = dict.fromkeys(("n", "x", "void", "text"), (0, 0))
+    for split in ("train", "eval"):
+        for name, (missing, present) in counted(statistics(written, split)).items():
+            totals[name] = totals[name][0] + missing, totals[name][1] + present
+    oracle = counted(tfdv.generate_statistics_from_csv(str(data)))
+    assert totals == oracle
+    assert oracle["void"] == (30, 0)
+    assert oracle["x"] == (10, 20)
+
+
+def test_schema_of_a_column_without_values_demands_none(data, run):
+    import tensorflow_data_validation as tfdv
+
+    written = run(data)
+    schema = tfdv.infer_schema(statistics(written, "train"))
+    schema = tfdv.update_schema(schema, statistics(written, "eval"))
+    presence = {f.name: f.presence.min_fraction for f in schema.feature}
+    assert presence["n"] == 1
+    assert presence["void"] == 0
+    assert presence["x"] < 1
+    assert written.report()[-1] == "without any value: void"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_column_that_falls_silent_is_an_anomaly(tmp_path, run, form):
+    import tensorflow_data_validation as tfdv
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    text = "".join(
+        f'feature {{ name: "{name}" type: INT presence {{ min_fraction: 1 }} }}\n'
+        for name in ("n", "x")
+    )
+    (tmp_path / "s.pbtxt").write_text(text)
+    if form == "csv":
+        (tmp_path / "a.csv").write_text("n,x\n" + "".join(f"{i},\n" for i in range(30)))
+    else:
+        table = pa.table({"n": range(30), "x": pa.nulls(30, pa.int64())})
+        pq.write_table(table, tmp_path / "a.parquet")
+    written = run(f"{tmp_path}/a.{form}", schema_file=str(tmp_path / "s.pbtxt"))
+    schema = text_format.Parse(text, schema_pb2.Schema())
+    anomalies = tfdv.validate_statistics(statistics(written, "train"), schema)
+    assert list(anomalies.anomaly_info) == ["x"]
+
+
+def test_missing_and_empty_are_parsed_as_the_stock_examples_are(data, run, run_stock):
+    import tensorflow as tf
+
+    spec = {
+        "n": tf.io.FixedLenFeature([1], tf.int64),
+        "x": tf.io.VarLenFeature(tf.int64),
+        "void": tf.io.VarLenFeature(tf.string),
+        "text": tf.io.VarLenFeature(tf.string),
+    }
+
+    def parsed(written):
+        files = tf.io.gfile.glob(f"{written.artifact.uri}/Split-*/*")
+        records = tf.data.TFRecordDataset(files, "GZIP").batch(30).get_single_element()
+        tensors = tf.io.parse_example(records, spec)
+        order = tf.argsort(tensors["n"][:, 0])
+        return {
+            name: tf.gather(value, order).numpy().tolist()
+            if name == "n"
+            else tf.gather(tf.RaggedTensor.from_sparse(value), order).to_list()
+            for name, value in tensors.items()
+        }
+
+    assert parsed(run(data)) == parsed(run_stock(data.parent))
+
+
+def test_parquet_list_without_elements_is_not_missing(tmp_path, run):
+    lists = [[1, 2], [], None] * 10
+    pq.write_table(pa.table({"x": lists}), tmp_path / "a.parquet")
+    rows = run(f"{tmp_path}/a.parquet").features()
+    found = {(row["x"][0], *row["x"][1]) for row in rows}
+    assert found == {("int64_list", 1, 2), ("int64_list",), (None,)}
