@@ -27,9 +27,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # As stderr has it: a locale without `ö` is no reason to fail.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _open_streams()
     arguments = _parser().parse_args(argv)
     # To a worker SIGTERM says more than that: its host is taken back.
     signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]
@@ -61,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def _open_streams() -> None:
+    """Lets output never fail for its letters, or for being closed by the caller."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # `>&-` in a shell
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As stderr has it: a locale without `ö` is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _end_as_interrupted(message: str = "") -> NoReturn:

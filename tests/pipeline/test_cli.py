@@ -102,6 +102,13 @@ def test_what_a_locale_cannot_show_is_escaped(workload, tmp_path, encoding):
     assert shown + b"/data" in done.stdout
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_output_is_no_failure(workload, closed):
+    command = f"exec '{sys.executable}' -m strategos.pipeline.cli config {workload}"
+    done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_any_other_broken_pipe_is_told(monkeypatch, capfd):
     def broken(_):
         raise BrokenPipeError("of another process")
