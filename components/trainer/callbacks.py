@@ -17,6 +17,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer import keras3
 from strategos.components.trainer.context import TrainingContext
+from strategos.components.trainer.effects import Unchanged
 from strategos.components.trainer.position import Position
 from strategos.components.trainer.progress import MonitorCheck, Progress
 
@@ -217,15 +218,15 @@ class CallbackState:
 
     Of each callback, the attributes that changed since the start and are JSON-able or
     lists of arrays; so the user's own callbacks resume by the same means as Keras's.
-    What Progress and TensorBoard remember is of this process (clocks, a profiler that
-    runs) and of no use to another.
+    What Progress, Unchanged and TensorBoard remember is of this process (clocks, a
+    profiler that runs) and of no use to another.
 
     Args:
       callbacks: In their order, before training begins.
     """
 
     def __init__(self, callbacks: Sequence[Any]):
-        passing = (Progress, *keras3.classes("callbacks", "TensorBoard"))
+        passing = (Progress, Unchanged, *keras3.classes("callbacks", "TensorBoard"))
         self._callbacks = [x for x in callbacks if not isinstance(x, passing)]
         self._before = [_plain(callback) for callback in self._callbacks]
 

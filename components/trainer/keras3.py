@@ -45,6 +45,11 @@ def is_optimizer(part: Any) -> bool:
     return isinstance(part, kinds)
 
 
+def is_of_keras(part: Any) -> bool:
+    """Whether the class of `part` is one of either Keras, not one of the user's."""
+    return type(part).__module__.startswith(("tf_keras.", "keras."))
+
+
 def classes(module: str, name: str) -> tuple[type, ...]:
     """The class of this name in each Keras that this process has imported."""
     packages = filter(None, (tf.keras, _package()))

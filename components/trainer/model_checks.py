@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer import keras3
+from strategos.components.trainer import effects, keras3
 from strategos.components.user_errors import explain
 
 _PACKAGES = ("tf_keras.", "keras.")
@@ -149,9 +149,13 @@ class ModelChecker:
         with self._blamed("the model fails on the first rows"):
             output = model(features, training=False)
         self._check_label_kind(labels)
+        effects.check_compiled(model, self._where)
+        judged = effects.judged_outputs(model, output, self._where, self._label)
         loss = known_loss(model.loss)
-        if loss and isinstance(output, tf.Tensor):
-            self._check_loss(loss, model, output, labels)
+        for place, tensor in judged.items():
+            if not (loss and isinstance(tensor, tf.Tensor)):
+                continue
+            self._check_loss(loss, _last_activation(model, place), tensor, labels)
             if complete:
                 self._check_varies(loss, labels)
         if type(model).train_step is keras3.package_of(model).Model.train_step:
@@ -216,12 +220,16 @@ class ModelChecker:
             )
 
     def _check_loss(
-        self, loss: Loss, model: tf.keras.Model, output: tf.Tensor, labels: tf.Tensor
+        self,
+        loss: Loss,
+        activation: str | None,
+        output: tf.Tensor,
+        labels: tf.Tensor,
     ) -> None:
         if output.shape.rank == 1:  # Keras takes it for one unit
             output = output[:, tf.newaxis]
         self._check_shapes(loss, output.shape, labels)
-        self._check_probabilities(loss, model, output.numpy())
+        self._check_probabilities(loss, activation, output.numpy())
 
     def _check_shapes(
         self, loss: Loss, output: tf.TensorShape, labels: tf.Tensor
@@ -277,11 +285,10 @@ class ModelChecker:
             )
 
     def _check_probabilities(
-        self, loss: Loss, model: tf.keras.Model, output: np.ndarray
+        self, loss: Loss, activation: str | None, output: np.ndarray
     ) -> None:
         if not loss.name.endswith("crossentropy"):
             return
-        activation = _last_activation(model)
         sums_to_one = output.shape[-1] > 1 and np.allclose(output.sum(-1), 1, atol=1e-4)
         outside = bool(np.any((output < 0) | (output > 1)))
         if loss.from_logits and (activation in _PROBABILITY_ACTIVATIONS or sums_to_one):
@@ -322,12 +329,17 @@ def known_loss(loss: Any) -> Loss | None:
     return Loss(name, from_logits) if known else None
 
 
-def _last_activation(model: tf.keras.Model) -> str | None:
-    """Name of the activation that makes the model's output, where it can be seen."""
+def _last_activation(model: tf.keras.Model, place: int) -> str | None:
+    """Name of the activation that makes an output, where it can be seen.
+
+    Args:
+      model: The model.
+      place: The output's place among all, flattened.
+    """
     if not getattr(model, "outputs", None) or not getattr(model, "layers", None):
         return None
     kinds = keras3.package_of(model).layers
-    layer = _made_by(model, model.outputs[0])
+    layer = _made_by(model, model.outputs[place])
     while isinstance(layer, kinds.Activation) and _activation(layer) == "linear":
         layer = _made_by(model, layer.input)  # a cast, as mixed precision needs it
     return "softmax" if isinstance(layer, kinds.Softmax) else _activation(layer)

@@ -21,6 +21,7 @@ from strategos.components.trainer import (
     checkpoints,
     custom_loop,
     dataset,
+    effects,
     keras3,
     last_batch,
     layers,
@@ -184,7 +185,9 @@ class Training:
         found = callbacks.configured(asked, log_dir, keras3.package_of(model))
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
-        return [*found, *self._code.callbacks(self._context)]
+        found += self._code.callbacks(self._context)
+        # A loop of the user's own traces its steps by itself.
+        return found if self._code.run_fn else [*found, effects.Unchanged(model)]
 
     def _train(
         self, model: tf.keras.Model, position: Position, accompanying: Callbacks
