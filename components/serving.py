@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, str]
 
 _BATCH_ROWS = 4096
+_CLASSES = 5  # shown of a row, the likeliest ones
 
 
 def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, Any]]:
@@ -38,7 +39,8 @@ def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, 
         missing, and columns that the model does not use. An empty field is no value.
 
     Returns:
-      One dict per row of output name to a number, or a list of numbers.
+      One dict per row of output name to a number, or a list of numbers; where the
+      names of the classes are known, `predictions` is a dict of name to probability.
 
     Raises:
       BadInputError: There is no such model or file; a column is unknown or missing; a
@@ -52,7 +54,8 @@ def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, 
         named = [(f"row {i}", row) for i, row in enumerate(rows, start=1)]
         for where, row in named:
             columns.check_names(where, row)
-    return _answers(folder, columns.values(named))
+    answers = _answers(folder, columns.values(named))
+    return [_with_names(answer, columns.classes) for answer in answers]
 
 
 def show(
@@ -76,6 +79,7 @@ class _Columns:
     features: Mapping[str, schema_pb2.Feature]
     used: frozenset[str]
     label: str
+    classes: tuple[str, ...]
 
     @classmethod
     def of(cls, folder: Path) -> _Columns:
@@ -94,7 +98,8 @@ class _Columns:
                 "so its columns are not known. Push it anew."
             ) from None
         features = {feature.name: feature for feature in schema.feature}
-        return cls(features, frozenset(described["features"]), described["label"])
+        used, classes = described["features"], described.get("classes", ())
+        return cls(features, frozenset(used), described["label"], tuple(classes))
 
     @property
     def needed(self) -> list[str]:
@@ -217,6 +222,20 @@ def _answers(
     return answers
 
 
+def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    """`answer` by names of classes; those of the out-of-vocabulary buckets are numbers.
+
+    A model with as many outputs as classes, or more, is taken for one that answers with
+    a probability for each.
+    """
+    values = answer.get("predictions")
+    if not classes or not isinstance(values, list) or len(values) < len(classes):
+        return answer
+    others = map(str, range(len(classes), len(values)))
+    named = dict(zip([*classes, *others], values, strict=True))
+    return {**answer, "predictions": named}
+
+
 def _serialized(row: Mapping[str, list[Any]]) -> bytes:
     import tensorflow as tf
 
@@ -241,6 +260,11 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        likeliest = sorted(value.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{name} {_text(p)}" for name, p in likeliest[:_CLASSES])
+        more = len(likeliest) - _CLASSES
+        return f"{shown}, and {more} more" if more > 0 else shown
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

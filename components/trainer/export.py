@@ -9,21 +9,21 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 - `transform_features`: `examples` to the transformed features, the label included.
 
 The first two take only the raw features that the model's inputs are made of. Beside the
-graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these features, and the
-label), so that a pushed model describes itself.
+graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these features, the
+label, and the names of its classes), so that a pushed model describes itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer import keras3
+from strategos.components.trainer import classes, keras3
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.transform.graph import TransformGraph
 
@@ -48,18 +48,33 @@ def export(
     for name, function in signatures.items():
         archive.add_endpoint(name, function)
     archive.write_out(folder)
-    describe(folder, schema_file, context.label, servable.raw_spec)
+    named = classes.class_names(graph, context)
+    describe(folder, schema_file, context.label, servable.raw_spec, classes=named)
 
 
 def describe(
-    folder: str, schema_file: str, label: str, features: Iterable[str]
+    folder: str,
+    schema_file: str,
+    label: str,
+    features: Iterable[str],
+    *,
+    classes: Sequence[str] = (),
 ) -> None:
-    """Lets a SavedModel say what it takes: see above, `assets.extra`."""
+    """Lets a SavedModel say what it takes: see above, `assets.extra`.
+
+    Args:
+      folder: The SavedModel.
+      schema_file: Schema of the raw examples.
+      label: Name of the label.
+      features: Raw columns that the model reads.
+      classes: Names of the classes that it answers with, where they are known.
+    """
     extra = f"{folder}/assets.extra"
     tf.io.gfile.makedirs(extra)
     tf.io.gfile.copy(schema_file, f"{extra}/schema.pbtxt", overwrite=True)
     with tf.io.gfile.GFile(f"{extra}/serving.json", "w") as file:
-        file.write(json.dumps({"label": label, "features": sorted(features)}))
+        described = {"label": label, "features": sorted(features)}
+        file.write(json.dumps({**described, "classes": list(classes)}))
 
 
 class _Servable:
