@@ -7,22 +7,20 @@ out.
 from __future__ import annotations
 
 import ast
-import csv
-import gzip
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from strategos.components import user_code
 from strategos.components.errors import UserError
 from strategos.components.filesystems import is_remote, missing
+from strategos.pipeline.column_checks import column_problems
 from strategos.pipeline.config import Config
-from strategos.pipeline.problems import Problem
+from strategos.pipeline.problems import Problem, listed, shown
 from strategos.pipeline.surface import nearest
 
-_SHOWN = 12
 _NOT_FOR_STOCK = (
     "checkpoint",
     "callbacks",
@@ -51,12 +49,19 @@ def check(config: Config, *, here: bool = True) -> list[Problem]:
     return [
         *problems,
         *found,
-        *_column_problems(config, files, schema),
+        *column_problems(config, files, schema),
         *_module_problems(config),
         *_weights_problems(config),
         *_folder_problems(config),
         *(serving_problems(config) if here else ()),
     ]
+
+
+def check_data(config: Config) -> list[Problem]:
+    """Problems with the data files and their columns, once there are data."""
+    files, problems = data_files(config)
+    schema, _ = _schema_features(config)
+    return [*problems, *column_problems(config, files, schema)]
 
 
 def _module_problems(config: Config) -> Iterator[Problem]:
@@ -150,7 +155,7 @@ def _function_problems(
         config.where(key),
         key,
         f"{shown(source.path)} has no function `{name}`; functions there: "
-        f"{_listed(source.functions)}",
+        f"{listed(source.functions)}",
         "",
         f"{remedy} `def {signature}` there.",
     )
@@ -215,7 +220,7 @@ def _no_module(config: Config, key: str, module: str) -> Problem:
         config.where(key),
         key,
         f"there is no module `{module}` in {shown(config.folder)}; modules there: "
-        f"{_listed(others)}",
+        f"{listed(others)}",
         "",
         remedy,
     )
@@ -273,41 +278,6 @@ def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:
         return [f.name for f in read_schema(config.schema_.file).feature], []
     except UserError as error:
         return [], [_from_error(config, "schema.file", error)]
-
-
-def _column_problems(
-    config: Config, files: list[str], schema: list[str]
-) -> Iterator[Problem]:
-    """Columns that the settings name and the data do not have."""
-    named = [("label", config.label)]
-    named += [("data.split.keys", name) for name in config.data.split.keys]
-    if config.evaluator:
-        named += [("evaluator.slices", name) for name in config.evaluator.slices]
-    sources = [(config.schema_.file, schema)]
-    sources += [(files[0], _header(files[0]))] if files else []
-    for path, columns in sources:
-        for key, name in named:
-            if columns and name not in columns:
-                near = nearest(name, columns)
-                yield Problem(
-                    config.where(key),
-                    key,
-                    f"{shown(path)} has no column `{name}`",
-                    _listed(columns),
-                    f"Did you mean `{near}`?" if near else "",
-                )
-
-
-def _header(path: str) -> list[str]:
-    """The columns of a CSV file; none for others, and for what ingestion refuses."""
-    if path.endswith(".parquet"):
-        return []
-    opener = gzip.open if path.endswith(".gz") else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            return next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
 
 
 def _weights_problems(config: Config) -> Iterator[Problem]:
@@ -381,14 +351,3 @@ def _not_writable(path: str) -> str | None:
 def _from_error(config: Config, key: str, error: Exception) -> Problem:
     message = str(error).removeprefix(f"`{key}`: ")
     return Problem(config.where(key), key, message, "", "")
-
-
-def shown(path: str | Path) -> str:
-    """`path` from the current folder where it lies below it."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) + more) or "none"

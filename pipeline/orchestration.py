@@ -19,9 +19,18 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
-from strategos.pipeline import children, journal, lock, metadata, moved_root, planning
+from strategos.pipeline import (
+    checks,
+    children,
+    journal,
+    lock,
+    metadata,
+    moved_root,
+    planning,
+)
 from strategos.pipeline.interruption import Interruption
 from strategos.pipeline.planning import Options, RunFiles
+from strategos.pipeline.problems import ConfigError
 from strategos.pipeline.runners import NodeFailedError, Plan, light
 from strategos.pipeline.runners.beam import BeamRunner
 from strategos.pipeline.runners.executor_client import ExecutorClient
@@ -109,7 +118,8 @@ def prepare_data(config: Config) -> None:
     """Lets the workload make its data, where it names how and they are missing.
 
     Raises:
-      BadInputError: The function failed, or made nothing that matches the pattern.
+      BadInputError: The function failed, or made nothing that matches the pattern,
+        or data without a column that the settings name.
     """
     if not config.data.prepare or _has_data(config.data.examples):
         return
@@ -130,6 +140,9 @@ def prepare_data(config: Config) -> None:
             f"so there are no data at {config.data.examples}."
         )
     span_files.find_spans(config.data.examples)
+    problems = checks.check_data(config)
+    if problems:
+        raise ConfigError(problems, str(config.path))
 
 
 def _has_data(pattern: str) -> bool:

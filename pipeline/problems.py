@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,7 @@ from strategos.components.errors import BadInputError
 from strategos.pipeline import surface
 
 _SHOWN = 60
+_NAMES = 12
 _REFUSED = "refused"
 
 
@@ -71,6 +73,18 @@ class ConfigError(BadInputError):
         count = len(self.problems)
         title = f"{count} problems in {about}:\n" if count > 1 else ""
         super().__init__(title + "\n".join(map(str, self.problems)))
+
+
+def shown(path: str | Path) -> str:
+    """`path` from the current folder where it lies below it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def listed(names: Sequence[str]) -> str:
+    """`names` with commas between them; the first dozen of many."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return (", ".join(names[:_NAMES]) + more) or "none"
 
 
 def mask(text: str) -> str:

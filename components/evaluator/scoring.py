@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator.columnar import EPSILON, Columns, Membership, Scored
 
@@ -86,6 +87,24 @@ class Model:
         if isinstance(value, tf.SparseTensor):
             value = tf.sparse.to_dense(value)
         return np.asarray(value, np.float64).reshape(-1)
+
+    def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
+        """The label that the model learned, where its preprocessing returns it.
+
+        Args:
+          examples: string [batch], serialized.
+          feature: The label.
+
+        Returns:
+          float64 [batch], or None.
+        """
+        if TRANSFORM not in self._loaded.signatures:
+            return None
+        value = self._call(TRANSFORM, examples).get(feature)
+        if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
+            return None
+        flat = np.asarray(value, np.float64).reshape(-1)
+        return flat if len(flat) == len(examples) else None
 
     def _call(self, name: str, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         signature = self._loaded.signatures.get(name)
@@ -197,6 +216,8 @@ def _parse(
         label = candidate.transformed(batch, question.label)
     else:
         label = present.values.numpy().astype(np.float64)
+        if not offset:
+            _check_learned(batch, label, question, candidate)
     _check_label(label, question)
     members = {
         name: (parsed[name].indices[:, 0].numpy(), parsed[name].values.numpy())
@@ -215,6 +236,32 @@ def _check_one_label(label: tf.SparseTensor, rows: int, name: str, offset: int) 
             "of the eval split; each example needs exactly one. Drop the rows without "
             "a label when the data are prepared."
         )
+
+
+def _check_learned(
+    batch: tf.Tensor, label: np.ndarray, question: Question, candidate: Model
+) -> None:
+    """The raw label must be what the model learned: predictions are held against it."""
+    learned = candidate.learned(batch, question.label)
+    if learned is None:
+        return
+    wrong = np.flatnonzero(~np.isclose(learned, label, rtol=1e-4, equal_nan=True))
+    if not len(wrong):
+        return
+    first = wrong[0]
+    message = (
+        f"label: `preprocessing_fn` changes `{question.label}` in {len(wrong):,} of "
+        f"{len(label):,} examples, the first time from {label[first]:g} to "
+        f"{learned[first]:g}: the model predicts changed values, but is judged by the "
+        "raw column."
+    )
+    if question.task == "regression":  # clipped for training, perhaps: still comparable
+        events.emit("warning", message=message)
+        return
+    raise UserError(
+        f"{message} Make the column that the model learns before the data are read, "
+        "for example by `data.prepare`, and return it unchanged."
+    )
 
 
 def _check_label(label: np.ndarray, question: Question) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from strategos.pipeline import orchestration
 from strategos.pipeline.checks import check
-from strategos.pipeline.loading import load
+from strategos.pipeline.loading import ConfigError, load
 
 
 def found(path: Path, *sets: str) -> list:
@@ -143,6 +144,41 @@ def test_columns_that_the_data_do_not_have_are_refused(workload):
     ]
     assert "has no column `lat`\n    Did you mean `late`?" in str(problems[0])
     assert "Allowed: late, tail, carrier." in str(problems[1])
+
+
+def test_a_label_that_only_preprocessing_makes_is_refused(write, workload):
+    write(
+        "preprocessing.py",
+        "def preprocessing_fn(inputs):\n    return {'big': inputs['tip'] > 0.2}\n",
+    )
+    problem = only(workload, "label=big")
+    assert problem.key == "label"
+    assert "has no column `big`: only `preprocessing_fn` makes it" in str(problem)
+    assert "by `data.prepare`, or let `label` name the column" in str(problem)
+
+
+def test_columns_of_parquet_files_are_read(workload):
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"tail": ["N1"], "carrier": ["UA"]})
+    parquet.write_table(table, workload.parent / "a.parquet")
+    problem = only(workload, "data.examples=a*.parquet")
+    assert "a.parquet has no column `late`" in str(problem)
+
+
+def test_data_that_are_made_are_checked_before_the_first_node(write, workload):
+    made = "carrier,tail\\nUA,N1\\n"
+    write(
+        "make.py",
+        "import pathlib\n\ndef prepare(folder):\n"
+        f"    pathlib.Path(folder, 'made.csv').write_text('{made}')\n",
+    )
+    sets = ["data.examples=made.csv", "data.prepare=make", "schedule=null"]
+    config = load(workload, sets=sets).config
+    assert check(config) == []
+    with pytest.raises(ConfigError, match=r"made.csv has no column `late`"):
+        orchestration.prepare_data(config)
 
 
 def test_columns_of_compressed_files_are_read(workload):

@@ -31,10 +31,14 @@ feature { name: "whole" type: INT } feature { name: "word" type: BYTES }
 
 
 class Linear(tf.Module):
-    """Raw examples through one matrix and an activation; knows the grades' names."""
+    """Raw examples through one matrix and an activation; knows the grades' names.
 
-    def __init__(self, weights, activation):
+    Its preprocessing passes labels that are numbers through `label`.
+    """
+
+    def __init__(self, weights, activation, label=tf.identity):
         super().__init__()
+        self.label = label
         self.weights = tf.Variable(np.asarray(weights, np.float32))
         self.activation = activation
         numbers = tf.constant([0, 1, 2], tf.int64)
@@ -49,9 +53,17 @@ class Linear(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def transform(self, examples):
-        spec = {"grade_name": tf.io.FixedLenFeature([], tf.string)}
+        spec = {
+            "grade_name": tf.io.FixedLenFeature([], tf.string, ""),
+            "late": tf.io.FixedLenFeature([], tf.int64, 0),
+            "delay": tf.io.FixedLenFeature([], tf.float32, 0.0),
+        }
         parsed = tf.io.parse_example(examples, spec)
-        return {"grade_name": self.grades.lookup(parsed["grade_name"])}
+        return {
+            "grade_name": self.grades.lookup(parsed["grade_name"]),
+            "late": self.label(parsed["late"]),
+            "delay": self.label(parsed["delay"]),
+        }
 
     def save(self, folder):
         signatures = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tfx.types import standard_artifacts
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator import metrics, scoring
 
@@ -180,6 +182,29 @@ def test_model_without_a_sigmoid_is_refused(workload, tmp_path, linear, evaluate
     model = linear([[9.0], [9.0]], tf.identity).save(tmp_path / "model")
     with pytest.raises(UserError, match=r"predicts numbers from .* sigmoid"):
         evaluate(workload, tmp_path, model=model)
+
+
+def test_class_that_preprocessing_changes_is_refused(
+    workload, tmp_path, linear, evaluate
+):
+    model = linear([[1.0], [1.0]], tf.sigmoid, lambda label: 1 - label)
+    model = model.save(tmp_path / "model")
+    expected = r"`preprocessing_fn` changes `late` in 1,200 of 1,200 examples"
+    with pytest.raises(UserError, match=expected):
+        evaluate(workload, tmp_path, model=model)
+
+
+def test_number_that_preprocessing_changes_is_warned_of(
+    workload, tmp_path, linear, evaluate
+):
+    model = linear([[1.0], [0.0]], tf.identity, lambda label: (label - 2) / 3)
+    model = model.save(tmp_path / "model")
+    events.open_sink(str(tmp_path / "events.jsonl"))
+    evaluate(workload, tmp_path, "regression", model=model)
+    events.open_sink(None)
+    told = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    (warning,) = [event["message"] for event in told if event["event"] == "warning"]
+    assert "`preprocessing_fn` changes `delay` in 1," in warning
 
 
 def test_range_of_logits_is_that_of_the_answers(
