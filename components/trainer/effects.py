@@ -149,7 +149,7 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
     legacy = isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer)
     if keras3.is_of_keras(optimizer) and not legacy:  # whose settings are variables
         config = optimizer.get_config()
-        del config["learning_rate"]
+        config.pop("learning_rate", None)
         found |= {f"optimizer.{name}": value for name, value in config.items()}
     return found
 
