@@ -146,8 +146,9 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
             if hasattr(layer, name):
                 found[f"{layer.name}.{name}"] = getattr(layer, name)
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    legacy = isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer)
-    if keras3.is_of_keras(optimizer) and not legacy:  # whose settings are variables
+    # Not those of before Keras 2.11, whose settings are variables.
+    known = isinstance(optimizer, keras3.classes("optimizers", "Optimizer"))
+    if known and keras3.is_of_keras(optimizer):
         config = optimizer.get_config()
         config.pop("learning_rate", None)
         found |= {f"optimizer.{name}": value for name, value in config.items()}
