@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import errors, events
+from strategos.components import errors, events, oom
 from strategos.components.processes import die_with_parent
 
 TENSORFLOW = {
@@ -77,6 +77,7 @@ def run(
         asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
+        kills = oom.OomKills()
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(os.getpid()), str(asked), str(answered)],
             stdin=subprocess.PIPE,  # never written to: its end tells of our own
@@ -94,7 +95,7 @@ def run(
         finally:
             _end(process, grace)
             forwarding.join(_GRACE_SECONDS)
-        return _answer_of(answered, code, name)
+        return _answer_of(answered, code, name, kills)
 
 
 @contextlib.contextmanager
@@ -192,10 +193,10 @@ def error_of(description: Mapping[str, str], where: str = "") -> Exception:
     return WorkerError(where + message)
 
 
-def _answer_of(path: Path, code: int, name: str) -> dict[str, Any]:
+def _answer_of(path: Path, code: int, name: str, kills: oom.OomKills) -> dict[str, Any]:
     """What the process that wrote `path` and ended with `code` answered, or raised."""
     if not path.exists():
-        raise _unanswered(code, name)
+        raise _unanswered(code, name, kills)
     content = json.loads(path.read_text())
     if "error" in content:
         raise error_of(content["error"])
@@ -225,12 +226,11 @@ def _end(process: subprocess.Popen[bytes], grace: float) -> None:
         process.stdin.close()
 
 
-def _unanswered(code: int, name: str) -> Exception:
+def _unanswered(code: int, name: str, kills: oom.OomKills) -> Exception:
     if code == -signal.SIGKILL:
+        remedy = "use a smaller `batch_size` or model, or a machine with more memory"
         return errors.UserError(
-            f"The {name} process was killed (SIGKILL), which is what Linux does when "
-            "memory runs out. Look into `dmesg`; use a smaller `batch_size` or model, "
-            "or a machine with more memory."
+            f"The {name} process was killed (SIGKILL). {kills.explain(remedy)}"
         )
     if code == PREEMPTED:
         return errors.UserError(

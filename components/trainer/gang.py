@@ -9,6 +9,7 @@ shows by its silence.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 from strategos.components import events, processes
 from strategos.components.errors import UserError
+from strategos.components.trainer import loopback
 from strategos.components.trainer.cluster import ClusterSpec, Task
 from strategos.components.trainer.member import Failure, Member
 from strategos.components.trainer.reports import Reporter
@@ -126,6 +128,7 @@ class Gang:
         self._outside = outside
         self._name = name
         self._signals = processes.Signals()
+        self._warned = False
 
     def __enter__(self) -> Gang:
         """Takes over SIGTERM, SIGINT and SIGCHLD. In the main thread."""
@@ -174,18 +177,31 @@ class Gang:
 
     def _start(self, task: Task, cluster: ClusterSpec, number: int) -> Member:
         mine = cluster.at(task) if cluster.addresses else cluster
+        alone = len(mine.tasks) <= 1
+        closed = not alone and loopback.is_local(mine)
 
         def work(reporter: Reporter) -> dict[str, Any] | None:
             self._signals.forget()
-            if len(mine.tasks) > 1:
+            if not alone:
                 os.environ["TF_CONFIG"] = mine.tf_config()
+            if closed:  # NCCL would choose the address of another interface
+                os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
             if self._outside is None:
                 return self._work(mine.share_gpus(), reporter, number)
             return self._work(mine, reporter, number)
 
-        several, alone = len(self._tasks) > 1, len(mine.tasks) <= 1
+        several = len(self._tasks) > 1
         name = task.name if several or self._outside else self._name
-        return Member(name, work, prefixed=several, alone=alone)
+        exposed = functools.partial(self._warn_once, mine) if closed else None
+        return Member(name, work, prefixed=several, alone=alone, exposed=exposed)
+
+    def _warn_once(self, cluster: ClusterSpec, reason: str) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        text = loopback.exposure(cluster, reason)
+        say(f"warning: {text}")
+        events.emit("warning", message=text)
 
 
 def _end(members: Iterable[Member], until: float) -> None:

@@ -8,15 +8,17 @@ import io
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from strategos.components import oom
 from strategos.components.errors import UserError
 from strategos.components.processes import die_with_parent
-from strategos.components.trainer import reports
+from strategos.components.trainer import contact, loopback, reports
 from strategos.components.trainer.preemption import Preempted
 from strategos.components.worker_process import (
     PREEMPTED,
@@ -28,16 +30,7 @@ from strategos.components.worker_process import (
 Work = Callable[[reports.Reporter], "dict[str, Any] | None"]
 
 _CHUNK = 1 << 16
-_OUT_OF_MEMORY = (
-    "SIGKILL is what Linux ends a process by when memory runs out. Look into `dmesg`; "
-    "use a smaller `batch_size` or model, or a machine with more memory."
-)
-_LOSSES = {
-    "UnavailableError",
-    "AbortedError",
-    "CancelledError",
-    "DeadlineExceededError",
-}
+_MORE_MEMORY = "use a smaller `batch_size` or model, or a machine with more memory"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +120,8 @@ class Member:
       prefixed: Whether what it prints is forwarded line by line, prefixed by its name;
         otherwise it shares this process's output.
       alone: Whether the cluster has no other task, the loss of which an error may tell.
+      exposed: For a task that other hosts must not reach: called with the reason where
+        the system does not allow that to be ensured.
 
     Attributes:
       joined: Whether it has reported anything yet.
@@ -138,7 +133,15 @@ class Member:
       ended: Whether the process is gone.
     """
 
-    def __init__(self, name: str, work: Work, *, prefixed: bool, alone: bool):
+    def __init__(
+        self,
+        name: str,
+        work: Work,
+        *,
+        prefixed: bool,
+        alone: bool,
+        exposed: Callable[[str], None] | None = None,
+    ):
         self.name = name
         self._alone = alone
         self.joined = self.stepped = self.preempted = self.ended = False
@@ -148,26 +151,42 @@ class Member:
         self._label = f"{name}: " if prefixed else ""
         reports_end, reporting = os.pipe()
         output_end, printing = os.pipe() if prefixed else (None, None)
+        guarding, guarded = socket.socketpair() if exposed else (None, None)
         parent = os.getpid()
+        self._kills = oom.OomKills()
         self._pid = _fork()
         if self._pid == 0:
-            _be_task(work, parent, reporting, printing)
+            _be_task(work, parent, reporting, printing, guarded)
         os.close(reporting)
         self._reports = Lines(reports_end)
         self._output = None
         if output_end is not None and printing is not None:
             os.close(printing)
             self._output = Lines(output_end, longest=_CHUNK)
+        self._exposed, self._guard = exposed, None
+        if guarding is not None and guarded is not None:
+            guarded.close()
+            self._guard = loopback.Guard(guarding)
+            self._tell_exposure(self._guard.refusal)
 
-    def sources(self) -> list[tuple[Lines, Callable[[], None]]]:
+    def sources(self) -> list[tuple[Lines | loopback.Guard, Callable[[], None]]]:
         """What to wait for, and what to call when it has something to read."""
         if self.ended:
             return []
-        found = [(self._reports, lambda: self._take(self._reports.read()))]
+        found: list[tuple[Lines | loopback.Guard, Callable[[], None]]] = [
+            (self._reports, lambda: self._take(self._reports.read()))
+        ]
         if self._output is not None:
             output = self._output
             found.append((output, lambda: self._print(output.read())))
-        return [(lines, take) for lines, take in found if not lines.ended]
+        if self._guard is not None:
+            guard = self._guard
+            found.append((guard, lambda: self._tell_exposure(guard.answer())))
+        return [(source, take) for source, take in found if not source.ended]
+
+    def _tell_exposure(self, reason: str | None) -> None:
+        if reason and self._exposed is not None:
+            self._exposed(reason)
 
     def _take(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -203,6 +222,8 @@ class Member:
         self._take(self._reports.close())
         if self._output is not None:
             self._print(self._output.close())
+        if self._guard is not None:
+            self._guard.close()
         if self.answer is None and self.failure is None:
             code = os.waitstatus_to_exitcode(status)
             self.preempted |= code == PREEMPTED
@@ -218,7 +239,7 @@ class Member:
             f"was killed by {signal.Signals(-code).name}",
             at=now,
             echo=-code == signal.SIGABRT and not self._alone,
-            hint=_OUT_OF_MEMORY if -code == signal.SIGKILL else "",
+            hint=self._kills.explain(_MORE_MEMORY) if -code == signal.SIGKILL else "",
         )
 
     def send(self, sig: int) -> None:
@@ -234,7 +255,13 @@ def _fork() -> int:
         return os.fork()
 
 
-def _be_task(work: Work, parent: int, reporting: int, printing: int | None) -> NoReturn:
+def _be_task(
+    work: Work,
+    parent: int,
+    reporting: int,
+    printing: int | None,
+    guarded: socket.socket | None,
+) -> NoReturn:
     """What the forked process does: works, tells, and waits to be ended.
 
     It stays when it is done, since other tasks may still need its answers to their
@@ -247,6 +274,8 @@ def _be_task(work: Work, parent: int, reporting: int, printing: int | None) -> N
         _print_to(printing)
         reporter = reports.Reporter(reporting)
         reports.use(reporter)
+        if guarded is not None:
+            loopback.submit(guarded)
         answer = work(reporter) or {}
         sys.stdout.flush()
         reporter.tell(done=answer)
@@ -256,7 +285,7 @@ def _be_task(work: Work, parent: int, reporting: int, printing: int | None) -> N
         code = PREEMPTED
     except BaseException as error:
         at = time.monotonic()  # of all that fail, the first one tells the cause
-        reporter.tell(error=described(error), at=at, lost=_is_loss(error))
+        reporter.tell(error=described(error), at=at, lost=contact.is_loss(error))
     finally:
         leave(code)
 
@@ -269,19 +298,3 @@ def _print_to(descriptor: int | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
-
-
-def _is_loss(error: BaseException | None) -> bool:
-    """Whether an operation failed because another process is gone or does not answer.
-
-    Also where such an error is the cause of the one raised.
-    """
-    while error is not None:
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if names & _LOSSES:
-            return True
-        if "InternalError" in names and "ollective" in str(error):
-            return True
-        hidden = error.__suppress_context__
-        error = error.__cause__ or (None if hidden else error.__context__)
-    return False

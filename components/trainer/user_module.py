@@ -11,7 +11,14 @@ import tensorflow as tf
 
 from strategos.components import user_code
 from strategos.components.errors import UserError
-from strategos.components.trainer import by_file, callbacks, dataset, keras3, preemption
+from strategos.components.trainer import (
+    by_file,
+    callbacks,
+    contact,
+    dataset,
+    keras3,
+    preemption,
+)
 from strategos.components.trainer.autograph import convert_own_steps
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.model_checks import ModelChecker
@@ -131,6 +138,8 @@ def check_together(file: str, strategy: str) -> None:
 def blamed(what: str, file: str, folder: str) -> Iterator[None]:
     """Turns an error into one that names the user's file and line.
 
+    The loss of another process is not the fault of the user's code.
+
     Args:
       what: What failed.
       file: The user's module.
@@ -142,9 +151,21 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
         raise
     except Exception as error:
         where = location(error, folder)
+        if contact.is_loss(error):
+            raise _unanswered(what, error, where) from error
         if not where and not isinstance(error, _OF_MODEL_OR_DATA):
             raise  # an error of ours
         text = explain(error, folder)
         if not where:
             text = f"{file}: {text}"
         raise UserError(f"{what}: {text}") from error
+
+
+def _unanswered(what: str, error: Exception, where: str | None) -> UserError:
+    text = str(error).strip().partition("\n")[0].rstrip(".") or "no message"
+    return UserError(
+        f"{what}: another task or a service on the network did not answer "
+        f"({type(error).__name__}: {text})"
+        + (f", at {where}" if where else "")
+        + ". Check the network and that the other tasks and services are running."
+    )

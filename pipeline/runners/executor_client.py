@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components import oom
 from strategos.components.errors import UserError
 from strategos.pipeline import children, quiet
 from strategos.pipeline.runners import NodeFailedError
@@ -128,6 +129,7 @@ class ExecutorClient:
         return answer
 
     def _start(self) -> None:
+        self._kills = oom.OomKills()
         ours, theirs = socket.socketpair()
         # Before the process: an interrupt between the two must find both to be ended.
         self._channel = ours.makefile("rw", encoding="utf-8")
@@ -155,7 +157,5 @@ class ExecutorClient:
         if code != -signal.SIGKILL:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             return f"the executor process ended in the middle of its work ({how})"
-        return (
-            "the executor process was killed (SIGKILL), most often because memory ran "
-            "out: `dmesg` says so. Use less data or a machine with more memory."
-        )
+        why = self._kills.explain("use less data or a machine with more memory")
+        return f"the executor process was killed (SIGKILL). {why}"

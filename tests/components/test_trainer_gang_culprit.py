@@ -67,14 +67,14 @@ def test_the_loss_of_another_task_is_no_problem_of_the_user(wrapped):
     assert run(work) == {"fine": True, "restarts": 1}
 
 
-def test_being_killed_again_and_again_hints_at_memory_and_counts_restarts():
+def test_being_killed_again_and_again_from_outside_counts_restarts():
     def work(cluster, reporter, attempt):
         if cluster.task == FIRST:
             kill_self()
         time.sleep(60)
 
     began = time.monotonic()
-    pattern = r"Worker-0 was killed by SIGKILL\. .*restarted 2 times .*memory"
+    pattern = r"Worker-0 was killed by SIGKILL\. .*restarted 2 times .*from outside"
     with pytest.raises(UserError, match=pattern):
         run(work, restarts=2)
     assert time.monotonic() - began < 30  # nobody waited for the sleeping task

@@ -93,8 +93,9 @@ def test_any_other_error_is_named_and_its_traceback_printed(ask, capfd):
     assert "Traceback" in capfd.readouterr().err
 
 
-def test_a_killed_process_hints_at_memory(ask):
-    with pytest.raises(UserError, match="SIGKILL.*memory"):
+def test_a_process_killed_from_outside_does_not_hint_at_memory(ask):
+    message = r"child process was killed \(SIGKILL\)\. The SIGKILL came from outside"
+    with pytest.raises(UserError, match=message):
         ask("die")
 
 
