@@ -19,14 +19,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import errors, events, oom
+from strategos.components import errors, events, oom, temporary
 from strategos.components.processes import die_with_parent
 
 TENSORFLOW = {
@@ -73,7 +72,7 @@ def run(
       UserError: What the child raised, of the same class.
       WorkerError: The child raised something else, or ended without an answer.
     """
-    with terminated_last(), tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+    with terminated_last(), temporary.folder() as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))

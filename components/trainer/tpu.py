@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -33,6 +34,10 @@ _CAUSE_LETTERS = 200
 # gRPC is spoken over HTTP/2: both sides begin with a frame of settings (type 4).
 _HTTP2_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _HTTP2_SETTINGS
+# Raw bytes both ways: TensorFlow's message classes come only with all of TensorFlow.
+_GET_STATUS = "/tensorflow.WorkerService/GetStatus"
+_TPU_DEVICE = re.compile(rb"\x12[\x03\x0a]TPU")  # DeviceAttributes.device_type
+_CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0),)
 _REMEDY = (
     "Check `trainer.distribution.tpu` (name, zone, project) and TPU_NAME, that the TPU "
     "is READY and that this machine may use it, or use another strategy."
@@ -80,6 +85,8 @@ def build(
     import tensorflow as tf
 
     try:
+        # Once more: where there is none, TensorFlow aborts the process further on.
+        _look_for(name, zone, project)
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             name, zone=zone, project=project
         )
@@ -111,6 +118,23 @@ def _look_for(name: str, zone: str | None, project: str | None) -> None:
             raise _NotThere(f"{host}:{port}: {error}") from error
         if greeting[3:4] != _HTTP2_SETTINGS[3:4]:
             raise _NotThere(f"{host}:{port}: what listens there does not speak gRPC")
+        _check_devices(f"{host}:{port}")
+
+
+def _check_devices(address: str) -> None:
+    """Asks the server as TensorFlow itself will, and looks for a TPU in the answer."""
+    import grpc
+
+    with grpc.insecure_channel(address, _CHANNEL_OPTIONS) as channel:
+        try:
+            status = channel.unary_unary(_GET_STATUS)(b"", timeout=_ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            raise _NotThere(
+                f"{address}: what listens there speaks gRPC, but is no TensorFlow "
+                f"server that answers ({error.code().name})"
+            ) from error
+    if not _TPU_DEVICE.search(status):
+        raise _NotThere(f"{address}: the TensorFlow server there has no TPU device")
 
 
 def _endpoints(

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, temporary
 from strategos.pipeline import children, quiet
 from strategos.pipeline.runners import NodeFailedError, Plan
 
@@ -32,7 +32,7 @@ class BeamRunner:
             ).decode(),
             "events": str(plan.events),
         }
-        with plan.log.open("ab") as log:
+        with temporary.folder() as folder, plan.log.open("ab") as log:
             process = subprocess.Popen(
                 [
                     sys.executable,
@@ -43,13 +43,18 @@ class BeamRunner:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **quiet.environment(), **plan.environment},
+                env={
+                    **os.environ,
+                    **quiet.environment(),
+                    **plan.environment,
+                    "TMPDIR": folder,
+                },
                 start_new_session=True,
             )
-        try:
-            _tell(process, json.dumps(request).encode())
-        except KeyboardInterrupt:
-            raise _interruption(plan) from None
+            try:
+                _tell(process, json.dumps(request).encode())
+            except KeyboardInterrupt:
+                raise _interruption(plan) from None
         if process.returncode:
             raise _failure(plan, process.returncode)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import oom
+from strategos.components import oom, temporary
 from strategos.components.errors import UserError
 from strategos.pipeline import children, quiet
 from strategos.pipeline.runners import NodeFailedError
@@ -42,6 +42,7 @@ class ExecutorClient:
         self._log, self._events = log, events
         self._process: subprocess.Popen | None = None
         self._channel: Any = None
+        self._temporary = contextlib.ExitStack()
 
     def __enter__(self) -> ExecutorClient:
         """Starts nothing yet."""
@@ -55,7 +56,8 @@ class ExecutorClient:
             with contextlib.suppress(OSError):  # what a dead process did not take
                 self._channel.close()
         finally:
-            children.end(self._process)
+            with self._temporary:
+                children.end(self._process)
 
     def compile(
         self,
@@ -134,6 +136,7 @@ class ExecutorClient:
         # Before the process: an interrupt between the two must find both to be ended.
         self._channel = ours.makefile("rw", encoding="utf-8")
         ours.close()
+        folder = self._temporary.enter_context(temporary.folder())
         with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -148,7 +151,7 @@ class ExecutorClient:
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **quiet.environment()},
+                env={**os.environ, **quiet.environment(), "TMPDIR": folder},
                 start_new_session=True,
             )
 

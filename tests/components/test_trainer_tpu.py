@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import socket
 import subprocess
 import sys
 import time
 
+import grpc
 import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.trainer import strategy
 from strategos.components.trainer.cluster import ClusterSpec
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
 
 
 @pytest.fixture
@@ -69,7 +73,9 @@ def test_a_tpu_that_answers_too_late_is_given_up(silent_address, monkeypatch):
     assert time.monotonic() - before < 60  # TensorFlow alone: more than 100
 
 
-def test_a_grpc_server_is_found_to_be_there():
+@pytest.fixture(scope="module")
+def tensorflow_server():
+    """A TensorFlow server as any other process of a gang has one, without a TPU."""
     code = (
         "import tensorflow as tf\n"
         "server = tf.distribute.Server({'worker': ['127.0.0.1:0']})\n"
@@ -79,8 +85,68 @@ def test_a_grpc_server_is_found_to_be_there():
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
     )
     try:
-        address = server.stdout.readline().strip()
-        strategy.probe_tpu({"tpu": {"name": address}}, ClusterSpec())
+        yield server.stdout.readline().strip()
     finally:
         server.kill()
         server.communicate()
+
+
+def test_a_tensorflow_server_without_a_tpu_is_refused_by_name(tensorflow_server):
+    with pytest.raises(UserError, match="the TensorFlow server there has no TPU dev"):
+        strategy.probe_tpu({"tpu": {"name": tensorflow_server}}, ClusterSpec())
+
+
+def test_training_on_no_tpu_ends_without_a_restart(tensorflow_server, make_spec, capfd):
+    """TensorFlow itself would abort the process, which the gang would start again."""
+    spec = make_spec(
+        distribution={"strategy": "tpu", "tpu": {"name": tensorflow_server}}
+    )
+    with pytest.raises(UserError, match="has no TPU device") as caught:
+        launch(spec, Operation())
+    assert "restart" not in str(caught.value) + capfd.readouterr().err
+
+
+class _Status(grpc.GenericRpcHandler):
+    """Answers the one call, as raw bytes."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def service(self, details):
+        if details.method == "/tensorflow.WorkerService/GetStatus":
+            return grpc.unary_unary_rpc_method_handler(lambda *_: self._answer)
+        return None
+
+
+@pytest.fixture
+def grpc_server():
+    """Starts a gRPC server with the given handlers."""
+    servers = []
+
+    def start(*handlers):
+        servers.append(grpc.server(concurrent.futures.ThreadPoolExecutor(1)))
+        servers[-1].add_generic_rpc_handlers(handlers)
+        port = servers[-1].add_insecure_port("127.0.0.1:0")
+        servers[-1].start()
+        return f"grpc://127.0.0.1:{port}"
+
+    yield start
+    for server in servers:
+        server.stop(0)
+
+
+def test_a_server_that_lists_a_tpu_is_one(grpc_server):
+    from tensorflow.core.protobuf import worker_pb2
+
+    status = worker_pb2.GetStatusResponse()
+    for kind in ("CPU", "TPU_SYSTEM"):
+        name = f"/job:worker/replica:0/task:0/device:{kind}:0"
+        status.device_attributes.add(name=name, device_type=kind)
+    address = grpc_server(_Status(status.SerializeToString()))
+    strategy.probe_tpu({"tpu": {"name": address}}, ClusterSpec())
+
+
+def test_another_grpc_server_is_refused_by_name(grpc_server):
+    address = grpc_server()
+    with pytest.raises(UserError, match=r"no TensorFlow server .*UNIMPLEMENTED"):
+        strategy.probe_tpu({"tpu": {"name": address}}, ClusterSpec())

@@ -1,0 +1,59 @@
+"""Temporary folders that a killed process leaves are removed by the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "strategos-"
+_NEW_SECONDS = 60.0  # a folder may exist for a moment before it is locked
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[str]:
+    """A temporary folder for a process and all that it starts, removed at the end.
+
+    Only this user can read it. It is locked as long as this process lives: folders
+    without a lock were left by killed processes, and are removed first.
+    """
+    with contextlib.suppress(OSError):
+        _remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(
+        prefix=_PREFIX, ignore_cleanup_errors=True
+    ) as made:
+        descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with contextlib.suppress(OSError):  # not every file system has locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield made
+        finally:
+            os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for path in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # a link, no folder, or somebody else's
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if _is_abandoned(descriptor):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _is_abandoned(descriptor: int) -> bool:
+    about = os.fstat(descriptor)
+    private = stat.S_IMODE(about.st_mode) == stat.S_IRWXU  # as `tempfile` makes them
+    if about.st_uid != os.geteuid() or not private:
+        return False
+    if time.time() - about.st_mtime < _NEW_SECONDS:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
