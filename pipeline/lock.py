@@ -19,7 +19,7 @@ from typing import Any
 
 from strategos.components.errors import BadInputError
 from strategos.components.filesystems import is_remote
-from strategos.pipeline.state import state_folder
+from strategos.pipeline.state import make_state, state_folder
 
 _LOOK_SECONDS = 0.5  # longer than `holder` has the lock in order to look
 
@@ -39,7 +39,7 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
     """
     path = lock_file(root)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_state(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         remedy = "choose another root with `--set run.root=DIR`"

@@ -128,6 +128,7 @@ def prepare_data(config: Config) -> None:
     process = subprocess.Popen(
         [*command, str(config.folder), module, function or "prepare"],
         stdin=subprocess.PIPE,  # never written to: its end tells of our own
+        env=children.without_password(),
         start_new_session=True,
     )
     try:

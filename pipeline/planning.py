@@ -22,7 +22,7 @@ from strategos.components.filesystems import is_remote
 from strategos.components.workload_paths import CONTENT
 from strategos.pipeline import graph, metadata, production
 from strategos.pipeline.runners import Plan
-from strategos.pipeline.state import file_hashes, state_folder
+from strategos.pipeline.state import file_hashes, make_state, state_folder
 from strategos.pipeline.values import LATEST
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RunFiles:
 
     def __post_init__(self):
         self.folder = state_folder(self.root) / "runs" / self.run_id
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_state(self.folder)
         self.events.touch()
         self.log.touch()
 
@@ -199,7 +199,7 @@ def _compiled(config: Config, values: dict[str, Any], client: ExecutorClient) ->
     path = state_folder(config.run.root) / "ir" / f"{key}.pb"
     if not path.is_file():
         events.emit("note", message="compiling the pipeline (settings or code are new)")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_state(path.parent)
         client.compile(config, fingerprints, values, path)
     return pipeline_pb2.Pipeline.FromString(path.read_bytes())
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.filesystems import is_remote
-from strategos.pipeline.state import user_folder
+from strategos.pipeline.state import make_state, user_folder
 
 if TYPE_CHECKING:
     from strategos.pipeline.runs import Store
@@ -77,7 +77,7 @@ def remember(root: str) -> None:
     known = [each for each in _known() if each != root][-_KEPT + 1 :]
     file = _file()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_state(file.parent)
         aside = file.with_name(f".{file.name}.{os.getpid()}")
         aside.write_text("\n".join([*known, root]) + "\n")
         aside.replace(file)

@@ -36,3 +36,11 @@ def user_folder() -> Path:
     """The folder for what belongs to the user and to no root, by the XDG standard."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "strategos"
+
+
+def make_state(folder: Path) -> None:
+    """Makes a state folder where missing; the user's own is for the user alone."""
+    private = user_folder()
+    if folder == private or private in folder.parents:
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)

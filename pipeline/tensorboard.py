@@ -66,7 +66,9 @@ def command(folders: Mapping[str, str], port: int | None) -> list[str]:
     )
     root = next(iter(folders.values()))
     ports = [] if port is None else ["--port", str(port)]
-    return [sys.executable, "-m", _PROGRAM, root, "--logdir_spec", named, *ports]
+    # It asks nobody who they are: only this machine may connect.
+    flags = ["--logdir_spec", named, "--host", "localhost", *ports]
+    return [sys.executable, "-m", _PROGRAM, root, *flags]
 
 
 def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:

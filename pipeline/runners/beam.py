@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from strategos.components import events, temporary
-from strategos.pipeline import children, quiet
+from strategos.pipeline import children
 from strategos.pipeline.runners import NodeFailedError, Plan
 
 
@@ -43,12 +43,7 @@ class BeamRunner:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={
-                    **os.environ,
-                    **quiet.environment(),
-                    **plan.environment,
-                    "TMPDIR": folder,
-                },
+                env=children.environment(**plan.environment, TMPDIR=folder),
                 start_new_session=True,
             )
             try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import oom, temporary
 from strategos.components.errors import UserError
-from strategos.pipeline import children, quiet
+from strategos.pipeline import children
 from strategos.pipeline.runners import NodeFailedError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ExecutorClient:
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **quiet.environment(), "TMPDIR": folder},
+                env=children.environment(TMPDIR=folder),
                 start_new_session=True,
             )
 

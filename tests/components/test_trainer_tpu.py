@@ -136,13 +136,15 @@ def grpc_server():
 
 
 def test_a_server_that_lists_a_tpu_is_one(grpc_server):
-    from tensorflow.core.protobuf import worker_pb2
+    from tensorflow.core.framework import device_attributes_pb2
 
-    status = worker_pb2.GetStatusResponse()
+    status = b""  # `repeated DeviceAttributes` as field 1 of a GetStatusResponse
     for kind in ("CPU", "TPU_SYSTEM"):
         name = f"/job:worker/replica:0/task:0/device:{kind}:0"
-        status.device_attributes.add(name=name, device_type=kind)
-    address = grpc_server(_Status(status.SerializeToString()))
+        device = device_attributes_pb2.DeviceAttributes(name=name, device_type=kind)
+        content = device.SerializeToString()
+        status += bytes((0x0A, len(content))) + content
+    address = grpc_server(_Status(status))
     strategy.probe_tpu({"tpu": {"name": address}}, ClusterSpec())
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,18 @@ def test_executor_process_that_was_killed_while_idle_is_told_of(tmp_path):
         client._process.kill()
         client._process.wait()
         client.compile(None, None, {}, tmp_path / "ir")
+
+
+def test_processes_that_run_user_code_lack_the_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRATEGOS_METADATA_PASSWORD", "not-a-secret")
+    monkeypatch.setenv("KEPT", "yes")
+    with ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl") as client:
+        client._start()
+        environ = Path(f"/proc/{client._process.pid}/environ")
+        while b"KEPT=yes" not in environ.read_bytes():  # not yet another program
+            time.sleep(0.01)
+        assert b"TMPDIR=" in environ.read_bytes()
+        assert b"PASSWORD" not in environ.read_bytes()
 
 
 @pytest.mark.parametrize(

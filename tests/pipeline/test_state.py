@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from strategos.pipeline import lock
@@ -33,3 +34,13 @@ def test_remote_root_is_locked_on_this_machine(tmp_path, monkeypatch):
     with lock.hold("s3://bucket/flights", run_id="this"):
         assert lock.holder("s3://bucket/flights")["run_id"] == "this"
         assert lock.holder("s3://bucket/others") is None
+
+
+def test_the_users_state_is_for_the_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with lock.hold("s3://bucket/flights"):
+        mode = (tmp_path / "state" / "strategos").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o700
+    shared = tmp_path / "root"  # that of a local root is as the root is
+    with lock.hold(shared):
+        assert stat.S_IMODE((shared / ".strategos").stat().st_mode) != 0o700

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -36,10 +37,18 @@ def fetched(url: str, process: subprocess.Popen) -> bytes:
             time.sleep(0.2)
 
 
+def _own_address() -> str:
+    """An address of this machine that is none of the loopback device."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no network")
+        return probe.getsockname()[0]
+
+
 @pytest.fixture
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -65,6 +74,8 @@ def test_the_page_shows_the_runs_by_their_ids(past_runs, free_port):
             time.sleep(0.2)
         tags = json.loads(fetched(f"{page}/data/plugin/scalars/tags", process))
         assert "epoch_loss" in tags[wanted]
+        with pytest.raises(ConnectionRefusedError):  # as another host would
+            socket.create_connection((_own_address(), free_port), 5)
     finally:
         process.terminate()
         process.wait()

@@ -163,7 +163,16 @@ def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec
     """What is trained, in the paths of this host."""
     spec = WorkerSpec.from_json(call["spec"])
     theirs = str(Path(spec.model_dir).parents[2])
-    ours = rendezvous.rebased(spec, theirs, str(Path(trainer_folder).parent))
+    root = str(Path(trainer_folder).parent)
+    ours = rendezvous.rebased(spec, theirs, root)
+    for folder in (ours.model_dir, ours.log_dir, ours.checkpoint_dir):
+        # Written and removed by this host: a call must not name others' folders.
+        if not Path(os.path.normpath(folder)).is_relative_to(os.path.normpath(root)):
+            raise UserError(
+                f"The run that waits for workers wants to write {folder}, which is not "
+                f"below {root}. Run `strategos run` and `strategos worker` with the "
+                "same run.root, and check who can write to it."
+            )
     return dataclasses.replace(ours, folder=code)
 
 

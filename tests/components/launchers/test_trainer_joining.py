@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import socket
@@ -46,6 +47,27 @@ def test_data_that_a_host_does_not_see_are_named(site):
     missing = site.folder / "elsewhere" / "late" / "data"
     assert code == 1 and f"{missing} is not there" in out
     assert site.ended(run)[0] == 1
+
+
+@pytest.mark.parametrize("key", ["model_dir", "log_dir", "checkpoint_dir"])
+@pytest.mark.parametrize("place", ["{home}", "{root}/Trainer/../../../home"])
+def test_a_call_cannot_have_a_worker_write_outside_of_the_root(
+    key, place, make_spec, tmp_path
+):
+    """Whoever can write the call could otherwise have a host remove any folder."""
+    root, home = tmp_path / "root" / "late", tmp_path / "home"
+    folders = ("model", "log", "checkpoint")
+    paths = {f"{name}_dir": str(root / "Trainer" / name / "1") for name in folders}
+    spec = dataclasses.replace(make_spec(), **paths)
+    trainer = str(root / "Trainer")
+    found = joining._spec({"spec": spec.to_json()}, trainer, "code")
+    assert found.checkpoint_dir == spec.checkpoint_dir
+    elsewhere = place.format(home=home, root=root)
+    if key == "model_dir":  # what the others are measured by
+        elsewhere += "/a/b/c"
+    changed = dataclasses.replace(spec, **{key: elsewhere})
+    with pytest.raises(UserError, match=r"which is not below .*/root/late\."):
+        joining._spec({"spec": changed.to_json()}, trainer, "code")
 
 
 def test_of_two_workers_with_one_task_the_first_is_told(site):
