@@ -101,7 +101,7 @@ class Site:
             transform_graph=str(data.parent / "graph"),
             schema_file=str(data),
             model_dir=str(self.trainer / "model" / "1"),
-            log_dir=str(self.folder / "log"),
+            log_dir=str(self.trainer / "model_run" / "1"),
             checkpoint_dir=str(self.trainer / "checkpoints" / "key"),
             batch_size=1,
             epochs=1,
