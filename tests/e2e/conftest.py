@@ -103,7 +103,7 @@ class Workspace:
             text=True,
             env=self.environment(),
         )
-        wait_for(lambda: self._has_begun(node, before))
+        wait_for(lambda: self._has_begun(node, before), seconds=300)
         return process
 
     def _run_folders(self) -> list[Path]:
