@@ -80,11 +80,21 @@ def takes_fn_args(folder: str, module: str) -> bool:
     Ours is called `context`. The source is read, nothing is imported: a module may run
     TensorFlow when it is, and a strategy of several workers must be made before.
     """
-    for node in _parsed(folder, module).body:
-        if isinstance(node, ast.FunctionDef) and node.name == "run_fn":
-            required = node.args.args[: len(node.args.args) - len(node.args.defaults)]
-            return len(required) == 1 and required[0].arg != "context"
-    return False
+    run_fn = _definition(folder, module, "run_fn")
+    if run_fn is None:
+        return False
+    given = run_fn.args
+    required = given.args[: len(given.args) - len(given.defaults)]
+    return len(required) == 1 and required[0].arg != "context"
+
+
+def parameters(folder: str, module: str, name: str) -> list[str] | None:
+    """Parameters of the function `name`; None if the source does not define it."""
+    found = _definition(folder, module, name)
+    if found is None:
+        return None
+    given = found.args
+    return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
 
 def find(folder: str, module: str) -> Path | None:
@@ -102,6 +112,13 @@ def local_modules(folder: str) -> list[str]:
     files = (path.stem for path in root.glob("*.py"))
     packages = (path.parent.name for path in root.glob("*/__init__.py"))
     return sorted({*files, *packages})
+
+
+def _definition(folder: str, module: str, name: str) -> ast.FunctionDef | None:
+    for node in _parsed(folder, module).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+    return None
 
 
 def _parsed(folder: str, module: str) -> ast.Module:

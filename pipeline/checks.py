@@ -51,6 +51,7 @@ def check(config: Config, *, here: bool = True) -> list[Problem]:
         *found,
         *column_problems(config, files, schema),
         *_module_problems(config),
+        *_custom_config_problems(config),
         *_weights_problems(config),
         *_folder_problems(config),
         *(serving_problems(config) if here else ()),
@@ -84,6 +85,20 @@ def _module_problems(config: Config) -> Iterator[Problem]:
                 yield from _function_problems(config, key, found, signature)
         elif found:
             yield from _function_problems(config, key, found, signature)
+
+
+def _custom_config_problems(config: Config) -> Iterator[Problem]:
+    """Settings for a `preprocessing_fn` that takes none."""
+    module, key = config.transform.module, "transform.custom_config"
+    found = user_code.parameters(str(config.folder), module, "preprocessing_fn")
+    if config.transform.custom_config and found and "custom_config" not in found:
+        yield Problem(
+            config.where(key),
+            key,
+            f"has no effect: `{module}` has `preprocessing_fn({', '.join(found)})`",
+            remedy="Define `def preprocessing_fn(inputs, custom_config)` there, or "
+            "remove the setting.",
+        )
 
 
 def _loop_problems(config: Config) -> Iterator[Problem]:

@@ -36,6 +36,7 @@ from strategos.pipeline.values import (
     Database,
     Duration,
     Function,
+    Hyperparameters,
     Module,
     Name,
     PathText,
@@ -166,7 +167,14 @@ class Schema(Section):
 class Transform(Section):
     """From raw rows to the model's features."""
 
-    module: Module = Field(description="Module with `preprocessing_fn(inputs)`.")
+    module: Module = Field(
+        description="Module with `preprocessing_fn(inputs)`, or with "
+        "`preprocessing_fn(inputs, custom_config)`, as TFX calls it."
+    )
+    custom_config: Hyperparameters = Field(
+        default_factory=dict,
+        description="Settings that `preprocessing_fn` receives as `custom_config`.",
+    )
 
 
 class Pusher(Section):

@@ -235,6 +235,7 @@ def _model_nodes(
         ),
         # A module for TFX's Trainer knows the label by the name that it gave it.
         label="" if fn_args else config.label,
+        custom_config=config.transform.custom_config,
     )
     transform.add_upstream_node(data["gate"])
     trainer = Trainer(

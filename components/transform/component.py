@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from tfx import types
 from tfx.components.transform import component
@@ -42,6 +44,7 @@ class Transform(component.Transform):
         schema: types.BaseChannel,
         user_module: str,
         label: str,
+        custom_config: Mapping[str, Any] | None = None,
     ):
         """Builds the component.
 
@@ -52,6 +55,8 @@ class Transform(component.Transform):
             no `folder` where the environment names it (see `workload_paths`).
           label: Name of the label, which must be among the outputs; "" where none
             must be.
+          custom_config: What a `preprocessing_fn(inputs, custom_config)` receives, as
+            JSON-able values; by default nothing.
         """
         super().__init__(
             examples=examples,
@@ -63,5 +68,9 @@ class Transform(component.Transform):
             disable_analyzer_cache=True,
             disable_statistics=True,
             force_tf_compat_v1=False,
-            custom_config={"user_module": user_module, "label": label},
+            custom_config={
+                "user_module": user_module,
+                "label": label,
+                "custom_config": dict(custom_config or {}),
+            },
         )

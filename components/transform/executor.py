@@ -41,7 +41,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         config = json_utils.loads(exec_properties["custom_config"])
         folder, module = workload_paths.user_module(config["user_module"])
-        function = preprocessing.load(folder, module, config["label"])
+        function = preprocessing.load(
+            folder, module, config["label"], config["custom_config"]
+        )
         raw = input_dict["examples"]
         (graph_artifact,) = output_dict["transform_graph"]
         graph_artifact.set_string_custom_property(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from strategos.components import user_code
+from strategos.components import events, user_code
 from strategos.components.errors import UserError
 from strategos.components.user_errors import explain
 
@@ -16,19 +18,26 @@ Tensors = Mapping[str, Any]
 _DTYPES = (tf.int64, tf.float32, tf.string)
 
 
-def load(folder: str, module: str, label: str) -> Callable[[Tensors], Tensors]:
+def load(
+    folder: str, module: str, label: str, custom_config: Mapping[str, Any]
+) -> Callable[[Tensors], Tensors]:
     """The user's function, checked: a function from inputs to outputs.
 
     Args:
-      folder: Where the user's modules lie.
-      module: The one that has `preprocessing_fn`.
+      folder: Folder of the user's modules.
+      module: Module that has `preprocessing_fn`.
       label: Must be among the outputs; "" where none must.
+      custom_config: Passed to a function that has an argument of this name, as TFX's
+        Transform passes it.
 
     Raises:
       UserError: The module cannot be imported or has no such function; later, when
         called: the function raises, or returns something else than tensors by name.
     """
     function = user_code.function(folder, module, "preprocessing_fn")
+    if "custom_config" in inspect.signature(function).parameters:
+        function = functools.partial(function, custom_config=dict(custom_config))
+    _warn_of_statistics(folder, module)
     where = f"{user_code.find(folder, module)}: `preprocessing_fn`"
 
     def preprocessing_fn(inputs: Tensors) -> Tensors:
@@ -43,6 +52,17 @@ def load(folder: str, module: str, label: str) -> Callable[[Tensors], Tensors]:
         return outputs
 
     return preprocessing_fn
+
+
+def _warn_of_statistics(folder: str, module: str) -> None:
+    found = user_code.load(folder, module)
+    if hasattr(found, "stats_options_updater_fn"):
+        events.emit(
+            "warning",
+            message=f"{found.__file__}: `stats_options_updater_fn` is not called: it "
+            "changes the statistics of TFX's Transform, and this Transform computes "
+            "none. Those of StatisticsGen have no options.",
+        )
 
 
 def _check(outputs: Any, label: str, where: str) -> None:

@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,10 @@ def _raw_example(generator: random.Random):
 
 
 def _transform(
-    workload: Workload, module: str = "preprocessing", label: str = "late"
+    workload: Workload,
+    module: str = "preprocessing",
+    label: str = "late",
+    custom_config: Mapping[str, Any] | None = None,
 ) -> None:
     """Runs Transform's executor on the workload."""
     from tfx.dsl.components.base import base_beam_executor
@@ -208,7 +211,11 @@ def _transform(
     schema = artifact(standard_artifacts.Schema, "schema")
     graph = artifact(standard_artifacts.TransformGraph, "graph")
     transformed = artifact(standard_artifacts.Examples, "transformed")
-    config = {"user_module": workload.user_module(module), "label": label}
+    config = {
+        "user_module": workload.user_module(module),
+        "label": label,
+        "custom_config": custom_config or {},
+    }
     runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
     context = base_beam_executor.BaseBeamExecutor.Context(
         beam_pipeline_args=[f"--runner={runner}", "--requirements_file=/dev/null"]

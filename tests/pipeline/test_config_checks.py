@@ -344,3 +344,16 @@ def test_a_model_to_start_from_that_is_not_there_is_refused(workload, tmp_path):
     assert found(workload, "trainer.warm_start=old/4") == []
     assert found(workload, "trainer.warm_start=old/4/Format-Weights") == []
     assert found(workload, "trainer.warm_start=latest") == []
+
+
+def test_settings_for_a_preprocessing_fn_that_takes_none_are_refused(write, workload):
+    setting = "transform.custom_config={separator: x}"
+    problem = only(workload, setting)
+    assert problem.key == "transform.custom_config"
+    assert "has no effect: `preprocessing` has `preprocessing_fn(inputs)`" in str(
+        problem
+    )
+    write("preprocessing.py", "def preprocessing_fn(inputs, custom_config): ...\n")
+    assert found(workload, setting) == []
+    write("preprocessing.py", "from elsewhere import preprocessing_fn\n")
+    assert found(workload, setting) == []
