@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
@@ -23,7 +24,8 @@ class TrainingContext:
 
     A model gets its features as a dict of name to tensor: `[batch, 1]` for a scalar
     feature, `[batch, *shape]` for others, a `tf.SparseTensor` for one of varying
-    length. The label is `[batch, 1]`, or `[batch, classes]` where it is one-hot.
+    length, a `tf.RaggedTensor` for one that `preprocessing_fn` returned ragged. The
+    label is `[batch, 1]`, or `[batch, classes]` where it is one-hot.
 
     Example:
       ```python
@@ -146,10 +148,15 @@ class TrainingContext:
 
 
 def feature_shape(spec: Any) -> tuple[int | None, ...]:
-    """Shape of one row of a feature as the model gets it."""
+    """Shape of one row of a feature as the model gets it; None varies."""
     if isinstance(spec, tf.io.FixedLenFeature):
         return tuple(spec.shape) or (1,)
-    return (None,)
+    if isinstance(spec, tf.io.SparseFeature):
+        sizes = np.atleast_1d(spec.size).tolist()
+        return tuple(None if size < 0 else size for size in sizes)
+    # Partitions that name a feature hold row lengths; uniform ones have a length.
+    partitions = getattr(spec, "partitions", ())
+    return (None, *(getattr(each, "length", None) for each in partitions))
 
 
 def _input(keras: Any, name: str, spec: Any) -> tf.keras.KerasTensor:
@@ -157,7 +164,8 @@ def _input(keras: Any, name: str, spec: Any) -> tf.keras.KerasTensor:
         feature_shape(spec),
         name=name,
         dtype=spec.dtype.name,
-        sparse=not isinstance(spec, tf.io.FixedLenFeature),
+        sparse=isinstance(spec, (tf.io.VarLenFeature, tf.io.SparseFeature)),
+        ragged=isinstance(spec, tf.io.RaggedFeature),
     )
 
 

@@ -28,7 +28,8 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer import records, reports
+from strategos.components.trainer import columns, records, reports
+from strategos.components.trainer.columns import Columns
 from strategos.components.trainer.input_wait import InputWait
 from strategos.components.trainer.records import Records, no_autograph
 from strategos.components.trainer.spec import CACHE_LIMIT
@@ -37,7 +38,6 @@ _PARSE_ROWS = 4096
 _PARALLEL_CALLS = min(os.cpu_count() or 1, 8)
 _NO_END = tf.int64.max
 
-Columns = dict[str, Any]
 Feed = Callable[..., tf.data.Dataset]
 
 
@@ -155,14 +155,14 @@ class Split:
         if self.columns is None:
             return _ready(self._fetched(keys, None))
         whole = records.ordered(self.files).batch(self.rows).map(_parser(self.spec))
-        fetched = whole.flat_map(lambda columns: self._fetched(keys, columns))
+        fetched = whole.flat_map(lambda kept: self._fetched(keys, kept))
         return _ready(fetched)
 
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
         if self.columns is None:
             return next(iter(self.ordered(rows)))
-        return self._pair({name: self.columns[name][:rows] for name in self.spec})
+        return self._pair(columns.rows(self.columns, slice(rows)))
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
         """What feeding the replicas `share` of `replicas` reads, for a log."""
@@ -212,21 +212,19 @@ class Split:
             return epochs.flat_map(streamed)
         return epochs.map(order).prefetch(1).flat_map(no_autograph(parts.of))
 
-    def _fetched(
-        self, keys: tf.data.Dataset, columns: Columns | None
-    ) -> tf.data.Dataset:
+    def _fetched(self, keys: tf.data.Dataset, kept: Columns | None) -> tf.data.Dataset:
         parse = _parser(self.spec)
 
         @no_autograph
         def fetch(keys: tf.Tensor) -> tuple[Columns, tf.Tensor]:
-            if columns is None:
+            if kept is None:
                 return self._pair(parse(keys))
-            return self._pair({n: tf.gather(columns[n], keys) for n in self.spec})
+            return self._pair(columns.rows(kept, keys))
 
         return keys.map(fetch, _PARALLEL_CALLS, deterministic=True)
 
-    def _pair(self, columns: Columns) -> tuple[Columns, tf.Tensor]:
-        features = {name: _dense_or_sparse(value) for name, value in columns.items()}
+    def _pair(self, found: Columns) -> tuple[Columns, tf.Tensor]:
+        features = columns.features(found, self.spec)
         return features, features.pop(self.label)
 
 
@@ -242,13 +240,13 @@ def read(
       UserError: There is no example.
     """
     files = tuple(sorted(files))
-    columns = _columns(files, spec, cache_limit)
-    if columns is not None:
-        rows, streamed = int(columns[label].shape[0]), None
+    kept = _columns(files, spec, cache_limit)
+    if kept is not None:
+        rows, streamed = int(kept[label].shape[0]), None
     else:
         streamed = Records.count(files, cache_limit)
         rows = streamed.rows
-    return Split(files, spec, label, rows, columns, streamed)
+    return Split(files, spec, label, rows, kept, streamed)
 
 
 def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
@@ -279,7 +277,7 @@ def _columns(
     """All examples by column; None if they take more bytes than the limit."""
     used, parts = 0, []
     for part in _parsed_blocks(files, spec, limit):
-        used += sum(map(_bytes, part.values()))
+        used += columns.size(part)
         if used > limit:
             return None
         parts.append(part)
@@ -290,7 +288,7 @@ def _columns(
             "Give the split a larger share in `data.split`, or add data."
         )
     with tf.device("CPU"):  # else they fill the first GPU, which gathers none of them
-        return {name: tf.concat([part.pop(name) for part in parts], 0) for name in spec}
+        return {name: columns.concatenate(parts, name) for name in spec}
 
 
 def _parsed_blocks(
@@ -358,34 +356,8 @@ class _Parts:
 
 
 def _parser(spec: Mapping[str, Any]) -> Any:
-    """A function from serialized examples to columns of rank 2 or more."""
-
-    @no_autograph
-    def parse(serialized: tf.Tensor) -> Columns:
-        columns = tf.io.parse_example(serialized, dict(spec))
-        return {name: _at_least_rank_2(value) for name, value in columns.items()}
-
-    return parse
-
-
-def _at_least_rank_2(value: Any) -> Any:
-    if isinstance(value, tf.SparseTensor):  # of varying length: rows can be gathered
-        return tf.RaggedTensor.from_sparse(value)
-    if isinstance(value, tf.Tensor) and value.shape.rank == 1:
-        return value[:, tf.newaxis]
-    return value
-
-
-def _dense_or_sparse(value: Any) -> Any:
-    return value.to_sparse() if isinstance(value, tf.RaggedTensor) else value
-
-
-def _bytes(value: Any) -> int:
-    if isinstance(value, tf.RaggedTensor):
-        return _bytes(value.flat_values) + 8 * int(value.nrows())
-    if value.dtype == tf.string:
-        return 24 * int(tf.size(value)) + int(tf.reduce_sum(tf.strings.length(value)))
-    return int(tf.size(value)) * value.dtype.size
+    """A function from serialized examples to their columns."""
+    return no_autograph(lambda serialized: columns.parse(serialized, spec))
 
 
 def _ready(dataset: tf.data.Dataset, of_step: int = 1) -> tf.data.Dataset:

@@ -6,11 +6,13 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
   `predictions` float32[batch, k] (a model with several outputs: one key each).
 - `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
   may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value.
+  Absent if a raw feature is nested: sparse or ragged in more than one dimension.
 - `transform_features`: `examples` to the transformed features, the label included.
 
 The first two take only the raw features that the model's inputs are made of. Beside the
 graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these features, the
-label, and the names of its classes), so that a pushed model describes itself.
+label, the names of its classes, and what else is parsed), so that a pushed model
+describes itself.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def export(
         archive.add_endpoint(name, function)
     archive.write_out(folder)
     named = classes.class_names(graph, context)
-    describe(folder, schema_file, context.label, servable.raw_spec, classes=named)
+    needed = graph.raw_columns_of(servable.raw_spec)
+    describe(folder, schema_file, context.label, needed, classes=named)
 
 
 def describe(
@@ -59,6 +62,7 @@ def describe(
     features: Iterable[str],
     *,
     classes: Sequence[str] = (),
+    unused: Iterable[str] = (),
 ) -> None:
     """Lets a SavedModel say what it takes: see above, `assets.extra`.
 
@@ -68,13 +72,16 @@ def describe(
       label: Name of the label.
       features: Raw columns that the model reads.
       classes: Names of the classes that it answers with, where they are known.
+      unused: Raw columns that the model parses, but computes no answer from: a client
+        may send any value.
     """
     extra = f"{folder}/assets.extra"
     tf.io.gfile.makedirs(extra)
     tf.io.gfile.copy(schema_file, f"{extra}/schema.pbtxt", overwrite=True)
     with tf.io.gfile.GFile(f"{extra}/serving.json", "w") as file:
         described = {"label": label, "features": sorted(features)}
-        file.write(json.dumps({**described, "classes": list(classes)}))
+        described |= {"classes": list(classes), "unused": sorted(unused)}
+        file.write(json.dumps(described))
 
 
 class _Servable:
@@ -96,14 +103,15 @@ class _Servable:
     def signatures(self) -> dict[str, Any]:
         """Traced functions by signature name."""
         examples = tf.TensorSpec([None], tf.string, name="examples")
-        raw = {n: _dense_spec(n, spec) for n, spec in self.raw_spec.items()}
         found = {
             "serving_default": tf.function(self._answer, input_signature=[examples]),
-            "predict": tf.function(self._answer_raw, input_signature=[raw]),
             "transform_features": tf.function(
                 self._transform_all, input_signature=[examples]
             ),
         }
+        if not any(map(_is_nested, self.raw_spec.values())):
+            raw = {n: _dense_spec(n, spec) for n, spec in self.raw_spec.items()}
+            found["predict"] = tf.function(self._answer_raw, input_signature=[raw])
         for function in found.values():
             function.get_concrete_function()
         return found
@@ -152,6 +160,12 @@ def _as_answer(value: tf.Tensor) -> tf.Tensor:
     return tf.cast(value, tf.float32) if value.dtype.is_floating else value
 
 
+def _is_nested(spec: Any) -> bool:
+    return isinstance(spec, tf.io.SparseFeature) or bool(
+        getattr(spec, "partitions", ())
+    )
+
+
 def _dense_spec(name: str, spec: Any) -> tf.TensorSpec:
     if isinstance(spec, tf.io.FixedLenFeature):
         return tf.TensorSpec([None, *spec.shape], spec.dtype, name=name)
@@ -167,10 +181,11 @@ def _as_parsed(value: tf.Tensor, spec: Any) -> Any:
     else:
         missing = "" if spec.dtype == tf.string else MISSING_INT
         present = tf.not_equal(value, tf.constant(missing, spec.dtype))
-    return tf.RaggedTensor.from_row_lengths(
+    found = tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(value, present),
         tf.reduce_sum(tf.cast(present, tf.int64), axis=1),
-    ).to_sparse()
+    )
+    return found if isinstance(spec, tf.io.RaggedFeature) else found.to_sparse()
 
 
 def _with_default(spec: Any) -> Any:

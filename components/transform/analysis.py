@@ -45,6 +45,8 @@ def analyze(
         make_pipeline() as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
+        found = _reader(list(files), schema).TensorRepresentations()
+        schema = _complete(schema, found)
         reader = _reader(list(files), schema)
         inputs = reader.TensorAdapter().OriginalTypeSpecs()
         columns = sorted(tft.get_analyze_input_columns(preprocessing_fn, inputs))
@@ -96,6 +98,20 @@ class _Read(beam.DoFn):
             batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
         )
         yield from _reader(file, schema).Project(self._columns).RecordBatches(options)
+
+
+def _complete(
+    schema: schema_pb2.Schema, found: Mapping[str, schema_pb2.TensorRepresentation]
+) -> schema_pb2.Schema:
+    """`schema` with the representation of each tensor, the inferred ones included.
+
+    Where a schema has some, `TFXIO.Project` takes the others for unknown.
+    """
+    complete = schema_pb2.Schema.FromString(schema.SerializeToString())
+    group = complete.tensor_representation_group[""].tensor_representation
+    for name, representation in found.items():
+        group[name].CopyFrom(representation)
+    return complete
 
 
 def _reader(files: str | list[str], schema: schema_pb2.Schema) -> tfxio.TFExampleRecord:

@@ -29,6 +29,19 @@ class TransformGraph:
         """The raw features that the transformed features `names` are computed from."""
         return {raw for name in names for raw in self._sources[name]}
 
+    def raw_columns_of(self, features: Iterable[str]) -> set[str]:
+        """The columns of a tf.Example that the raw `features` are parsed from."""
+        return {column for name in features for column in self._columns(name)}
+
+    def _columns(self, name: str) -> list[str]:
+        spec = self.raw_spec[name]
+        if isinstance(spec, tf.io.SparseFeature):
+            return [spec.value_key, *tf.nest.flatten(spec.index_key)]
+        if isinstance(spec, tf.io.RaggedFeature):
+            keys = [getattr(partition, "key", None) for partition in spec.partitions]
+            return [spec.value_key or name, *filter(None, keys)]
+        return [name]
+
     def transform(self, raw: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         """The transformed features `names`, of rank 2 or more."""
         transformed = self.layer(dict(raw))

@@ -37,6 +37,7 @@ class Materializer:
         self._raw_spec = {name: self._graph.raw_spec[name] for name in needed}
         schema = output.transformed_metadata.schema
         self._converter = impl_helper.make_tensor_to_arrow_converter(schema)
+        self._spec = output.transformed_feature_spec()
         self._total = total
         self._rows = 0
         self._reported = 0.0
@@ -63,12 +64,24 @@ class Materializer:
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread can hold up the end for seconds
         for tensors in transformed.prefetch(2).with_options(options):
-            yield _as_lists(self._converter.convert(tensors))
+            yield self._as_lists(self._converter.convert(tensors))
 
     @tf.autograph.experimental.do_not_convert
     def _transform(self, serialized: tf.Tensor) -> dict[str, Any]:
         raw = tf.io.parse_example(serialized, self._raw_spec)
         return self._graph.layer(raw)
+
+    def _as_lists(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The features of tf.Examples, as TFT's schema names them."""
+        columns: dict[str, pa.ListArray] = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            spec = self._spec.get(name)  # None: a part of a sparse feature
+            if isinstance(spec, tf.io.RaggedFeature):
+                columns |= _ragged_columns(spec, column)
+            else:
+                offsets = column.offsets.to_numpy()
+                columns[name] = _list_array(offsets, column.values)
+        return pa.RecordBatch.from_pydict(columns)
 
     def _report(self, rows: int) -> None:
         self._rows += rows
@@ -78,16 +91,26 @@ class Materializer:
             events.emit("rows", rows=self._rows, total=self._total)
 
 
-def _as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """TFT's large lists, nested ones flattened by row, as lists."""
-    columns = [_as_list(column) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+def _ragged_columns(
+    spec: tf.io.RaggedFeature, column: pa.Array
+) -> Iterator[tuple[str, pa.ListArray]]:
+    """The columns of a ragged feature: row lengths of each inner level, and values.
+
+    Args:
+      spec: Names these columns. TFT's schema allows uniform dimensions innermost only.
+      column: A list array per row, nested once more for each `RowLengths` of `spec`.
+    """
+    offsets, values = column.offsets.to_numpy(), column.values
+    for partition in spec.partitions:
+        if isinstance(partition, tf.io.RaggedFeature.RowLengths):
+            inner = values.offsets.to_numpy()
+            yield partition.key, _list_array(offsets, pa.array(np.diff(inner)))
+            offsets, values = inner[offsets], values.values
+    yield spec.value_key, _list_array(offsets, values)
 
 
-def _as_list(column: pa.Array) -> pa.ListArray:
-    offsets, values = column.offsets.to_numpy(), column.flatten()
-    while pa.types.is_large_list(values.type) or pa.types.is_list(values.type):
-        offsets, values = values.offsets.to_numpy()[offsets], values.flatten()
+def _list_array(offsets: np.ndarray, values: pa.Array) -> pa.ListArray:
+    """Lists as `examples.serialize` takes them; TFT's have 64-bit offsets."""
     if pa.types.is_large_binary(values.type):
         values = values.cast(pa.binary())
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)

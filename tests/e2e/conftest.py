@@ -90,14 +90,14 @@ class Workspace:
         return done
 
     def run(self, *arguments: str, expect: int = 0):
-        sets = self._sets()
+        sets = self.sets()
         return self.strategos("run", str(self.yaml), *sets, *arguments, expect=expect)
 
     def start(self, *arguments: str, node: str) -> subprocess.Popen:
         """Starts a run; returns once it has begun with `node`."""
         before = set(self._run_folders())
         process = subprocess.Popen(
-            self.command("run", str(self.yaml), *self._sets(), *arguments),
+            self.command("run", str(self.yaml), *self.sets(), *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -137,7 +137,7 @@ class Workspace:
         words = (str(self.yaml), *self.settings, *sets)
         return [sys.executable, "-c", _LOCAL_DAG_RUNNER, *words]
 
-    def _sets(self) -> list[str]:
+    def sets(self) -> list[str]:
         return [word for setting in self.settings for word in ("--set", setting)]
 
     def command(self, *arguments: str) -> list[str]:
@@ -223,6 +223,12 @@ def flights_data(tmp_path_factory) -> Path:
         some = rows[:: len(rows) // FLIGHTS_PER_MONTH][:FLIGHTS_PER_MONTH]
         path.write_text("".join([header, *some]))
     return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def workspace_in() -> Callable[..., Workspace]:
+    """A workspace of files that a test writes: `workspace_in(folder, settings)`."""
+    return Workspace
 
 
 @pytest.fixture
