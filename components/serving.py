@@ -11,6 +11,7 @@ import contextlib
 import csv
 import dataclasses
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,10 +75,18 @@ def show(
 
 @dataclasses.dataclass(frozen=True)
 class _Columns:
-    """The raw columns by name, and which of them the model cannot do without."""
+    """The raw columns by name, and which of them the model cannot do without.
+
+    Attributes:
+      features: All columns of the schema.
+      used: Columns that the answer depends on.
+      unused: Columns that the model only parses.
+      label: Name of the label.
+    """
 
     features: Mapping[str, schema_pb2.Feature]
     used: frozenset[str]
+    unused: frozenset[str]
     label: str
     classes: tuple[str, ...]
 
@@ -98,15 +107,22 @@ class _Columns:
                 "so its columns are not known. Push it anew."
             ) from None
         features = {feature.name: feature for feature in schema.feature}
-        used, classes = described["features"], described.get("classes", ())
-        return cls(features, frozenset(used), described["label"], tuple(classes))
+        used, unused = described["features"], described.get("unused", ())
+        return cls(
+            features,
+            frozenset(used),
+            frozenset(unused),
+            described["label"],
+            tuple(described.get("classes", ())),
+        )
 
     @property
     def needed(self) -> list[str]:
         """Columns that a row must have."""
-        return [
-            name for name in sorted(self.used) if self.features[name].HasField("shape")
-        ]
+        return [name for name in sorted(self.used) if self._is_required(name)]
+
+    def _is_required(self, name: str) -> bool:
+        return self.features[name].HasField("shape")
 
     def check_names(self, where: str, names: Iterable[str]) -> None:
         """Refuses unknown columns and the lack of a needed one."""
@@ -124,11 +140,21 @@ class _Columns:
             )
 
     def values(self, rows: Iterable[tuple[str, Row]]) -> list[dict[str, list[Any]]]:
-        """The values of each row that the model uses, by column, converted."""
+        """The values of each row that the model parses, by column, converted."""
+        fillers = {name: self._filler(name) for name in self.unused}
         return [
             {name: self._value(where, name, row.get(name)) for name in self.used}
+            | fillers
             for where, row in rows
         ]
+
+    def _filler(self, name: str) -> list[Any]:
+        """Values for a column that the model requires without using it."""
+        if not self._is_required(name):
+            return []
+        feature = self.features[name]
+        size = math.prod(dim.size for dim in feature.shape.dim)
+        return [_NOTHING[feature.type]] * size
 
     def _value(self, where: str, name: str, text: str | None) -> list[Any]:
         if text is None or text == "":
@@ -152,6 +178,9 @@ _CONVERTERS: dict[int, tuple[Any, str]] = {  # by schema_pb2.FeatureType
     2: (int, "an integer"),  # INT
     3: (float, "a number"),  # FLOAT
 }
+
+
+_NOTHING: dict[int, Any] = {1: b"", 2: 0, 3: 0.0}  # by schema_pb2.FeatureType
 
 
 def _version(folder: Path) -> Path:
@@ -213,7 +242,13 @@ def _answers(
     answers: list[dict[str, Any]] = []
     for start in range(0, len(rows), _BATCH_ROWS):
         batch = [_serialized(row) for row in rows[start : start + _BATCH_ROWS]]
-        outputs = signature(tf.constant(batch))
+        try:
+            outputs = signature(tf.constant(batch))
+        except tf.errors.OpError as error:
+            reason = error.message.splitlines()[0]
+            raise UserError(
+                f"{folder}: the model fails on the rows: {reason}"
+            ) from error
         listed = {name: value.numpy().tolist() for name, value in outputs.items()}
         answers += [
             {name: _plain(values[i]) for name, values in listed.items()}

@@ -16,7 +16,6 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.io import gfile
 
 from strategos.components import events, user_code
@@ -24,9 +23,11 @@ from strategos.components.errors import UserError
 from strategos.components.trainer import reports
 from strategos.components.trainer.cluster import ClusterSpec
 from strategos.components.trainer.export import describe
+from strategos.components.trainer.saved_model import SavedModel
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.trainer.strategy import Choice
 from strategos.components.trainer.user_module import blamed, check_together
+from strategos.components.transform.graph import TransformGraph
 
 _SERVING = "serving_default"
 
@@ -83,8 +84,21 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
         gfile.makedirs(target)
         for file in files:
             gfile.copy(f"{path}/{file}", f"{target}/{file}")
-    raw = set(tft.TFTransformOutput(spec.transform_graph).raw_feature_spec())
-    describe(folder, spec.schema_file, spec.label, raw - {spec.label})
+    graph = TransformGraph(tft.TFTransformOutput(spec.transform_graph))
+    known = graph.raw_columns_of(graph.raw_spec)
+    parsed = (SavedModel(exported).parsed_columns(_SERVING) & known) or known
+    used = graph.raw_columns_of(_features(graph, spec.label)) & parsed
+    describe(folder, spec.schema_file, spec.label, used, unused=parsed - used)
+
+
+def _features(graph: TransformGraph, label: str) -> set[str]:
+    """The raw features that outputs other than the label are computed from."""
+    outputs = {
+        name
+        for name in graph.outputs
+        if name != label and label not in graph.raw_features_of([name])
+    }
+    return graph.raw_features_of(outputs)
 
 
 def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
@@ -152,7 +166,7 @@ def _check_export(folder: str, file: str) -> None:
             "End it with `model.save(fn_args.serving_model_dir, save_format='tf', "
             "signatures=…)` or `tf.saved_model.save`."
         )
-    found = _signatures(folder)
+    found = SavedModel(folder).signatures()
     logging.info("the exported model has the signatures %s", found)
     takes = found.get(_SERVING)
     if takes is None or len(takes) != 1 or takes[0] != (tf.string, 1):
@@ -164,18 +178,3 @@ def _check_export(folder: str, file: str) -> None:
             f"`strategos predict` ask `{_SERVING}` for serialized tf.Examples "
             "(`examples` string[batch]) and will refuse it.",
         )
-
-
-def _signatures(folder: str) -> dict[str, list[tuple[tf.DType, int]]]:
-    """Type and rank of each input of each signature of a SavedModel."""
-    model = saved_model_pb2.SavedModel()
-    with gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
-        model.ParseFromString(file.read())
-    return {
-        name: [
-            (tf.as_dtype(info.dtype), len(info.tensor_shape.dim))
-            for info in signature.inputs.values()
-        ]
-        for name, signature in model.meta_graphs[0].signature_def.items()
-        if not name.startswith("__")  # SavedModel's own
-    }

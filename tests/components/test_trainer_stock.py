@@ -225,3 +225,51 @@ def test_what_is_ours_is_not_taken_for_a_stock_module(penguins, digits):
     assert user_code.takes_fn_args(penguins.folder, installed)
     for module in ("model", "custom_loop", "not_there"):
         assert not user_code.takes_fn_args(digits.folder, module)
+
+
+SERVING_ALL = """
+import tensorflow as tf
+import tensorflow_transform as tft
+
+def run_fn(fn_args):
+    output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    module = tf.Module()
+    module.layer = output.transform_features_layer()
+    spec = output.raw_feature_spec()
+
+    def serve(examples):
+        features = module.layer(tf.io.parse_example(examples, spec))
+        return {"mass": features["body_mass_g_xf"]}
+
+    module.serve = tf.function(
+        serve, input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    tf.saved_model.save(
+        module, fn_args.serving_model_dir, signatures={"serving_default": module.serve})
+"""
+
+
+@pytest.mark.parametrize("label", ["species", "species_xf", "of_another_kind"])
+@pytest.mark.parametrize("module", ["models.model", "serving_all"])
+def test_rows_need_neither_the_label_nor_what_it_is_made_of(
+    trained, penguins, tmp_path, module, label
+):
+    """Whatever the module calls the label, and whether its parser requires it."""
+    import dataclasses
+
+    from strategos.components import serving
+    from strategos.components.trainer import stock
+
+    spec = dataclasses.replace(trained[0], label=label, model_dir=str(tmp_path))
+    exported = f"{trained[0].model_dir}/Format-Serving"
+    if module == "serving_all":
+        penguins.write_module("serving_all", SERVING_ALL)
+        importlib.invalidate_caches()
+        exported = str(tmp_path / "exported")
+        function = user_code.function(spec.folder, module, "run_fn")
+        function(stock._fn_args(spec, 600, exported))
+    stock.publish(spec, exported, str(tmp_path / "published"))
+    rows = [dict(zip(KEYS, map(str, mean), strict=True)) for mean in MEANS.values()]
+    if (module, label) == ("serving_all", "of_another_kind"):
+        rows = [{**row, "species": "1"} for row in rows]  # nobody knows it is one
+    answers = serving.predict(str(tmp_path / "published"), rows)
+    assert len(answers) == len(rows)

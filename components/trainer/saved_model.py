@@ -1,0 +1,74 @@
+"""What the protobuf of a SavedModel says, without loading the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+_PARSER = "ParseExampleV2"
+_KEYS = slice(2, 5)  # its inputs with the names of sparse, dense and ragged columns
+
+
+class SavedModel:
+    """A SavedModel as it was written.
+
+    Args:
+      folder: Folder of the SavedModel.
+    """
+
+    def __init__(self, folder: str):
+        model = saved_model_pb2.SavedModel()
+        with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
+            model.ParseFromString(file.read())
+        self._graph = model.meta_graphs[0]
+
+    def signatures(self) -> dict[str, list[tuple[tf.DType, int]]]:
+        """Type and rank of each input of each signature."""
+        return {
+            name: [
+                (tf.as_dtype(info.dtype), len(info.tensor_shape.dim))
+                for info in signature.inputs.values()
+            ]
+            for name, signature in self._graph.signature_def.items()
+            if not name.startswith("__")  # SavedModel's own
+        }
+
+    def parsed_columns(self, signature: str) -> set[str]:
+        """Columns of the tf.Examples that a signature parses; empty if unknown."""
+        if signature not in self._graph.signature_def:
+            return set()
+        outputs = self._graph.signature_def[signature].outputs.values()
+        wanted = {info.name.partition(":")[0] for info in outputs}
+        calls = [node for node in self._graph.graph_def.node if node.name in wanted]
+        return {name.decode() for name in self._names(calls)}
+
+    def _names(self, calls: Iterable[node_def_pb2.NodeDef]) -> Iterator[bytes]:
+        library = self._graph.graph_def.library.function
+        bodies = {function.signature.name: function.node_def for function in library}
+        todo, seen = list(_called(calls)), set()
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in bodies:
+                continue
+            seen.add(name)
+            todo += _called(bodies[name])
+            nodes = {node.name: node for node in bodies[name]}
+            for node in bodies[name]:
+                if node.op == _PARSER:
+                    for key in node.input[_KEYS]:
+                        yield from _constant(nodes.get(key.partition(":")[0]))
+
+
+def _called(nodes: Iterable[node_def_pb2.NodeDef]) -> Iterator[str]:
+    """Names of the functions that some operations call."""
+    for node in nodes:
+        yield from (attr.func.name for attr in node.attr.values() if attr.func.name)
+
+
+def _constant(node: node_def_pb2.NodeDef | None) -> list[bytes]:
+    if node is None or node.op != "Const":
+        return []
+    return tf.make_ndarray(node.attr["value"].tensor).tolist()
