@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ from strategos.components.trainer import (
     dataset,
     keras3,
     preemption,
+    varying,
 )
 from strategos.components.trainer.autograph import convert_own_steps
 from strategos.components.trainer.context import TrainingContext
@@ -52,13 +53,13 @@ class UserModule:
         if self.run_fn:
             check_together(self.file, strategy)
         self._build_model = user_code.function(spec.folder, spec.module, "build_model")
-        where = f"{self.file}: `build_model`"
-        self._checker = ModelChecker(where, spec.folder, spec.label, strategy)
+        self._where = f"{self.file}: `build_model`"
+        self._checker = ModelChecker(self._where, spec.folder, spec.label, strategy)
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:
         """The user's compiled model."""
         keras3.prepare(self._spec.settings, context.seed)
-        with self.blamed("`build_model` fails"):
+        with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
             model = self._build_model(context)
         self._checker.check_kind(model)
         convert_own_steps(model)
@@ -88,17 +89,24 @@ class UserModule:
         if in_memory:
             labels = training.columns[self._spec.label]
         self._checker.check_inputs(model, features)
-        self._checker.check_output(
-            model,
-            features,
-            labels,
-            distribution,
-            complete=in_memory and isinstance(training, dataset.Split),
-        )
+        with self._explained(features, keras3.inputs_of(model)):
+            self._checker.check_output(
+                model,
+                features,
+                labels,
+                distribution,
+                complete=in_memory and isinstance(training, dataset.Split),
+            )
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an error into one that names the user's file and line."""
         return blamed(what, self.file, self._spec.folder)
+
+    def _explained(
+        self, features: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        folder = self._spec.folder
+        return varying.explained(self._where, folder, features, inputs or {})
 
     def _own_loop(self) -> Callable[[Any], Any] | None:
         run_fn = getattr(self._module, "run_fn", None)

@@ -1,0 +1,58 @@
+"""The tutorial of the README, "Your own data", as it is printed there."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+FILES = ("pipeline.yaml", "preprocessing.py", "model.py")
+
+
+@pytest.fixture
+def tutorial(tmp_path, workspace_in):
+    """The files of the tutorial, and data in which cells of `shop` are empty."""
+    text = README.read_text().partition("## Your own data")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^   ```(?:yaml|python)\n(.*?)^   ```", text, re.M | re.S)
+    assert len(blocks) == len(FILES)
+    for name, block in zip(FILES, blocks, strict=True):
+        (tmp_path / name).write_text(textwrap.dedent(block))
+    generator = random.Random(1)
+    lines = ["price,shop,bought"]
+    for number in range(400):
+        shop = "" if number % 7 == 0 else generator.choice(["north", "south"])
+        bought = int(shop == "north" or generator.random() < 0.2)
+        lines.append(f"{generator.uniform(1, 9):.2f},{shop},{bought}")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows.csv").write_text("\n".join(lines) + "\n")
+    return workspace_in(tmp_path, ("pusher={to: serving}", "trainer.batch_size=32"))
+
+
+def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
+    tutorial.run()
+    rows = tutorial.folder / "rows.csv"
+    rows.write_text("price,shop\n5,north\n5,south\n5,\n")
+    done = tutorial.strategos(
+        "predict", str(tutorial.yaml), str(rows), "--json", *tutorial.sets()
+    )
+    answers = [json.loads(line)["predictions"] for line in done.stdout.splitlines()]
+    assert len(answers) == 3
+    assert answers[0] > answers[1]
+
+
+def test_a_column_with_empty_cells_that_is_not_filled_is_named(tutorial):
+    path = tutorial.folder / "preprocessing.py"
+    lines = path.read_text().splitlines()
+    (filling,) = (line for line in lines if "sparse_tensor_to_dense" in line)
+    path.write_text(path.read_text().replace(filling, '    shop = inputs["shop"]'))
+    done = tutorial.run(expect=1)
+    (line,) = (line for line in done.stdout.splitlines() if "`shop`" in line)
+    assert "model.py: `build_model`: the model needs dense values of `shop`" in line
+    advice = filling.partition("= ")[2].replace('"shop"', "COLUMN")
+    assert advice in line
+    assert "SparseTensor(" not in done.stdout + done.stderr
