@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,8 @@ from strategos.components.trainer import keras3
 from strategos.components.trainer.callbacks import Hooks
 from strategos.components.trainer.context import TrainingContext
 from strategos.components.trainer.position import Position
+
+_FINALIZE = "finalize_variable_values"
 
 
 def fit(
@@ -26,7 +29,8 @@ def fit(
     """Trains `model` from `position` to the end, evaluating after each epoch.
 
     From the middle of an epoch it takes two calls of Keras's `fit`, because that runs
-    the same number of steps in each epoch.
+    the same number of steps in each epoch. What an optimizer does at the end of
+    training is done after the last one, and also if no step is left to do.
 
     Args:
       model: A compiled model, in the scope of its strategy.
@@ -41,18 +45,36 @@ def fit(
     if is_keras3:
         keras3.divide_epoch(model, context.steps_per_epoch)
     hooks.begin()
-    while position.epoch < context.epochs and not model.stop_training:
-        epoch, offset = position.epoch, position.offset
-        model.fit(
-            feed(position.step),
-            initial_epoch=epoch,
-            epochs=epoch + 1 if offset else context.epochs,
-            steps_per_epoch=context.steps_per_epoch - offset,
-            validation_data=evaluation,
-            # Keras 3 begins anew only where it is left to find the end itself.
-            validation_steps=None if is_keras3 else evaluation_steps,
-            # In a list Keras 3 takes them for one callback, and calls it in order.
-            callbacks=[hooks] if is_keras3 else hooks,
-            verbose=0,
-        )
+    with _unfinalized(model.optimizer):
+        while position.epoch < context.epochs and not model.stop_training:
+            epoch, offset = position.epoch, position.offset
+            model.fit(
+                feed(position.step),
+                initial_epoch=epoch,
+                epochs=epoch + 1 if offset else context.epochs,
+                steps_per_epoch=context.steps_per_epoch - offset,
+                validation_data=evaluation,
+                # Keras 3 begins anew only where it is left to find the end itself.
+                validation_steps=None if is_keras3 else evaluation_steps,
+                # In a list Keras 3 takes them for one callback, and calls it in order.
+                callbacks=[hooks] if is_keras3 else hooks,
+                verbose=0,
+            )
+    finalize = getattr(model.optimizer, _FINALIZE, None)
+    if finalize:  # optimizers of before Keras 2.11 have none
+        finalize(model.trainable_variables)
     hooks.end()
+
+
+@contextlib.contextmanager
+def _unfinalized(optimizer: Any) -> Iterator[None]:
+    """Keeps `fit` from replacing the weights by their averages (`use_ema`)."""
+    finalize = getattr(optimizer, _FINALIZE, None)
+    if finalize is None:
+        yield
+        return
+    setattr(optimizer, _FINALIZE, lambda _: None)
+    try:
+        yield
+    finally:
+        setattr(optimizer, _FINALIZE, finalize)

@@ -37,7 +37,8 @@ def build_model(context):
         tf.keras.layers.Concatenate()(parts))
     hidden = context.dropout(0.2, seed=1)(hidden)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
-    model.compile(tf.keras.optimizers.Adam(1e-2), "binary_crossentropy",
+    average = context.hyperparameters.get("average", {})
+    model.compile(tf.keras.optimizers.Adam(1e-2, **average), "binary_crossentropy",
                   metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"])
     return model
 
@@ -168,6 +169,21 @@ def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
     theirs = _weights(its_spec)
     for variable, value in _weights(spec).items():
         np.testing.assert_array_equal(value, theirs[variable])
+
+
+def test_weights_are_averaged_once_in_the_end_also_after_a_resume(run, tmp_path):
+    asked = {"average": {"use_ema": True, "ema_momentum": 0.9}}
+    settings = {"callbacks": {"csv": True}}
+    device = {"strategy": "one_device"}
+    marker = str(tmp_path / "terminated")
+    _, undisturbed = run(device, settings, **asked)
+    facts, spec = run(device, settings, marker=marker, **asked)
+    _, plain = run(device, settings)
+    assert facts["restarts"] == 1
+    found, theirs, unaveraged = map(_weights, (spec, undisturbed, plain))
+    for variable, value in found.items():
+        np.testing.assert_array_equal(value, theirs[variable])
+    assert any(np.any(unaveraged[name] != found[name]) for name in found)
 
 
 NORMALIZED = """
