@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+# Epochs enough for the server to be gone before training ends.
+_LONG = ("--param", "epochs=60")
+
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
 def test_run_is_recorded_and_cached_on_a_server(
@@ -37,7 +40,7 @@ def test_run_waits_for_a_server_that_was_restarted(
     mariadb_server, flights, metadata_password, runner, seed
 ):
     arguments = ("--to", "Trainer", "--runner", runner, "--param", f"seed={seed}")
-    arguments += ("--set", f"run.metadata={mariadb_server.url}")
+    arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.url}")
     run = flights.start(*arguments, node="Trainer")
     mariadb_server.stop()
     log = _events(flights)
@@ -53,7 +56,7 @@ def test_run_waits_for_a_server_that_was_restarted(
 def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     mariadb_server, flights, metadata_password
 ):
-    arguments = ("--to", "Trainer", "--param", "seed=3")
+    arguments = ("--to", "Trainer", *_LONG, "--param", "seed=3")
     arguments += ("--set", f"run.metadata={mariadb_server.url}")
     run = flights.start(*arguments, node="Trainer")
     mariadb_server.stop()

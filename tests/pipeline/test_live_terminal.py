@@ -50,6 +50,8 @@ class Window:
 
     def tmux(self, *words):
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
+        for name in ("LINES", "COLUMNS"):  # readline exports them to pytest's workers
+            environment.pop(name, None)
         return subprocess.run(
             [*self._tmux, *words],
             capture_output=True,
