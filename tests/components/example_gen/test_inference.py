@@ -72,6 +72,18 @@ def test_null_spelling_is_missing_in_a_column_of_numbers(table, run, spelling):
     assert written.report() == ["INT: n, x", "FLOAT: y"]
 
 
+def test_values_beside_null_spellings_stay_in_every_batch_of_a_large_file(
+    run, tmp_path
+):
+    """Arrow 18.1 has a function that returns other bytes for slices of strings."""
+    values = [str(i) if i % 1000 else "NA" for i in range(40_000)]
+    (tmp_path / "a.csv").write_text("x\n" + "\n".join(values))
+    written = run(tmp_path / "a.csv", null_values=NULLS)
+    assert written.report() == ["INT: x"]
+    found = sorted(row["x"] for row in written.rows() if row["x"])
+    assert found == [[i] for i in range(40_000) if i % 1000]
+
+
 def test_nan_is_missing_in_a_float_column_and_a_number_without_the_setting(table, run):
     path = table(x=[f"{i}.5" for i in range(29)] + ["NaN"])
     rows = run(path, null_values=NULLS).features()
