@@ -196,6 +196,9 @@ def _cause(error: Exception) -> str:
     """The first line of an error, without the query that it came of."""
     text = getattr(error, "strerror", None) or str(error).strip() or repr(error)
     cause = text.splitlines()[0].removeprefix("Error when executing query: ")
+    # What MySQL's client says when the server ends during the handshake.
+    if cause.endswith("mysql_real_connect failed: errno: , error:"):
+        return "it closed the connection"
     return cause.split(" query:")[0]
 
 

@@ -41,10 +41,9 @@ def test_run_waits_for_a_server_that_was_restarted(
 ):
     arguments = ("--to", "Trainer", "--runner", runner, "--param", f"seed={seed}")
     arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.url}")
-    run = flights.start(*arguments, node="Trainer")
+    run = _start_training(flights, *arguments)
     mariadb_server.stop()
-    log = _events(flights)
-    flights.wait_for(lambda: "does not answer" in log.read_text(), seconds=200)
+    _wait_for_event(flights, "does not answer")
     mariadb_server.start()
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 0, said
@@ -58,7 +57,7 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
 ):
     arguments = ("--to", "Trainer", *_LONG, "--param", "seed=3")
     arguments += ("--set", f"run.metadata={mariadb_server.url}")
-    run = flights.start(*arguments, node="Trainer")
+    run = _start_training(flights, *arguments)
     mariadb_server.stop()
     began = time.monotonic()
     said, _ = run.communicate(timeout=500)
@@ -71,9 +70,17 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     assert "taking the model that an interrupted run had finished" in done.stderr
 
 
-def _events(workspace):
+def _start_training(workspace, *arguments):
+    """Starts a run; returns once its Trainer has registered and works."""
+    run = workspace.start(*arguments, node="Trainer")
+    _wait_for_event(workspace, "importing TensorFlow")
+    return run
+
+
+def _wait_for_event(workspace, text):
     folders = (workspace.folder / "runs" / ".strategos" / "runs").iterdir()
-    return max(folders) / "events.jsonl"
+    log = max(folders) / "events.jsonl"
+    workspace.wait_for(lambda: text in log.read_text(), seconds=200)
 
 
 def test_server_that_is_away_at_the_start_is_named_at_once(
