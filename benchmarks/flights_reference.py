@@ -24,8 +24,8 @@ import tensorflow as tf
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from strategos.pipeline import metadata
-from strategos.pipeline.store import Store, properties, pushed_models
+from strategos.pipeline.history.store import Store, properties, pushed_models
+from strategos.pipeline.root import metadata
 
 LABEL = "late"
 TOLERANCE = 0.01

@@ -25,8 +25,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 import numpy as np
 import tensorflow as tf
 
-from strategos.components.trainer import dataset
-from strategos.components.trainer.input_wait import InputWait
+from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data.input_wait import InputWait
 
 FILES = 8
 ROUNDS = 3

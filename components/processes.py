@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.005
+_GRACE_SECONDS = 30.0  # a training that is asked to end saves a checkpoint first
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
@@ -111,3 +113,19 @@ class Signals:
 
     def _note(self, sig: int, _: object) -> None:
         self.asked_to_end |= sig != signal.SIGCHLD
+
+
+def end_session(process: subprocess.Popen) -> None:
+    """Asks a process, the leader of a session, to end, and ends all that is left of it.
+
+    An interrupt meanwhile is impatience: it ends the process without further waiting.
+    """
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import errors, events, oom, temporary
+from strategos.components import errors, events, oom
+from strategos.components.files import temporary
 from strategos.components.processes import die_with_parent
 
 TENSORFLOW = {

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from strategos.components import full_disk
 from strategos.components.errors import UserError
-from strategos.pipeline.interruption import Interruption
+from strategos.components.files import full_disk
+from strategos.pipeline.run.interruption import Interruption
 
 _INTERRUPTED = 130
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))

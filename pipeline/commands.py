@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.errors import BadInputError
 
 if TYPE_CHECKING:
-    from strategos.pipeline.config import Config
-    from strategos.pipeline.loading import Loaded
+    from strategos.pipeline.config.loading import Loaded
+    from strategos.pipeline.config.sections import Config
 
 
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, its live view and the table at its end."""
-    from strategos.pipeline import loading
+    from strategos.pipeline.config import loading
 
     overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
@@ -34,18 +34,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(config: Config, **options: Any) -> int:
-    from strategos.pipeline import display, orchestration, planning, roots, runs
+    from strategos.pipeline.history import roots, runs
+    from strategos.pipeline.plan import planning
+    from strategos.pipeline.run import orchestration
+    from strategos.pipeline.view import report
 
     _refuse(config)
     _refuse_training(config, probe=True)
     connection = _connection(config)
     result = orchestration.run(
-        config, connection, planning.Options(**options), display.LiveView
+        config, connection, planning.Options(**options), report.LiveView
     )
     roots.remember(config.run.root)
     done = runs.run(runs.Store(connection, root=config.run.root), result.run_id)
     query = f"strategos predict {_shown(config.path)} ROWS.csv"
-    display.report(done, next_step=query)
+    report.report(done, next_step=query)
     return result.exit_code
 
 
@@ -60,7 +63,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 def config(arguments: argparse.Namespace) -> int:
     """`strategos config`: effective settings and where each came from."""
-    from strategos.pipeline import loading
+    from strategos.pipeline.config import loading
 
     loaded = _load(arguments)
     show = loading.effective_json if arguments.json else loading.effective
@@ -70,7 +73,8 @@ def config(arguments: argparse.Namespace) -> int:
 
 def explain(arguments: argparse.Namespace) -> int:
     """`strategos explain distribution`: the strategy, why, and what a step costs."""
-    from strategos.pipeline import explain, explain_view
+    from strategos.pipeline.plan import explain
+    from strategos.pipeline.view import explain as explain_view
 
     config = _load(arguments).config
     _refuse(config)
@@ -85,10 +89,10 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def worker(arguments: argparse.Namespace) -> int:
     """`strategos worker`: one task of the training of a run on another host."""
-    from strategos.components.trainer.launchers import joining
+    from strategos.components.trainer.hosts import worker as host_worker
 
     settings = _load(arguments).config
-    joining.join(
+    host_worker.join(
         os.path.join(settings.run.root, settings.name, "Trainer"),
         str(settings.folder),
         settings.trainer.operation().start_timeout,
@@ -99,7 +103,9 @@ def worker(arguments: argparse.Namespace) -> int:
 def retrain(arguments: argparse.Namespace) -> int:
     """`strategos retrain`: the decision, its reason, and the run if it is due."""
     from strategos.components.example_gen import spans as span_files
-    from strategos.pipeline import orchestration, retraining, runs
+    from strategos.pipeline.history import runs
+    from strategos.pipeline.plan import retraining
+    from strategos.pipeline.run import orchestration
 
     loaded = _load(arguments)
     settings = loaded.config
@@ -123,7 +129,7 @@ def retrain(arguments: argparse.Namespace) -> int:
 
 
 def _last_push(runs: Any, settings: Config) -> Any:
-    from strategos.pipeline.store import NoRunsError
+    from strategos.pipeline.history.store import NoRunsError
 
     try:
         store = runs.Store(_connection(settings), root=settings.run.root)
@@ -134,7 +140,8 @@ def _last_push(runs: Any, settings: Config) -> Any:
 
 def runs(arguments: argparse.Namespace) -> int:
     """`strategos runs` and `strategos runs show [RUN]`."""
-    from strategos.pipeline import display, roots, runs
+    from strategos.pipeline.history import roots, runs
+    from strategos.pipeline.view import report
 
     words = list(arguments.show_or_pipeline)
     show = bool(words) and words[0] == "show"
@@ -152,7 +159,7 @@ def runs(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps(runs.to_json(found), indent=2))
         else:
-            display.report(found)
+            report.report(found)
         return 0
     listed = runs.history(
         history.store, pipeline=history.pipeline, limit=arguments.limit
@@ -160,14 +167,15 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([runs.to_json(each) for each in listed], indent=2))
     else:
-        display.history_table(listed)
+        report.history_table(listed)
     return 0
 
 
 def lineage(arguments: argparse.Namespace) -> int:
     """`strategos lineage`: from data files to the pushed version."""
-    from strategos.pipeline import lineage as lineages
-    from strategos.pipeline import lineage_view, roots
+    from strategos.pipeline.history import lineage as lineages
+    from strategos.pipeline.history import roots
+    from strategos.pipeline.view import lineage as lineage_view
 
     history = None
     if os.path.exists(arguments.model) and not (arguments.pipeline or arguments.root):
@@ -183,7 +191,7 @@ def lineage(arguments: argparse.Namespace) -> int:
 
 def tensorboard(arguments: argparse.Namespace) -> int:
     """`strategos tensorboard`: what the Trainer of the last runs has logged."""
-    from strategos.pipeline import roots, tensorboard
+    from strategos.pipeline.history import roots, tensorboard
 
     history = roots.open_history(arguments.pipeline, arguments.root)
     folders = tensorboard.log_folders(history.store, history.pipeline, arguments.run)
@@ -193,16 +201,20 @@ def tensorboard(arguments: argparse.Namespace) -> int:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """`strategos doctor`: what is wrong with this machine and what to do."""
-    from strategos.pipeline import doctor
+    from strategos.pipeline.checks import machine
 
-    checks = doctor.diagnose(arguments.pipeline)
-    print(doctor.render(checks))
+    checks = machine.diagnose(arguments.pipeline)
+    print(machine.render(checks))
     return 1 if any(check.ok is False for check in checks) else 0
 
 
 def predict(arguments: argparse.Namespace) -> int:
     """`strategos predict`: plain rows through the pushed model's serving signature."""
-    from strategos.pipeline import checks, loading, production, quiet, runs
+    from strategos.pipeline.checks import files as file_checks
+    from strategos.pipeline.config import loading
+    from strategos.pipeline.history import runs
+    from strategos.pipeline.plan import production
+    from strategos.pipeline.view import quiet
 
     settings = _load(arguments).config
     if not settings.pusher:
@@ -210,7 +222,7 @@ def predict(arguments: argparse.Namespace) -> int:
             f"{arguments.pipeline}: has no `pusher` section, so no model is pushed. "
             "Add `pusher: {to: DIR}` and run the pipeline."
         )
-    problems = list(checks.serving_problems(settings))
+    problems = list(file_checks.serving_problems(settings))
     if problems:
         raise loading.ConfigError(problems)
     if not Path(arguments.rows).is_file():
@@ -223,23 +235,24 @@ def predict(arguments: argparse.Namespace) -> int:
             f"strategos run {arguments.pipeline}"
         )
     quiet.hush()
-    from strategos.components import serving
+    from strategos.components import predict as prediction
 
-    rows = serving.predict(model.path, arguments.rows)
-    serving.show(rows, as_json=arguments.json, model=model.path)
+    rows = prediction.predict(model.path, arguments.rows)
+    prediction.show(rows, as_json=arguments.json, model=model.path)
     return 0
 
 
 def compile(arguments: argparse.Namespace) -> int:
     """`strategos compile`: the pipeline for Kubeflow or Vertex, as a file."""
-    from strategos.pipeline import orchestration, quiet
+    from strategos.pipeline.run import orchestration
+    from strategos.pipeline.view import quiet
 
     settings = _load(arguments).config
     _refuse(settings, here=False)
     orchestration.make_data(settings)
     quiet.hush()
-    from strategos.pipeline.runners import kubeflow
-    from strategos.pipeline.values import LATEST
+    from strategos.pipeline.config.types import LATEST
+    from strategos.pipeline.plan import kubeflow
 
     default = f"{settings.name}-{arguments.target}.json"
     output = Path(arguments.output or default)
@@ -262,7 +275,7 @@ def compile(arguments: argparse.Namespace) -> int:
 
 
 def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
-    from strategos.pipeline import loading
+    from strategos.pipeline.config import loading
 
     sets = (*arguments.set, *sets)
     return loading.load(arguments.pipeline, arguments.overlay, sets)
@@ -270,9 +283,10 @@ def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
 
 def _refuse(config: Config, *, here: bool = True) -> None:
     """Raises for problems that only the file system shows; `here` as in `checks`."""
-    from strategos.pipeline import checks, loading
+    from strategos.pipeline.checks import files as file_checks
+    from strategos.pipeline.config import loading
 
-    problems = checks.check(config, here=here)
+    problems = file_checks.check(config, here=here)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 
@@ -284,17 +298,18 @@ def _refuse_training(config: Config, *, probe: bool) -> None:
       config: The effective settings.
       probe: Whether a TPU is asked if it is there.
     """
-    from strategos.pipeline import feasibility, loading
+    from strategos.pipeline.checks import training
+    from strategos.pipeline.config import loading
 
-    problems = feasibility.check(config)
+    problems = training.check(config)
     if probe and not problems:
-        problems = feasibility.probe(config)
+        problems = training.probe(config)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 
 
 def _connection(config: Config) -> Any:
-    from strategos.pipeline import metadata
+    from strategos.pipeline.root import metadata
 
     run = config.run
     return metadata.connection(run.root, run.metadata, config.metadata_password)

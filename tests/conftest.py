@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from strategos.components import user_code
+from strategos.components.user_code import modules
 
 # A job that a shell starts in the background ignores Ctrl-C, and so would all processes
 # that these tests start and interrupt.
@@ -16,4 +16,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def no_user_code(tmp_path_factory):
     """What a file imports of a workload, another one does not find."""
     yield
-    user_code.activate(str(tmp_path_factory.mktemp("no-workload")))
+    modules.activate(str(tmp_path_factory.mktemp("no-workload")))

@@ -10,7 +10,7 @@ from typing import Protocol
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
-from strategos.components.import_schema_gen.schema_file import read_schema
+from strategos.components.schema_file import read_schema
 
 _NOT_IN_DATA = frozenset(
     {schema_pb2.PLANNED, schema_pb2.ALPHA, schema_pb2.DEPRECATED, schema_pb2.DISABLED}

@@ -19,7 +19,6 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.example_gen import (
     columns,
-    examples,
     features,
     inference,
     numerals,
@@ -30,8 +29,9 @@ from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
-from strategos.components.example_gen.tfrecords import ShardWriter
-from strategos.components.workload_paths import WorkloadPaths
+from strategos.components.records import encode
+from strategos.components.records.write import ShardWriter
+from strategos.components.user_code.workload_paths import WorkloadPaths
 
 SPLITS = ("train", "eval")
 _FILES_RECORDED = 50
@@ -72,7 +72,7 @@ class Executor(base_executor.BaseExecutor):
         for span, first_row, raw, converted in reader:
             label.see(converted)
             train = splitter.trains(raw, chosen[span].number, first_row)
-            records = examples.serialize(converted)
+            records = encode.serialize(converted)
             for writer, mask in zip(writers, (train, ~train), strict=True):
                 writer.write(records.filter(pa.array(mask)))
         for writer in writers:

@@ -18,9 +18,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from strategos.components import file_digests
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen.formats import EXTENSIONS
+from strategos.components.files import digests
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -136,7 +136,7 @@ def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
     folders = [os.path.dirname(path) for path in paths]
     base = os.path.commonpath(folders) if folders else ""
     try:
-        contents = iter(file_digests.digests(paths, memo))
+        contents = iter(digests.digests(paths, memo))
     except OSError as error:
         raise BadInputError(
             f"{error.filename}: cannot be read: {error.strerror}. `data.examples` "

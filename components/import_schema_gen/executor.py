@@ -8,8 +8,8 @@ from tfx import types
 from tfx.components.schema_gen.import_schema_gen import executor
 from tfx.types import artifact_utils
 
-from strategos.components.import_schema_gen.schema_file import read_schema
-from strategos.components.workload_paths import WorkloadPaths
+from strategos.components.schema_file import read_schema
+from strategos.components.user_code.workload_paths import WorkloadPaths
 
 
 class Executor(executor.Executor):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from strategos.components import filesystems
 from strategos.components.errors import GateStoppedError
+from strategos.components.files import filesystems
 from strategos.components.worker_process import serve
 
 _SIGNATURE = "serving_default"

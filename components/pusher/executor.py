@@ -13,7 +13,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, proto_utils
 
-from strategos.components import filesystems
+from strategos.components.files import filesystems
 from strategos.components.pusher.serving import push
 
 

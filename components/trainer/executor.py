@@ -16,10 +16,12 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from strategos.components import events, filesystems, user_code, workload_paths
+from strategos.components import events
+from strategos.components.files import filesystems
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
+from strategos.components.user_code import modules, workload_paths
 
 _INT_FACTS = (
     "replicas",
@@ -63,7 +65,7 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
         model.set_string_custom_property("warm_start", spec.warm_start or _NOTHING)
-        module_file = user_code.find(spec.folder, spec.module) or spec.module
+        module_file = modules.find(spec.folder, spec.module) or spec.module
         model.set_string_custom_property("module_file", str(module_file))
         if not operation.checkpoint_key:  # another orchestrator than ours
             finished.remove(spec.checkpoint_dir)

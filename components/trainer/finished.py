@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from strategos.components import filesystems
+from strategos.components.files import filesystems
 from strategos.components.trainer.spec import WorkerSpec
 
 SERVING_DIR = "Format-Serving"  # as in TFX's path_utils

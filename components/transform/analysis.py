@@ -17,7 +17,7 @@ from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 from tfx_bsl.public import tfxio
 
-from strategos.components.filesystems import is_remote
+from strategos.components.files.filesystems import is_remote
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 

@@ -13,9 +13,10 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
-from strategos.components import events, user_code, workload_paths
+from strategos.components import events
 from strategos.components.transform import analysis, preprocessing
 from strategos.components.transform.materialize import Materializer
+from strategos.components.user_code import modules, workload_paths
 
 ANALYZED = "train"
 TRANSFORMED = ("train", "eval")
@@ -47,7 +48,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         raw = input_dict["examples"]
         (graph_artifact,) = output_dict["transform_graph"]
         graph_artifact.set_string_custom_property(
-            "module_file", str(user_code.find(folder, module) or module)
+            "module_file", str(modules.find(folder, module) or module)
         )
         graph = graph_artifact.uri
         schema = _schema(input_dict["schema"])

@@ -14,8 +14,8 @@ import tensorflow_transform as tft
 from tensorflow_transform import impl_helper
 
 from strategos.components import events
-from strategos.components.example_gen import examples
-from strategos.components.example_gen.tfrecords import ShardWriter
+from strategos.components.records import encode
+from strategos.components.records.write import ShardWriter
 from strategos.components.transform.graph import TransformGraph
 
 _BATCH_ROWS = 8192
@@ -50,7 +50,7 @@ class Materializer:
         """
         writer = ShardWriter(folder)
         for batch in self._batches(files):
-            writer.write(examples.serialize(batch))
+            writer.write(encode.serialize(batch))
             self._report(batch.num_rows)
         writer.close()
         return writer.rows
@@ -110,7 +110,7 @@ def _ragged_columns(
 
 
 def _list_array(offsets: np.ndarray, values: pa.Array) -> pa.ListArray:
-    """Lists as `examples.serialize` takes them; TFT's have 64-bit offsets."""
+    """Lists as `encode.serialize` takes them; TFT's have 64-bit offsets."""
     if pa.types.is_large_binary(values.type):
         values = values.cast(pa.binary())
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)

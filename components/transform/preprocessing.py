@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components import events, user_code
+from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.user_errors import explain
+from strategos.components.user_code import modules
+from strategos.components.user_code.user_errors import explain
 
 Tensors = Mapping[str, Any]
 
@@ -34,11 +35,11 @@ def load(
       UserError: The module cannot be imported or has no such function; later, when
         called: the function raises, or returns something else than tensors by name.
     """
-    function = user_code.function(folder, module, "preprocessing_fn")
+    function = modules.function(folder, module, "preprocessing_fn")
     if "custom_config" in inspect.signature(function).parameters:
         function = functools.partial(function, custom_config=dict(custom_config))
     _warn_of_statistics(folder, module)
-    where = f"{user_code.find(folder, module)}: `preprocessing_fn`"
+    where = f"{modules.find(folder, module)}: `preprocessing_fn`"
 
     def preprocessing_fn(inputs: Tensors) -> Tensors:
         try:
@@ -55,7 +56,7 @@ def load(
 
 
 def _warn_of_statistics(folder: str, module: str) -> None:
-    found = user_code.load(folder, module)
+    found = modules.load(folder, module)
     if hasattr(found, "stats_options_updater_fn"):
         events.emit(
             "warning",

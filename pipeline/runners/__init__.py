@@ -2,41 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from ml_metadata.proto import metadata_store_pb2
-    from tfx.proto.orchestration import pipeline_pb2
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One run, decided in full: nothing is left to choose but the order of nodes.
-
-    Attributes:
-      run_id: The name of the `pipeline_run` context in ML Metadata.
-      ir: The compiled pipeline with its runtime parameters substituted and, for a
-        partial run, its nodes marked.
-      connection: Where ML Metadata is.
-      events: The run's event file, read by the live view.
-      log: Where the output of executors goes.
-      environment: Variables for executors: how they run, which changes no result.
-    """
-
-    run_id: str
-    ir: pipeline_pb2.Pipeline
-    connection: metadata_store_pb2.ConnectionConfig
-    events: Path
-    log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def root(self) -> str:
-        """The folder that all artifacts of the pipeline are in: a path or a URL."""
-        return self.ir.runtime_spec.pipeline_root.field_value.string_value
+from strategos.pipeline.plan.plan import Plan
 
 
 class NodeFailedError(Exception):

@@ -15,9 +15,10 @@ import sys
 import time
 from typing import Any
 
-from strategos.components import events, temporary
-from strategos.pipeline import children
-from strategos.pipeline.runners import NodeFailedError, Plan
+from strategos.components import events, processes
+from strategos.components.files import temporary
+from strategos.pipeline.plan.plan import Plan
+from strategos.pipeline.runners import NodeFailedError, environment
 
 
 class BeamRunner:
@@ -43,7 +44,7 @@ class BeamRunner:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=children.environment(**plan.environment, TMPDIR=folder),
+                env=environment.of_executors(**plan.environment, TMPDIR=folder),
                 start_new_session=True,
             )
             try:
@@ -59,7 +60,7 @@ def _tell(process: subprocess.Popen, request: bytes) -> None:
     try:
         process.communicate(request)
     finally:
-        children.end(process)
+        processes.end_session(process)
 
 
 def _failure(plan: Plan, code: int) -> NodeFailedError:

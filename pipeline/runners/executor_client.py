@@ -15,18 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import oom, temporary
+from strategos.components import oom, processes
 from strategos.components.errors import UserError
-from strategos.pipeline import children
-from strategos.pipeline.runners import NodeFailedError
+from strategos.components.files import temporary
+from strategos.pipeline.runners import NodeFailedError, environment
 
 if TYPE_CHECKING:
     from tfx.orchestration.portable import data_types
     from tfx.proto.orchestration import execution_result_pb2
 
-    from strategos.pipeline.config import Config
-    from strategos.pipeline.graph import Fingerprints
-    from strategos.pipeline.runners import Plan
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.plan.graph import Fingerprints
+    from strategos.pipeline.plan.plan import Plan
 
 
 class ExecutorClient:
@@ -57,7 +57,7 @@ class ExecutorClient:
                 self._channel.close()
         finally:
             with self._temporary:
-                children.end(self._process)
+                processes.end_session(self._process)
 
     def compile(
         self,
@@ -151,7 +151,7 @@ class ExecutorClient:
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
-                env=children.environment(TMPDIR=folder),
+                env=environment.of_executors(TMPDIR=folder),
                 start_new_session=True,
             )
 

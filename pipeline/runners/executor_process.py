@@ -47,7 +47,7 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
     try:
         from tfx.dsl.compiler.compiler import Compiler
 
-        from strategos.pipeline import graph
+        from strategos.pipeline.plan import graph
 
         pipeline = graph.build(config, fingerprints, defaults, movable=True)
         ir = Compiler().compile(pipeline)

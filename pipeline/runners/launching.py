@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from strategos.components import events, filesystems, full_disk
+from strategos.components import events
 from strategos.components.errors import BadInputError, UserError
-from strategos.pipeline.metadata import is_failure, patiently, unusable
+from strategos.components.files import filesystems, full_disk
+from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.components import events, filesystems
+from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.pipeline.runners import NodeFailedError, Plan, light
+from strategos.components.files import filesystems
+from strategos.pipeline.plan.plan import Plan
+from strategos.pipeline.runners import NodeFailedError, light
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.launching import launch
 

@@ -18,8 +18,8 @@ LIMIT = 128 << 20
 # Joins the control group, then runs a gang whose task fills the memory or is killed.
 GANG = """
 import os, signal, sys
-from strategos.components.trainer import gang, watch
-from strategos.components.trainer.cluster import ClusterSpec, Task
+from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.gang import gang, watchdog
 
 group, how = sys.argv[1:]
 open(f"{group}/cgroup.procs", "w").write(str(os.getpid()))
@@ -31,7 +31,7 @@ def work(cluster, reporter, attempt):
         kept.append(b"x" * (8 << 20))
     os.kill(os.getpid(), signal.SIGKILL)
 
-limits = watch.Limits(20, 20, max_restarts=0)
+limits = watchdog.Limits(20, 20, max_restarts=0)
 try:
     gang.run((Task("chief"),), lambda _: ClusterSpec(), work, limits)
 except Exception as error:

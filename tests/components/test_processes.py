@@ -26,8 +26,8 @@ def test_a_process_whose_parent_died_before_it_could_ask_ends_at_once(there):
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
-        ("strategos.components.trainer.worker", ["PARENT", "request", "answer"]),
-        ("strategos.components.trainer.tpu", ["PARENT", "{}"]),
+        ("strategos.components.trainer.run.worker", ["PARENT", "request", "answer"]),
+        ("strategos.components.trainer.cluster.tpu", ["PARENT", "{}"]),
         ("strategos.pipeline.runners.executor_process", ["0", "events", "PARENT"]),
         ("strategos.pipeline.runners.beam_process", ["PARENT"]),
     ],

@@ -16,9 +16,9 @@ def examples(tmp_path_factory):
     from tfx.types import standard_artifacts
 
     from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.examples import serialize
     from strategos.components.example_gen.features import convert
-    from strategos.components.example_gen.tfrecords import ShardWriter
+    from strategos.components.records.encode import serialize
+    from strategos.components.records.write import ShardWriter
 
     artifact = standard_artifacts.Examples()
     artifact.uri = str(tmp_path_factory.mktemp("examples"))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components import filesystems
+from strategos.components.files import filesystems
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -43,7 +43,9 @@ from pathlib import Path
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
-from strategos.pipeline import graph, loading, orchestration, planning
+from strategos.pipeline.config import loading
+from strategos.pipeline.plan import graph, planning
+from strategos.pipeline.run import orchestration
 
 config = loading.load(sys.argv[1], (), sys.argv[2:]).config
 orchestration.prepare_data(config)

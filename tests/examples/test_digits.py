@@ -14,15 +14,15 @@ import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from strategos.components import user_code
 from strategos.components.example_gen.splitting import Splitter
+from strategos.components.user_code import modules
 
 FOLDER = Path(__file__).parents[2] / "examples" / "digits"
 
 
 @pytest.fixture
 def data():
-    return user_code.load(str(FOLDER), "data")
+    return modules.load(str(FOLDER), "data")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import dataset_metadata
 
-from strategos.components import user_code
+from strategos.components.user_code import modules
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = str(ROOT / "examples" / "flights")
@@ -49,7 +49,7 @@ def flights(tmp_path_factory):
     metadata = dataset_metadata.DatasetMetadata(
         text_format.Parse(schema, schema_pb2.Schema())
     )
-    function = user_code.function(FLIGHTS, "preprocessing", "preprocessing_fn")
+    function = modules.function(FLIGHTS, "preprocessing", "preprocessing_fn")
     folder = tmp_path_factory.mktemp("tft")
     with tft_beam.Context(temp_dir=str(folder)):
         (transformed, _), _ = (
@@ -88,7 +88,7 @@ def test_unknown_weather_is_usual_weather_and_no_wind(flights):
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("digits")
-    user_code.load(DIGITS, "data").prepare(folder)
+    modules.load(DIGITS, "data").prepare(folder)
     rows = pq.read_table(folder / "data" / "digits" / "digits.parquet").slice(0, 20)
     return {
         "image": tf.constant(rows["image"].to_pylist())[:, tf.newaxis],
@@ -97,7 +97,7 @@ def images(tmp_path_factory):
 
 
 def test_images_become_pixels_from_zero_to_one(images):
-    function = user_code.function(DIGITS, "preprocessing", "preprocessing_fn")
+    function = modules.function(DIGITS, "preprocessing", "preprocessing_fn")
     outputs = function(images)
     assert outputs["image"].shape == (20, 8, 8, 1)
     expected = load_digits().images[:20, ..., np.newaxis] / 16
@@ -105,13 +105,13 @@ def test_images_become_pixels_from_zero_to_one(images):
 
 
 def test_images_of_another_size_are_refused(images):
-    function = user_code.function(DIGITS, "mnist", "preprocessing_fn")
+    function = modules.function(DIGITS, "mnist", "preprocessing_fn")
     with pytest.raises(tf.errors.InvalidArgumentError, match="28"):
         function(images)
 
 
 def test_one_hot_labels_name_the_same_digits(images):
-    function = user_code.function(DIGITS, "onehot", "preprocessing_fn")
+    function = modules.function(DIGITS, "onehot", "preprocessing_fn")
     labels = function(images)["label"].numpy()
     assert labels.shape == (20, 10)
     assert (labels.sum(axis=1) == 1).all()

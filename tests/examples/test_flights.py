@@ -12,9 +12,9 @@ from google.protobuf import text_format
 from pyarrow import csv
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components import user_code
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.features import convert
+from strategos.components.user_code import modules
 
 ROOT = Path(__file__).parents[2]
 FOLDER = str(ROOT / "examples" / "flights")
@@ -23,13 +23,13 @@ AFTER_DEPARTURE = {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"}
 
 @pytest.fixture
 def data():
-    return user_code.load(FOLDER, "data")
+    return modules.load(FOLDER, "data")
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("flights")
-    user_code.load(FOLDER, "data").prepare(folder)
+    modules.load(FOLDER, "data").prepare(folder)
     return folder
 
 
@@ -121,7 +121,7 @@ def test_schema_declares_the_columns_of_the_files(data, schema):
 
 
 def test_preprocessing_knows_the_domains_of_the_schema(schema):
-    features = user_code.load(FOLDER, "features")
+    features = modules.load(FOLDER, "features")
     domains = {domain.name: tuple(domain.value) for domain in schema.string_domain}
     assert domains == {"carrier": features.CARRIERS, "origin": features.ORIGINS}
 

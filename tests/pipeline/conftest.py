@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ml_metadata.proto import metadata_store_pb2
 
-from strategos.pipeline import store
+from strategos.pipeline.history import store
 
 
 @dataclasses.dataclass(frozen=True)

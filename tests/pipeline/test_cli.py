@@ -8,7 +8,8 @@ from importlib import metadata
 
 import pytest
 
-from strategos.pipeline import cli, commands, roots
+from strategos.pipeline import cli, commands
+from strategos.pipeline.history import roots
 
 _PROBE = """
 import sys

@@ -19,11 +19,11 @@ from typing import Any
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
-from strategos.components.trainer import gang, watch
-from strategos.components.trainer.cluster import ClusterSpec
-from strategos.components.trainer.launchers import rendezvous
-from strategos.components.trainer.launchers.rendezvous import Pulse
-from strategos.components.trainer.member import Failure
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.gang import gang, watchdog
+from strategos.components.trainer.gang.task_process import Failure
+from strategos.components.trainer.hosts import rendezvous
+from strategos.components.trainer.hosts.rendezvous import Pulse
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
@@ -142,7 +142,7 @@ class _Run:
             text = f"waiting for {', '.join(missing) or 'workers'}"
             if text != told:
                 events.emit("progress", message=text)
-                watch.say(text)
+                watchdog.say(text)
                 told = text
 
     def _is_ready(self, name: str) -> bool:
@@ -233,7 +233,7 @@ class _Run:
         """Counts a failure, and has the gang start again if it may."""
         self._silent = failure.silent
         limit = self._operation.max_restarts
-        failed = watch.AttemptFailedError(failure, stepped=stepped)
+        failed = watchdog.AttemptFailedError(failure, stepped=stepped)
         if failure.permanent:
             raise failure.error
         now = time.monotonic()

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from strategos.pipeline import lock
+from strategos.pipeline.root import lock
 
 _DATA = """\
 import shutil

@@ -1,0 +1,1 @@
+"""Files and file systems: remote paths, digests, temporary folders, a full disk."""

@@ -1,0 +1,1 @@
+"""Examples as TFRecord files: encoding, writing, reading."""

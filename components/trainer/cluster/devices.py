@@ -1,0 +1,165 @@
+"""The devices of a worker: how many it takes of which kind, and making them visible."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+
+GANGS = ("multi_worker_mirrored", "parameter_server")
+"""Strategies of several processes."""
+
+MOST_ON_CPU = 16
+"""Logical devices that a CPU is divided into at most; more than cores gain nothing."""
+
+_ALONE = "a single replica is no faster than one_device"
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """What each worker trains on.
+
+    Attributes:
+      count: How many; None where only the TPU itself knows.
+      kind: `CPU`, `GPU` or `TPU`.
+      remark: Half a line for people, "" where there is nothing to say.
+    """
+
+    count: int | None
+    kind: str
+    remark: str
+
+
+def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> Devices:
+    """The devices of each worker under a strategy.
+
+    Args:
+      name: The strategy's name.
+      asked: `trainer.distribution.devices`.
+      cluster: What the environment says; without addresses, local workers divide its
+        GPUs.
+      workers: How many processes compute gradients.
+
+    Raises:
+      UserError: There are not as many.
+    """
+    if name == "tpu":
+        return Devices(None, "TPU", "")
+    if name == "one_device":
+        if (asked or 1) > 1:
+            raise refusal(
+                "devices",
+                f"received {asked}, but 'one_device' trains on one. Use `strategy: "
+                "mirrored`, or remove `devices`.",
+            )
+        return Devices(1, "GPU" if cluster.gpus else "CPU", seen(cluster.gpus))
+    if name == "parameter_server" and cluster.task and cluster.task.type != "worker":
+        # A coordinator or parameter server, which has no GPU: the workers check theirs.
+        return Devices(asked or 1, "CPU", _count(workers, "worker"))
+    if cluster.gpus:
+        return _on_gpus(name, asked, cluster, workers)
+    return _on_cpu(name, asked, workers)
+
+
+def configure(name: str, kind: str, count: int) -> list[str]:
+    """Makes `count` devices visible, GPUs with memory that grows; returns their names.
+
+    To be called once, before TensorFlow runs anything.
+
+    Raises:
+      UserError: TensorFlow finds fewer GPUs than the driver shows.
+    """
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if kind == "GPU" and (gpus or name != "one_device"):
+        if len(gpus) < count:
+            raise refusal(
+                "strategy",
+                f"{name!r} is to train on {_count(count, 'GPU')} here, but TensorFlow "
+                f"finds {len(gpus)}. Install its CUDA libraries (`make setup "
+                "EXTRAS=gpu`), or set CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
+            )
+        tf.config.set_visible_devices(gpus[:count], "GPU")
+        return [f"/gpu:{index}" for index in range(count)]
+    if count > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        tf.config.set_logical_device_configuration(cpu, logical)
+    return [f"/cpu:{index}" for index in range(count)]
+
+
+def refusal(key: str, what: str) -> UserError:
+    """An error about the setting `trainer.distribution.KEY`."""
+    return UserError(f"trainer.distribution.{key}: {what}")
+
+
+def seen(gpus: int) -> str:
+    """`2 GPUs are visible`."""
+    if not gpus:
+        return "no GPU is visible"
+    return f"{_count(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} visible"
+
+
+def _on_gpus(
+    name: str, asked: int | None, cluster: ClusterSpec, workers: int
+) -> Devices:
+    local = name in GANGS and not cluster.addresses
+    sharing = workers if local else 1
+    one_each = name == "parameter_server"
+    if one_each and (asked or 1) > 1:
+        raise refusal(
+            "devices",
+            f"received {asked}, but each worker of {name!r} computes on one device. "
+            "Remove it, or use more `workers`.",
+        )
+    devices = asked or (1 if one_each else cluster.gpus // sharing)
+    wanted = max(devices, 1) * sharing
+    if wanted > cluster.gpus:
+        each = f" ({workers} workers with {max(devices, 1)} each)" if local else ""
+        raise refusal(
+            "devices" if asked else "workers",
+            f"{_count(wanted, 'GPU')} would be needed{each}, but {seen(cluster.gpus)}. "
+            "Use fewer `workers` or `devices`, or hide the GPUs by "
+            "CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
+        )
+    remark = seen(cluster.gpus)
+    if name in GANGS:
+        remark = f"{_count(workers, 'worker')} with {_count(devices, 'GPU')} each"
+    elif wanted < cluster.gpus:
+        remark += f", {wanted} of them in use"
+    if workers * devices == 1:
+        remark += f"; {_ALONE}"
+    return Devices(devices, "GPU", remark)
+
+
+def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
+    devices = asked or 1
+    if name in GANGS:
+        if devices > 1:
+            raise refusal(
+                "devices",
+                f"received {asked}, but without a GPU each worker of {name!r} has one "
+                "device, its CPU. Remove it, or use more `workers`.",
+            )
+        remark = f"{_count(workers, 'worker')}, {seen(0)}"
+    elif devices > MOST_ON_CPU:
+        raise refusal(
+            "devices",
+            f"received {asked}, but {seen(0)}, and a CPU stands in for at most "
+            f"{MOST_ON_CPU}. Use fewer; more than there are cores gain nothing.",
+        )
+    elif devices > 1:
+        remark = f"{seen(0)}, {devices} logical devices of the CPU stand in"
+    else:
+        remark = f"{seen(0)} and `devices` is not set"
+    if workers * devices == 1:
+        remark += f"; {_ALONE}"
+    return Devices(devices, "CPU", remark)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

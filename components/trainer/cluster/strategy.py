@@ -1,0 +1,354 @@
+"""Which `tf.distribute` strategy trains, and why.
+
+`choose` is a pure decision and needs no TensorFlow: the orchestrator asks before its
+first node. `build` makes the strategy, in the process that trains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster import devices, tpu
+from strategos.components.trainer.cluster.devices import GANGS, refusal
+from strategos.components.trainer.cluster.environment import SYNCHRONOUS, ClusterSpec
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from strategos.components.trainer.spec import Settings
+
+STRATEGIES = (
+    "auto",
+    "one_device",
+    "mirrored",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "tpu",
+    "central_storage",
+)
+DEFAULT_WORKERS = 2
+DEFAULT_PARAMETER_SERVERS = 1
+DEFAULT_SHARD_BYTES = 256 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A strategy by name, and the reason for it.
+
+    Attributes:
+      name: Its name in `trainer.distribution.strategy`.
+      reason: One line for people.
+      workers: Processes that compute gradients.
+      parameter_servers: Processes that hold variables.
+      devices: Devices of each worker, one replica on each; None where only the TPU
+        itself knows.
+      kind: What the devices are: `CPU`, `GPU` or `TPU`.
+    """
+
+    name: str
+    reason: str
+    workers: int = 1
+    parameter_servers: int = 0
+    devices: int | None = 1
+    kind: str = "CPU"
+
+    @property
+    def replicas(self) -> int | None:
+        """Copies of the model that share a global batch; None for a TPU.
+
+        Under parameter servers each worker takes global batches of its own: they are
+        shared by the devices of one worker.
+        """
+        if self.devices is None:
+            return None
+        return self.devices * (self.workers if self.is_synchronous else 1)
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether all replicas take each step together."""
+        return self.name != "parameter_server"
+
+
+def choose(
+    distribution: Mapping[str, Any],
+    cluster: ClusterSpec,
+    settings: Settings | None = None,
+) -> Choice:
+    """Maps the settings and what there is to a strategy.
+
+    A `cluster` without addresses stands for this machine: local workers divide its
+    GPUs. One with addresses has the GPUs of this process's own host.
+
+    Args:
+      distribution: `trainer.distribution`; sizes in bytes, times in seconds.
+      cluster: What the environment says.
+      settings: If given, combinations with these are checked too.
+
+    Raises:
+      UserError: What is asked for cannot be here.
+    """
+    wanted = distribution.get("strategy", "auto")
+    if wanted not in STRATEGIES:
+        raise refusal(
+            "strategy", f"received {wanted!r}, allowed: {', '.join(STRATEGIES)}."
+        )
+    name, why = wanted, "asked for"
+    if wanted == "auto":
+        name, why = _automatic(distribution, cluster)
+    _check_tpu(name, _tpu(distribution, cluster)["name"])
+    _check_cluster(name, cluster)
+    workers, servers = _processes(name, distribution, cluster)
+    there = devices.decide(name, distribution.get("devices"), cluster, workers)
+    reason = "; ".join(filter(None, (why, there.remark)))
+    choice = Choice(name, reason, workers, servers, there.count, there.kind)
+    _check_exchange(choice, distribution)
+    if settings:
+        _check_settings(choice, settings)
+    return choice
+
+
+def check_batch(batch_size: int, replicas: int) -> None:
+    """Refuses a global batch that leaves a replica without a row.
+
+    Raises:
+      UserError: There are fewer rows than replicas.
+    """
+    if batch_size < replicas:
+        raise UserError(
+            f"trainer.batch_size: received {batch_size}, fewer rows than the "
+            f"{replicas} replicas that share a step. Raise it to at least {replicas}, "
+            "or use fewer `workers` or `devices`."
+        )
+
+
+def build(
+    choice: Choice, distribution: Mapping[str, Any], cluster: ClusterSpec
+) -> tf.distribute.Strategy:
+    """The strategy itself; configures this process's devices.
+
+    To be called once, before TensorFlow runs anything, with `TF_CONFIG` exported where
+    the cluster has addresses. One device is TensorFlow's default strategy, which takes
+    the first GPU if there is one: the same as `OneDeviceStrategy`, without its copying
+    iterators.
+
+    Raises:
+      UserError: TensorFlow does not see the devices, or the TPU does not answer.
+    """
+    import tensorflow as tf
+
+    if choice.name == "tpu":
+        return tpu.build(**_tpu(distribution, cluster))
+    if choice.name == "parameter_server":
+        return tf.distribute.ParameterServerStrategy(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+            _partitioner(distribution, choice.parameter_servers),
+        )
+    names = devices.configure(choice.name, choice.kind, choice.devices or 1)
+    if choice.name == "mirrored":
+        return tf.distribute.MirroredStrategy(
+            names, _cross_device_ops(distribution.get("cross_device_ops"))
+        )
+    if choice.name == "central_storage":
+        return tf.distribute.experimental.CentralStorageStrategy(names)
+    if choice.name == "multi_worker_mirrored":
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=_communication(distribution)
+        )
+    return tf.distribute.get_strategy()
+
+
+def probe_tpu(distribution: Mapping[str, Any], cluster: ClusterSpec) -> None:
+    """Asks the TPU whether it is there; takes less than 15 s in any case.
+
+    Raises:
+      UserError: It cannot be reached; the message says why.
+    """
+    tpu.probe(**_tpu(distribution, cluster))
+
+
+def _automatic(
+    distribution: Mapping[str, Any], cluster: ClusterSpec
+) -> tuple[str, str]:
+    """The strategy of `auto`, and why where the devices do not say it."""
+    name = _tpu(distribution, cluster)["name"]
+    if name:
+        return "tpu", f"there is a TPU, {name}"
+    if cluster.count("ps"):
+        return "parameter_server", "the cluster has parameter servers"
+    if cluster.count(*SYNCHRONOUS) > 1:
+        return "multi_worker_mirrored", "the cluster has several workers"
+    if (distribution.get("devices") or cluster.gpus) > 1:
+        return "mirrored", ""
+    return "one_device", ""
+
+
+def _tpu(
+    distribution: Mapping[str, Any], cluster: ClusterSpec
+) -> dict[str, str | None]:
+    """Name, zone and project of the TPU that the settings or the environment name."""
+    given = distribution.get("tpu") or {}
+    return {
+        "name": given.get("name") or cluster.tpu,
+        "zone": given.get("zone"),
+        "project": given.get("project"),
+    }
+
+
+def _check_tpu(name: str, there: str | None) -> None:
+    if name == "tpu" and not there:
+        raise refusal(
+            "strategy",
+            "received 'tpu', but there is no TPU: neither `trainer.distribution.tpu."
+            "name` nor the environment (TPU_NAME, COLAB_TPU_ADDR, GKE's TPU variables) "
+            "names one. Name it, `local` for one in this machine, or use `auto`.",
+        )
+    if name == "multi_worker_mirrored" and there:
+        raise refusal(
+            "strategy",
+            f"received {name!r}, which cannot train on a TPU, but there is one: "
+            f"{there}. Use `tpu`, which takes all cores of all hosts of a TPU, or "
+            "unset TPU_NAME and its like to train on CPUs or GPUs.",
+        )
+
+
+def _check_cluster(name: str, cluster: ClusterSpec) -> None:
+    """Refuses a strategy that the cluster of TF_CONFIG cannot be."""
+    tasks = ", ".join(task.name for task in cluster.tasks)
+    if name == "parameter_server" and tasks:
+        for kind, role in (
+            ("chief", "hands out the steps"),
+            ("worker", "takes them"),
+            ("ps", "holds the variables"),
+        ):
+            if not cluster.count(kind):
+                raise refusal(
+                    "strategy",
+                    f"received {name!r}, but the cluster of TF_CONFIG has no `{kind}`, "
+                    f"which {role}; it has {tasks}. Add one, or use "
+                    "`multi_worker_mirrored`.",
+                )
+    elif name == "multi_worker_mirrored" and cluster.count("ps"):
+        raise refusal(
+            "strategy",
+            f"received {name!r}, but the cluster of TF_CONFIG has parameter servers: "
+            f"{tasks}. Use `parameter_server`, or leave `ps` out of it.",
+        )
+    elif name not in GANGS and len(cluster.tasks) > 1:
+        raise refusal(
+            "strategy",
+            f"{name!r} trains in one process, but TF_CONFIG names {len(cluster.tasks)}"
+            f": {tasks}. Use `multi_worker_mirrored`, or unset TF_CONFIG.",
+        )
+
+
+def _processes(
+    name: str, distribution: Mapping[str, Any], cluster: ClusterSpec
+) -> tuple[int, int]:
+    """How many workers and how many parameter servers there will be."""
+    workers = distribution.get("workers")
+    if name not in GANGS:
+        if (workers or 1) > 1:
+            raise refusal(
+                "workers",
+                f"received {workers}, but {name!r} trains in one process. Use "
+                "`strategy: multi_worker_mirrored`, or remove `workers`.",
+            )
+        return 1, 0
+    if name == "multi_worker_mirrored":
+        return cluster.count(*SYNCHRONOUS) or workers or DEFAULT_WORKERS, 0
+    servers = distribution.get("parameter_servers") or DEFAULT_PARAMETER_SERVERS
+    return (
+        cluster.count("worker") or workers or DEFAULT_WORKERS,
+        cluster.count("ps") or servers,
+    )
+
+
+def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:
+    """Refuses NCCL where there is no GPU."""
+    if choice.kind == "GPU":
+        return
+    communication = distribution.get("communication") or {}
+    for name, key, value in (
+        ("mirrored", "cross_device_ops", distribution.get("cross_device_ops")),
+        (
+            "multi_worker_mirrored",
+            "communication.implementation",
+            communication.get("implementation"),
+        ),
+    ):
+        if choice.name == name and value == "nccl":
+            raise refusal(
+                key,
+                f"received 'nccl', which needs GPUs, but {devices.seen(0)}. Remove it.",
+            )
+
+
+def _check_settings(choice: Choice, settings: Settings) -> None:
+    exchanging = choice.name in ("mirrored", "multi_worker_mirrored")
+    on_cpus = choice.kind == "CPU" and choice.replicas != 1
+    if settings.jit_compile and exchanging and on_cpus:
+        raise UserError(
+            f"trainer.jit_compile: XLA cannot exchange gradients between CPUs, which "
+            f"{choice.name!r} does here ({choice.reason}). Remove it, or use "
+            "`strategy: one_device` or `central_storage`."
+        )
+    if settings.jit_compile and not choice.is_synchronous:
+        raise UserError(
+            "trainer.jit_compile: XLA cannot read variables of another process, and "
+            "parameter servers are that. Remove it, or use `strategy: one_device`."
+        )
+    if settings.deterministic and not choice.is_synchronous:
+        raise UserError(
+            "trainer.deterministic: parameter servers take gradients in the order in "
+            "which they come, so no two runs are equal. Remove it, or use `strategy: "
+            "multi_worker_mirrored`."
+        )
+    if settings.mixed_precision == "float16" and choice.kind == "TPU":
+        raise UserError(
+            "trainer.mixed_precision: a TPU computes in bfloat16, not in float16. Use "
+            "`bfloat16`."
+        )
+
+
+def _cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:
+    import tensorflow as tf
+
+    known = {
+        "nccl": tf.distribute.NcclAllReduce,
+        "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+        "reduction_to_one": tf.distribute.ReductionToOneDevice,
+    }
+    return known[name]() if name else None
+
+
+def _communication(
+    distribution: Mapping[str, Any],
+) -> tf.distribute.experimental.CommunicationOptions:
+    import tensorflow as tf
+
+    given = distribution.get("communication") or {}
+    return tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=given.get("bytes_per_pack") or 0,
+        timeout_seconds=given.get("timeout"),
+        implementation=(given.get("implementation") or "auto").upper(),
+    )
+
+
+def _partitioner(
+    distribution: Mapping[str, Any], servers: int
+) -> tf.distribute.experimental.partitioners.Partitioner | None:
+    """What splits large variables over the parameter servers, if the settings do."""
+    import tensorflow as tf
+
+    given = (distribution.get("parameter_server") or {}).get("variable_partitioner")
+    if not given:
+        return None
+    size = given.get("min_shard_bytes") or DEFAULT_SHARD_BYTES
+    shards = given.get("max_shards") or servers
+    kinds = tf.distribute.experimental.partitioners
+    if given.get("kind") == "max_size":
+        return kinds.MaxSizePartitioner(size, shards)
+    return kinds.MinSizePartitioner(size, shards)

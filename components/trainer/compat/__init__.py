@@ -1,0 +1,1 @@
+"""Every private API of TensorFlow and Keras in use, and nothing else."""

@@ -1,0 +1,368 @@
+"""The transformed examples of a split as batches, in an order that is a function.
+
+Examples that fit the cache limit are parsed once and kept in memory; an epoch's order
+is then `permutation(seed, epoch)`, so a step is a position in it, and training can
+start at any step without reading what came before. Larger splits are streamed in an
+order of two levels, see `records.py`; a start at a later step reads what came before
+in its epoch, but does not parse it.
+
+A global batch is a function of (seed, step) whatever the number of replicas: they get
+consecutive parts of it, as even as possible. Each input pipeline gathers or parses the
+parts of its own replicas only.
+
+Example, which feeds one device and any synchronous strategy alike:
+  ```python
+  split = dataset.read(files, spec, label)
+  feed = functools.partial(split.shuffled, batch_size, seed=seed, epochs=None)
+  model.fit(dataset.distributed(strategy, feed), steps_per_epoch=split.steps(...), ...)
+  ```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.data import columns, records
+from strategos.components.trainer.data.columns import Columns
+from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.trainer.data.records import Records, no_autograph
+from strategos.components.trainer.gang import heartbeat
+from strategos.components.trainer.spec import CACHE_LIMIT
+
+_PARSE_ROWS = 4096
+_PARALLEL_CALLS = min(os.cpu_count() or 1, 8)
+_NO_END = tf.int64.max
+
+Feed = Callable[..., tf.data.Dataset]
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The examples of one split.
+
+    Attributes:
+      files: Its TFRecord files; `.gz` at the end of a name means GZIP.
+      spec: `tf.io` spec of the features and the label.
+      label: Name of the label.
+      rows: Number of examples.
+      columns: All examples by column if they are kept in memory, else None.
+      records: The serialized examples if they are streamed, else None.
+      rows_per_pass: How many rows a shuffled pass ends after; None for all.
+    """
+
+    files: tuple[str, ...]
+    spec: Mapping[str, Any]
+    label: str
+    rows: int
+    columns: Columns | None
+    records: Records | None = None
+    rows_per_pass: int | None = None
+
+    def steps(self, batch_size: int, drop_last: bool = False) -> int:
+        """Batches of one pass, the last one perhaps smaller, or dropped if it is."""
+        rows = self.rows if self.rows_per_pass is None else self.rows_per_pass
+        return rows // batch_size if drop_last else -(-rows // batch_size)
+
+    def ordered(
+        self, batch_size: int, *, replicas: int = 1, share: range = range(1)
+    ) -> tf.data.Dataset:
+        """One pass over the split as it lies, as batches of (features, label).
+
+        Args:
+          batch_size: Rows of a global batch; the last one may be smaller.
+          replicas: Number of replicas that a global batch is divided among.
+          share: Those of them that this dataset feeds, see `shuffled`.
+        """
+        parts = _Parts(batch_size, replicas, share)
+        if self.columns is None:
+            keys = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
+        else:
+            keys = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
+        return _ready(self._fetched(keys, self.columns), len(share))
+
+    def shuffled(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epochs: int | None,
+        first_step: int = 0,
+        replicas: int = 1,
+        share: range = range(1),
+        drop_last: bool = False,
+        wait: InputWait | None = None,
+    ) -> tf.data.Dataset:
+        """Passes over the split, each in its own order, as one stream of batches.
+
+        Args:
+          batch_size: Rows of a global batch; the last one of a pass may be smaller.
+          seed: The order of a pass is a function of this and of its number alone.
+          epochs: Number of passes; None for no end, which saves several workers from
+            asking each other at each step whether there is a next one.
+          first_step: Batch to start at, counted from the start of the first pass.
+          replicas: Number of replicas that a global batch is divided among: the first
+            ones get one row more where it is not a multiple. In a pass's last batch,
+            some may get an empty batch.
+          share: Those of them that this dataset feeds. Its elements are their batches,
+            in the order of steps and, within a step, of replicas.
+          drop_last: Whether a pass ends before a smaller last batch.
+          wait: Learns when each batch is there.
+
+        Raises:
+          UserError: `drop_last` leaves no batch.
+        """
+        parts = _Parts(batch_size, replicas, share, drop_last)
+        keys = self._keys(parts, seed, epochs, first_step)
+        batches = self._fetched(keys, self.columns)
+        if wait is not None:
+            batches = wait.stamp(batches, len(share))
+        if epochs is None:
+            without_end = tf.data.INFINITE_CARDINALITY
+            batches = batches.apply(
+                tf.data.experimental.assert_cardinality(without_end)
+            )
+        return _ready(batches, len(share))
+
+    def remote(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epochs: int | None,
+        first_step: int = 0,
+        pipelines: int = 1,
+        pipeline: int | tf.Tensor = 0,
+        drop_last: bool = False,
+    ) -> tf.data.Dataset:
+        """Like `shuffled`, for a function that is traced here and run elsewhere.
+
+        The dataset captures nothing of this process: whoever runs the function reads
+        the files, and parses them once if they fit the cache limit.
+
+        Args:
+          pipelines: Number of input pipelines that divide the global batches.
+          pipeline: Which of them this is: it gets every `pipelines`-th batch of the
+            stream, from `first_step + pipeline` on.
+        """
+        parts = _Parts(batch_size, 1, range(1), drop_last)
+        keys = self._keys(parts, seed, epochs, first_step, tells=False)
+        keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
+        if self.columns is None:
+            return _ready(self._fetched(keys, None))
+        whole = records.ordered(self.files).batch(self.rows).map(_parser(self.spec))
+        fetched = whole.flat_map(lambda kept: self._fetched(keys, kept))
+        return _ready(fetched)
+
+    def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
+        """The first `rows` examples as one batch of (features, label)."""
+        if self.columns is None:
+            return next(iter(self.ordered(rows)))
+        return self._pair(columns.rows(self.columns, slice(rows)))
+
+    def reads(self, replicas: int = 1, share: range = range(1)) -> str:
+        """What feeding the replicas `share` of `replicas` reads, for a log."""
+        size = sum(tf.io.gfile.stat(file).length for file in self.files)
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
+        read = f"{self.rows:,} rows from {files} ({size / 1e6:,.1f} MB)"
+        if len(share) < replicas:
+            read += ", all: any row may fall to any worker"
+        if self.columns is not None:
+            return f"{read}; kept in memory"
+        return f"{read}; streamed in every epoch, only own rows are parsed"
+
+    def _keys(
+        self, parts: _Parts, seed: int, epochs: int | None, start: int, tells=True
+    ) -> tf.data.Dataset:
+        """Which rows the batches have: their numbers, or their records if streamed."""
+        steps = self.steps(parts.batch_size, parts.drop_last)
+        if not steps:
+            raise UserError(
+                f"{self.rows:,} rows do not fill a batch of {parts.batch_size:,}, and "
+                "`last_batch: drop` leaves none. Choose a smaller `batch_size`."
+            )
+        first_epoch, offset = divmod(start, steps)
+        epochs = tf.data.Dataset.range(
+            first_epoch, _NO_END if epochs is None else epochs
+        )
+
+        def begin(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            key = tf.stack([tf.constant(seed, tf.int64), epoch])
+            return key, tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), 0)
+
+        @no_autograph
+        def order(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            key, first = begin(epoch)
+            rows = tf.range(self.rows, dtype=tf.int64)
+            order = tf.random.experimental.stateless_shuffle(rows, key)
+            return order[: self.rows_per_pass], first
+
+        @no_autograph
+        def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
+            key, first = begin(epoch)
+            size = parts.batch_size
+            found = parts.of_blocks(self.records.blocks(key, size, first, tells=tells))
+            return found.take((steps - first) * len(parts.share))
+
+        if self.records is not None:
+            return epochs.flat_map(streamed)
+        return epochs.map(order).prefetch(1).flat_map(no_autograph(parts.of))
+
+    def _fetched(self, keys: tf.data.Dataset, kept: Columns | None) -> tf.data.Dataset:
+        parse = _parser(self.spec)
+
+        @no_autograph
+        def fetch(keys: tf.Tensor) -> tuple[Columns, tf.Tensor]:
+            if kept is None:
+                return self._pair(parse(keys))
+            return self._pair(columns.rows(kept, keys))
+
+        return keys.map(fetch, _PARALLEL_CALLS, deterministic=True)
+
+    def _pair(self, found: Columns) -> tuple[Columns, tf.Tensor]:
+        features = columns.features(found, self.spec)
+        return features, features.pop(self.label)
+
+
+def read(
+    files: Sequence[str],
+    spec: Mapping[str, Any],
+    label: str,
+    cache_limit: int = CACHE_LIMIT,
+) -> Split:
+    """Counts the examples of `files`, and keeps them in memory if they fit.
+
+    Raises:
+      UserError: There is no example.
+    """
+    files = tuple(sorted(files))
+    kept = _columns(files, spec, cache_limit)
+    if kept is not None:
+        rows, streamed = int(kept[label].shape[0]), None
+    else:
+        streamed = Records.count(files, cache_limit)
+        rows = streamed.rows
+    return Split(files, spec, label, rows, kept, streamed)
+
+
+def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
+    """What `fit` iterates over under `strategy`: under TensorFlow's own, a dataset.
+
+    Args:
+      feed: Called as `feed(replicas=…, share=…)` for each input pipeline of this
+        process, usually `functools.partial(split.shuffled, …)`.
+    """
+
+    def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        pipelines, replicas = context.num_input_pipelines, context.num_replicas_in_sync
+        share = share_of(context.input_pipeline_id, pipelines, replicas)
+        return feed(replicas=replicas, share=share)
+
+    return strategy.distribute_datasets_from_function(of_pipeline)
+
+
+def share_of(pipeline: int, pipelines: int, replicas: int) -> range:
+    """The replicas that an input pipeline feeds; each feeds as many."""
+    local = replicas // pipelines
+    return range(pipeline * local, (pipeline + 1) * local)
+
+
+def _columns(
+    files: tuple[str, ...], spec: Mapping[str, Any], limit: int
+) -> Columns | None:
+    """All examples by column; None if they take more bytes than the limit."""
+    used, parts = 0, []
+    for part in _parsed_blocks(files, spec, limit):
+        used += columns.size(part)
+        if used > limit:
+            return None
+        parts.append(part)
+        heartbeat.current().alive()
+    if not parts:
+        raise UserError(
+            f"There is no example in {', '.join(files) or 'the split'}. "
+            "Give the split a larger share in `data.split`, or add data."
+        )
+    with tf.device("CPU"):  # else they fill the first GPU, which gathers none of them
+        return {name: columns.concatenate(parts, name) for name in spec}
+
+
+def _parsed_blocks(
+    files: tuple[str, ...], spec: Mapping[str, Any], limit: int
+) -> Iterator[Columns]:
+    if not files:
+        return
+    found = records.ordered(files)
+    sizes = [len(record) for record in found.take(16).as_numpy_iterator()]
+    rows = records.rows_within(limit, max(sizes, default=1), _PARSE_ROWS)
+    blocks = found.batch(rows).map(_parser(spec), _PARALLEL_CALLS, deterministic=True)
+    yield from _ready(blocks)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """Which rows of an order the replicas of a share get.
+
+    Attributes:
+      batch_size: Rows of a global batch.
+      replicas: Number of replicas that it is divided among.
+      share: Those of them that are fed.
+      drop_last: Whether a smaller last batch is left out.
+    """
+
+    batch_size: int
+    replicas: int
+    share: range
+    drop_last: bool = False
+
+    def of(self, order: tf.Tensor, first: int | tf.Tensor) -> tf.data.Dataset:
+        """A tensor of entries of `order` per batch and replica, from a batch on."""
+        rows, local = tf.size(order, tf.int64), len(self.share)
+        steps = rows // self.batch_size
+        if not self.drop_last:
+            steps = -(-rows // self.batch_size)
+        always_even = self.drop_last and not self.batch_size % self.replicas
+        length = self.batch_size // self.replicas if always_even else None
+
+        @no_autograph
+        def part(number: tf.Tensor) -> tf.Tensor:
+            start = number // local * self.batch_size
+            size = tf.minimum(rows - start, self.batch_size)
+            begin = start + self._begin(size, self.share.start + number % local)
+            end = start + self._begin(size, self.share.start + number % local + 1)
+            return tf.ensure_shape(order[begin:end], [length])
+
+        return tf.data.Dataset.range(first * local, steps * local).map(part)
+
+    def of_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """The records of each batch and replica, from blocks of records."""
+
+        @no_autograph
+        def of(block: tf.Tensor, order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+            gather = no_autograph(lambda rows: tf.gather(block, rows))
+            return self.of(order, first).map(gather)
+
+        return blocks.flat_map(of)
+
+    def _begin(self, rows: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+        """Where the part of a replica begins in a global batch of so many rows."""
+        return replica * (rows // self.replicas) + tf.minimum(
+            replica, rows % self.replicas
+        )
+
+
+def _parser(spec: Mapping[str, Any]) -> Any:
+    """A function from serialized examples to their columns."""
+    return no_autograph(lambda serialized: columns.parse(serialized, spec))
+
+
+def _ready(dataset: tf.data.Dataset, of_step: int = 1) -> tf.data.Dataset:
+    """Prefetches two steps, without autotuning: its thread can hold up the end."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(2 * of_step).with_options(options)

@@ -1,0 +1,148 @@
+"""Each input pipeline reads files of its own: `trainer.distribution.shard: files`.
+
+Less is read, by as much as there are pipelines, but which rows meet in a global batch
+depends on their number: the loss curve is not that of one device. An epoch ends when
+the pipeline with the fewest rows has no whole batch left; as each epoch has an order
+of its own, the rows that others leave out differ. Evaluation is never read this way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data.input_wait import InputWait
+
+
+@dataclasses.dataclass(frozen=True)
+class FileShare:
+    """What one pipeline reads of a split; used like `dataset.Split`.
+
+    Attributes:
+      split: The pipeline's own files.
+      pipelines: How many pipelines divide the files.
+      fewest: Rows of the pipeline that has the fewest.
+      total: Rows of all pipelines.
+    """
+
+    split: dataset.Split
+    pipelines: int
+    fewest: int
+    total: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of all pipelines that an epoch uses, at most."""
+        return self.fewest * self.pipelines
+
+    @property
+    def columns(self) -> dataset.Columns | None:
+        """This pipeline's examples by column if they are in memory, else None."""
+        return self.split.columns
+
+    def steps(self, batch_size: int) -> int:
+        """Global batches of an epoch, all of them whole."""
+        return self.fewest // (batch_size // self.pipelines)
+
+    def shuffled(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epochs: int | None,
+        first_step: int = 0,
+        replicas: int = 1,
+        share: range = range(1),
+        drop_last: bool = True,
+        wait: InputWait | None = None,
+    ) -> tf.data.Dataset:
+        """Like `dataset.Split.shuffled`.
+
+        `drop_last` must be true: pipelines cannot fill up each other's last batch.
+
+        Raises:
+          UserError: The batch cannot be divided evenly, or the rows do not fill it.
+        """
+        if batch_size % replicas:
+            raise UserError(
+                f"trainer.batch_size: {batch_size:,} cannot be divided evenly among "
+                f"{replicas} replicas, as `distribution.shard: files` needs it. Choose "
+                "a multiple, or `shard: rows`."
+            )
+        return self.split.shuffled(
+            batch_size // self.pipelines,
+            seed=seed,
+            epochs=epochs,
+            first_step=first_step,
+            replicas=len(share),
+            share=range(len(share)),
+            drop_last=drop_last,
+            wait=wait,
+        )
+
+    def sample(self, rows: int) -> tuple[dataset.Columns, tf.Tensor]:
+        """The first `rows` examples of this pipeline."""
+        return self.split.sample(rows)
+
+    def reads(self, replicas: int = 1, share: range = range(1)) -> str:
+        """What this pipeline reads, for a log."""
+        own = self.split.reads(len(share), range(len(share)))
+        return (
+            f"{own}; by file: of {self.total:,} rows; an epoch uses {self.fewest:,} "
+            f"of each of {self.pipelines} pipelines"
+        )
+
+
+def read(
+    files: Sequence[str],
+    spec: Mapping[str, Any],
+    label: str,
+    cache_limit: int,
+    *,
+    pipeline: int,
+    pipelines: int,
+    total: Callable[..., Sequence[float]],
+) -> FileShare:
+    """Reads the files of one pipeline, and learns how many rows the others have.
+
+    Args:
+      pipeline: Number of this one.
+      pipelines: How many there are; all must call this.
+      total: `Agreement.total`, which sums values over the workers.
+
+    Raises:
+      UserError: There are fewer files than pipelines, or no example in them.
+    """
+    own = files_of(files, pipeline, pipelines)
+    split = dataset.read(own, spec, label, cache_limit)
+    mine = [split.rows * (number == pipeline) for number in range(pipelines)]
+    rows = [round(value) for value in total(*mine)]
+    used = dataclasses.replace(split, rows_per_pass=min(rows))
+    return FileShare(used, pipelines, min(rows), sum(rows))
+
+
+def files_of(files: Sequence[str], pipeline: int, pipelines: int) -> tuple[str, ...]:
+    """The files of one pipeline: all of them disjoint, of like size in total.
+
+    Raises:
+      UserError: There are fewer files than pipelines.
+    """
+    if len(files) < pipelines:
+        raise UserError(
+            f"trainer.distribution.shard: `files` needs a file for each of {pipelines} "
+            f"workers, but the training split has {len(files)}. Use `rows`, or fewer "
+            "workers."
+        )
+    sizes = {file: tf.io.gfile.stat(file).length for file in files}
+    shares: list[list[str]] = [[] for _ in range(pipelines)]
+    loads = [0] * pipelines
+    for file in sorted(files, key=lambda file: (-sizes[file], file)):
+        lightest = min(range(pipelines), key=lambda i: (loads[i], len(shares[i])))
+        shares[lightest].append(file)
+        loads[lightest] += sizes[file]
+    return tuple(sorted(shares[pipeline]))

@@ -1,0 +1,1 @@
+"""The processes of a training on one host: start, heartbeat, watchdog, end."""

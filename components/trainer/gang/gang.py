@@ -1,0 +1,214 @@
+"""A gang: the tasks of a cluster that run on this machine, started, watched and ended.
+
+The tasks are forks of this process, which has imported TensorFlow and run nothing of
+it; so a restart costs no import. Whatever goes wrong in one task ends all, at once, by
+SIGKILL: without that one they would wait for ever. Then all start anew and go on from
+the last checkpoint. This process waits for pipes and signals alone; a task that hangs
+shows by its silence.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from strategos.components import events, processes
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.gang import loopback
+from strategos.components.trainer.gang.heartbeat import Reporter
+from strategos.components.trainer.gang.task_process import Failure, Member
+from strategos.components.trainer.gang.watchdog import (
+    AttemptFailedError,
+    Limits,
+    Outside,
+    Watch,
+    say,
+)
+from strategos.components.worker_process import PREEMPTED, WorkerError
+
+Work = Callable[[ClusterSpec, Reporter, int], "dict[str, Any] | None"]
+
+_DEATH_SECONDS = 10.0  # that the kernel may take to end a process
+
+
+def run(
+    tasks: Sequence[Task],
+    cluster_of: Callable[[int], ClusterSpec],
+    work: Work,
+    limits: Limits,
+    name: str = "the trainer",
+) -> dict[str, Any]:
+    """Runs the tasks of a cluster to their end, restarting them where that helps.
+
+    Args:
+      tasks: All tasks of the cluster; of one on its own, which has no addresses, one.
+      cluster_of: Gives the cluster of the n-th attempt, from 0.
+      work: What a task does, called as `work(cluster, reporter, attempt)` in its fork:
+        `cluster.task` is itself, and TF_CONFIG is set where there are others.
+      limits: Time and restarts.
+      name: What to call the task in messages where there is but one.
+
+    Returns:
+      The chief's answer and "restarts".
+
+    Raises:
+      UserError: A task says so, or the gang kept being killed, hanging or not starting.
+      WorkerError: The gang kept failing otherwise.
+      SystemExit: This process was asked to end; the tasks have.
+    """
+    attempts = failures = 0
+    with Gang(tasks, work, limits, name=name) as gang:
+        while True:
+            try:
+                answer = gang.attempt(cluster_of(attempts), attempts)
+                return {**answer, "restarts": attempts}
+            except AttemptFailedError as failed:
+                failures += failed.counts
+                if failed.failure.permanent and failed.failure.error:
+                    raise failed.failure.error from None
+                if failures > limits.max_restarts:
+                    raise exhausted(failed.failure, limits.max_restarts) from None
+                number = f"{failures} of {limits.max_restarts}"
+                announce(failed, number if failed.counts else "not counted")
+            attempts += 1
+
+
+def announce(failed: AttemptFailedError, number: str) -> None:
+    """Says in the log and in the live view that the gang is started again."""
+    failure = failed.failure
+    text = f"{failed}: restarting the gang ({number})"
+    say(f"{text}: {failure.error}" if failure.error else text)
+    events.emit("warning", message=text)
+
+
+def exhausted(failure: Failure, restarts: int) -> Exception:
+    """The error to end with when the gang failed once more than it may."""
+    tried = (
+        f"The gang was restarted {restarts} times (trainer.distribution.max_restarts)."
+        if restarts
+        else "trainer.distribution.max_restarts allows no restart."
+    )
+    if failure.error is not None:
+        kind = UserError if isinstance(failure.error, UserError) else WorkerError
+        return kind(f"{str(failure.error).rstrip('. ')}. {tried}")
+    name = failure.member[0].upper() + failure.member[1:]
+    kind = UserError if failure.hint else WorkerError
+    return kind(f"{name} {failure.what}. {tried} {failure.hint}".strip())
+
+
+class Gang:
+    """Runs attempts of tasks; handles this process's signals while it is entered.
+
+    Args:
+      tasks: The tasks that run here.
+      work: What a task does, see `run`.
+      limits: Time and restarts.
+      outside: Where the cluster has tasks elsewhere: called several times a second with
+        whether the tasks here are done, it returns whether those elsewhere need them
+        no longer. What it raises ends the attempt.
+      name: What to call the task where there is but one, here and elsewhere.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        work: Work,
+        limits: Limits,
+        outside: Outside | None = None,
+        name: str = "the trainer",
+    ):
+        self._tasks = tasks
+        self._work = work
+        self._limits = limits
+        self._outside = outside
+        self._name = name
+        self._signals = processes.Signals()
+        self._warned = False
+
+    def __enter__(self) -> Gang:
+        """Takes over SIGTERM, SIGINT and SIGCHLD. In the main thread."""
+        self._signals.take()
+        processes.adopt_orphans()
+        self._others = processes.children()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives the signals back, and adopts no longer."""
+        processes.adopt_orphans(False)
+        self._signals.give_back()
+
+    def check(self) -> None:
+        """Between attempts: ends this process if it was asked to end.
+
+        Raises:
+          SystemExit: It was.
+        """
+        if self._signals.asked_to_end:
+            raise SystemExit(PREEMPTED)
+
+    def attempt(self, cluster: ClusterSpec, number: int) -> dict[str, Any]:
+        """Starts the tasks and watches them until all are done; none is left then.
+
+        Returns:
+          The chief's answer, or nothing where that is elsewhere.
+
+        Raises:
+          AttemptFailedError: A task failed, hung or did not start.
+          SystemExit: This process was asked to end, and so the tasks were.
+        """
+        members: dict[Task, Member] = {}
+        try:
+            for task in self._tasks:
+                members[task] = self._start(task, cluster, number)
+            outside = self._outside or (lambda done: done)
+            watch = Watch(members, cluster, self._limits, outside, self._signals)
+            answer = watch.until_done()
+        finally:
+            until = time.monotonic() + _DEATH_SECONDS
+            _end(members.values(), until)
+            processes.end_children(self._others, until)
+        self.check()  # a wish to end may have come meanwhile
+        return answer
+
+    def _start(self, task: Task, cluster: ClusterSpec, number: int) -> Member:
+        mine = cluster.at(task) if cluster.addresses else cluster
+        alone = len(mine.tasks) <= 1
+        closed = not alone and loopback.is_local(mine)
+
+        def work(reporter: Reporter) -> dict[str, Any] | None:
+            self._signals.forget()
+            if not alone:
+                os.environ["TF_CONFIG"] = mine.tf_config()
+            if closed:  # NCCL would choose the address of another interface
+                os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+            if self._outside is None:
+                return self._work(mine.share_gpus(), reporter, number)
+            return self._work(mine, reporter, number)
+
+        several = len(self._tasks) > 1
+        name = task.name if several or self._outside else self._name
+        exposed = functools.partial(self._warn_once, mine) if closed else None
+        return Member(name, work, prefixed=several, alone=alone, exposed=exposed)
+
+    def _warn_once(self, cluster: ClusterSpec, reason: str) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        text = loopback.exposure(cluster, reason)
+        say(f"warning: {text}")
+        events.emit("warning", message=text)
+
+
+def _end(members: Iterable[Member], until: float) -> None:
+    """Kills the tasks and waits for their end, but no longer than `until`."""
+    for member in members:
+        member.send(signal.SIGKILL)
+    while not all(member.ended for member in members) and time.monotonic() < until:
+        for member in members:
+            member.reap()
+        time.sleep(0.005)

@@ -1,0 +1,300 @@
+"""One task of a gang: the forked process, and what its parent sees of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from strategos.components import oom
+from strategos.components.errors import UserError
+from strategos.components.processes import die_with_parent
+from strategos.components.trainer.gang import contact, heartbeat, loopback
+from strategos.components.trainer.gang.preemption import Preempted
+from strategos.components.worker_process import (
+    PREEMPTED,
+    described,
+    error_of,
+    leave,
+)
+
+Work = Callable[[heartbeat.Reporter], "dict[str, Any] | None"]
+
+_CHUNK = 1 << 16
+_MORE_MEMORY = "use a smaller `batch_size` or model, or a machine with more memory"
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """How a task failed.
+
+    Attributes:
+      member: The task's name.
+      what: What happened to it, to follow its name: "was killed by SIGKILL".
+      error: What it raised, if it could.
+      at: When, by the monotonic clock of its machine.
+      echo: Whether this looks like the consequence of another task's failure.
+      passing: Whether it may well not happen again: something did not answer.
+      preempted: Whether it was asked to end.
+      hint: What its reader should do about it.
+      silent: Whether it was only noticed by not reporting any more.
+    """
+
+    member: str
+    what: str
+    error: Exception | None = None
+    at: float = 0.0
+    echo: bool = False
+    passing: bool = False
+    preempted: bool = False
+    hint: str = ""
+    silent: bool = False
+
+    @property
+    def permanent(self) -> bool:
+        """Whether it would happen again: the user's code, settings or data are it."""
+        users = isinstance(self.error, UserError)
+        return users and not (self.echo or self.passing)
+
+
+class Lines:
+    """Lines that come through a pipe, whenever they do.
+
+    Args:
+      descriptor: The pipe's end to read from.
+      longest: For text: bytes from which on a line is cut. Without it only what ends
+        by a newline is a line; what its writer's death has cut off is none.
+    """
+
+    def __init__(self, descriptor: int, longest: int | None = None):
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._longest = longest
+        self._rest = b""
+        self.ended = False
+
+    def fileno(self) -> int:
+        """For `selectors`."""
+        return self._descriptor
+
+    def read(self) -> list[bytes]:
+        """The lines that are there; at most a chunk, so that others get their turn."""
+        try:
+            data = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return []
+        self.ended = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self._longest is not None and len(self._rest) >= self._longest:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+    def close(self) -> list[bytes]:
+        """The lines that are left. Does not wait for whoever else holds the pipe."""
+        lines, before = [], None
+        while before != (len(lines), self._rest) and not self.ended:
+            before = (len(lines), self._rest)
+            lines += self.read()
+        os.close(self._descriptor)
+        if self._longest is not None and self._rest:
+            lines.append(self._rest)
+        return lines
+
+
+class Member:
+    """A forked task.
+
+    Args:
+      name: What to call it, such as "worker-0".
+      work: Runs in the fork.
+      prefixed: Whether what it prints is forwarded line by line, prefixed by its name;
+        otherwise it shares this process's output.
+      alone: Whether the cluster has no other task, the loss of which an error may tell.
+      exposed: For a task that other hosts must not reach: called with the reason where
+        the system does not allow that to be ensured.
+
+    Attributes:
+      joined: Whether it has reported anything yet.
+      stepped: Whether it has done a step of training.
+      heard: When it last reported, by the monotonic clock.
+      answer: What `work` returned, once it has.
+      failure: How it failed, if it has.
+      preempted: Whether it was asked to end, and did or would like to.
+      ended: Whether the process is gone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Work,
+        *,
+        prefixed: bool,
+        alone: bool,
+        exposed: Callable[[str], None] | None = None,
+    ):
+        self.name = name
+        self._alone = alone
+        self.joined = self.stepped = self.preempted = self.ended = False
+        self.heard = time.monotonic()
+        self.answer: dict[str, Any] | None = None
+        self.failure: Failure | None = None
+        self._label = f"{name}: " if prefixed else ""
+        reports_end, reporting = os.pipe()
+        output_end, printing = os.pipe() if prefixed else (None, None)
+        guarding, guarded = socket.socketpair() if exposed else (None, None)
+        parent = os.getpid()
+        self._kills = oom.OomKills()
+        self._pid = _fork()
+        if self._pid == 0:
+            _be_task(work, parent, reporting, printing, guarded)
+        os.close(reporting)
+        self._reports = Lines(reports_end)
+        self._output = None
+        if output_end is not None and printing is not None:
+            os.close(printing)
+            self._output = Lines(output_end, longest=_CHUNK)
+        self._exposed, self._guard = exposed, None
+        if guarding is not None and guarded is not None:
+            guarded.close()
+            self._guard = loopback.Guard(guarding)
+            self._tell_exposure(self._guard.refusal)
+
+    def sources(self) -> list[tuple[Lines | loopback.Guard, Callable[[], None]]]:
+        """What to wait for, and what to call when it has something to read."""
+        if self.ended:
+            return []
+        found: list[tuple[Lines | loopback.Guard, Callable[[], None]]] = [
+            (self._reports, lambda: self._take(self._reports.read()))
+        ]
+        if self._output is not None:
+            output = self._output
+            found.append((output, lambda: self._print(output.read())))
+        if self._guard is not None:
+            guard = self._guard
+            found.append((guard, lambda: self._tell_exposure(guard.answer())))
+        return [(source, take) for source, take in found if not source.ended]
+
+    def _tell_exposure(self, reason: str | None) -> None:
+        if reason and self._exposed is not None:
+            self._exposed(reason)
+
+    def _take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            report = json.loads(line)
+            self.heard, self.joined = time.monotonic(), True
+            self.stepped |= "step" in report
+            self.preempted |= "preempted" in report
+            if "done" in report:
+                self.answer = report["done"]
+            elif "error" in report:
+                self.failure = self._raised(**report)
+
+    def _raised(self, error: dict[str, str], at: float, lost: bool) -> Failure:
+        echo = lost and not self._alone
+        what = "lost contact with another task" if echo else f"failed ({error['type']})"
+        raised = error_of(error, self._label)
+        return Failure(self.name, what, raised, at, echo=echo, passing=lost)
+
+    def _print(self, lines: list[bytes]) -> None:
+        prefix = f"[{self.name}] ".encode()
+        text = b"".join(prefix + line + b"\n" for line in lines)
+        while text:
+            text = text[os.write(2, text) :]
+
+    def reap(self) -> None:
+        """Notes how the process ended, if it has, and closes its pipes."""
+        if self.ended:
+            return
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if not pid:
+            return
+        self.ended = True
+        self._take(self._reports.close())
+        if self._output is not None:
+            self._print(self._output.close())
+        if self._guard is not None:
+            self._guard.close()
+        if self.answer is None and self.failure is None:
+            code = os.waitstatus_to_exitcode(status)
+            self.preempted |= code == PREEMPTED
+            self.failure = None if self.preempted else self._death(code)
+
+    def _death(self, code: int) -> Failure:
+        now = time.monotonic()
+        if code >= 0:
+            return Failure(self.name, f"ended with exit code {code}", at=now)
+        # SIGABRT is TensorFlow's answer to the loss of others.
+        return Failure(
+            self.name,
+            f"was killed by {signal.Signals(-code).name}",
+            at=now,
+            echo=-code == signal.SIGABRT and not self._alone,
+            hint=self._kills.explain(_MORE_MEMORY) if -code == signal.SIGKILL else "",
+        )
+
+    def send(self, sig: int) -> None:
+        """Sends a signal, unless the process is gone."""
+        if not self.ended:
+            os.kill(self._pid, sig)
+
+
+def _fork() -> int:
+    # Threads that may be there only wait: for our parent's end, for what to do next.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _be_task(
+    work: Work,
+    parent: int,
+    reporting: int,
+    printing: int | None,
+    guarded: socket.socket | None,
+) -> NoReturn:
+    """What the forked process does: works, tells, and waits to be ended.
+
+    It stays when it is done, since other tasks may still need its answers to their
+    last collective operation.
+    """
+    code = 1
+    try:
+        die_with_parent(parent)
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        _print_to(printing)
+        reporter = heartbeat.Reporter(reporting)
+        heartbeat.use(reporter)
+        if guarded is not None:
+            loopback.submit(guarded)
+        answer = work(reporter) or {}
+        sys.stdout.flush()
+        reporter.tell(done=answer)
+        while True:
+            signal.pause()
+    except Preempted:
+        code = PREEMPTED
+    except BaseException as error:
+        at = time.monotonic()  # of all that fail, the first one tells the cause
+        reporter.tell(error=described(error), at=at, lost=contact.is_loss(error))
+    finally:
+        leave(code)
+
+
+def _print_to(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)

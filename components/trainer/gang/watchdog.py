@@ -1,0 +1,269 @@
+"""The watch over one attempt of a gang: waits, and says when and how it is over."""
+
+from __future__ import annotations
+
+import dataclasses
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from strategos.components import events, processes
+from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.gang.task_process import Failure, Member
+from strategos.components.trainer.operation import Operation
+from strategos.components.worker_process import PREEMPTED
+
+Outside = Callable[[bool], bool]
+
+PREEMPTION = Failure(
+    "the gang", "was asked to end (SIGTERM), and has saved", preempted=True
+)
+_UNSAVED = dataclasses.replace(
+    PREEMPTION, what="was asked to end (SIGTERM), and has not saved"
+)
+_TICK = 0.2  # seconds between looks at the clock
+_DUMP_SECONDS = 1.0  # for stack dumps to arrive
+_WAITING_SECONDS = 10.0  # between lines about who is missing
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a gang may take; seconds.
+
+    Attributes:
+      start_timeout: From the start to the first step of each task.
+      stall_timeout: Without a report, later.
+      max_restarts: How often a failed gang is started again.
+      save: From SIGTERM to the end, in which a checkpoint is saved.
+      farewell: For the others, after the chief is done.
+      echo: In which a failure that looks like another's consequence waits for that.
+    """
+
+    start_timeout: float = 300.0
+    stall_timeout: float = 300.0
+    max_restarts: int = 3
+    save: float = 20.0
+    farewell: float = 5.0
+    echo: float = 1.0
+
+    @classmethod
+    def of(cls, operation: Operation) -> Limits:
+        """The limits that the settings name."""
+        return cls(
+            operation.start_timeout, operation.stall_timeout, operation.max_restarts
+        )
+
+
+class AttemptFailedError(Exception):
+    """The gang failed and is gone.
+
+    Attributes:
+      failure: The first task that failed, and how.
+      stepped: Whether there had been a step of training.
+    """
+
+    def __init__(self, failure: Failure, *, stepped: bool):
+        super().__init__(f"{failure.member} {failure.what}")
+        self.failure = failure
+        self.stepped = stepped
+
+    @property
+    def counts(self) -> bool:
+        """Whether this uses up a restart."""
+        return not (self.failure.preempted and self.stepped)
+
+
+class NewAttemptError(Exception):
+    """Raised by `outside`: a task elsewhere has failed, the gang starts again.
+
+    Args:
+      silent: Whether that was hanging, so that the stacks of all are of interest.
+    """
+
+    def __init__(self, *, silent: bool):
+        super().__init__("a task on another host has failed")
+        self.silent = silent
+
+
+class Watch:
+    """Watches one attempt.
+
+    Args:
+      members: The tasks of this machine.
+      cluster: All tasks.
+      limits: Time that they have.
+      outside: See `Gang`.
+      signals: Of this process.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[Task, Member],
+        cluster: ClusterSpec,
+        limits: Limits,
+        outside: Outside,
+        signals: processes.Signals,
+    ):
+        self._members = list(members.values())
+        self._training = [
+            member for task, member in members.items() if not serves(cluster, task)
+        ]
+        self._chief = members.get(cluster.chief) if cluster.chief else self._members[0]
+        self._limits = limits
+        self._outside = outside
+        self._signals = signals
+        self._since: dict[str, float] = {}
+        self._started = self._told = time.monotonic()
+
+    def until_done(self) -> dict[str, Any]:
+        """See `Gang.attempt`."""
+        while True:
+            self._turn()
+            if self._signals.asked_to_end:
+                self._leave()
+            done = all(member.answer is not None for member in self._training)
+            over = self._ask_outside(done)
+            answer = self._chief.answer if self._chief else None
+            if answer is not None:
+                if over or self._lasts("farewell", self._limits.farewell):
+                    return answer
+                continue  # whatever happens to the others now does not matter
+            if over and not self._chief:
+                return {}
+            self._check_failures()
+            self._check_silence()
+
+    def _ask_outside(self, done: bool) -> bool:
+        try:
+            return self._outside(done)
+        except NewAttemptError as wanted:
+            if wanted.silent:
+                self._dump_stacks()
+            raise
+
+    def _turn(self) -> None:
+        """Waits for what comes first: a report, output, a signal, the next tick."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._signals, selectors.EVENT_READ, self._signals.clear)
+            for member in self._members:
+                for lines, take in member.sources():
+                    selector.register(lines, selectors.EVENT_READ, take)
+            for key, _ in selector.select(_TICK):
+                key.data()
+        for member in self._members:
+            member.reap()
+
+    def _lasts(self, what: str, seconds: float) -> bool:
+        """Whether `what`, which is so now, has been for longer than `seconds`."""
+        now = time.monotonic()
+        return now - self._since.setdefault(what, now) > seconds
+
+    def _check_failures(self) -> None:
+        found = [member.failure for member in self._members if member.failure]
+        failures = sorted(found, key=lambda failure: failure.at)
+        for failure in failures:
+            if not failure.echo:
+                self._fail(failure)
+        if any(member.preempted for member in self._members):
+            self._let_save()
+            left = all(member.ended for member in self._training)
+            if left or self._save_takes_too_long("preemption"):
+                saved = all(map(_has_saved, self._training))
+                self._fail(PREEMPTION if saved else _UNSAVED)
+        elif failures and self._lasts("echo", self._limits.echo):
+            self._fail(failures[0])
+
+    def _save_takes_too_long(self, what: str) -> bool:
+        late = self._lasts(what, self._limits.save)
+        if late:
+            say(f"no checkpoint within {self._limits.save:g} s: the tasks are killed")
+        return late
+
+    def _fail(self, failure: Failure) -> NoReturn:
+        # Of tasks that only serve, nobody here can tell: the chief is elsewhere.
+        stepped = any(member.stepped for member in self._training)
+        raise AttemptFailedError(failure, stepped=stepped or not self._training)
+
+    def _let_save(self) -> None:
+        """Passes the wish of a task that serves on to the chief, which can save."""
+        served = any(member.preempted for member in self._training)
+        if served or "preemption" in self._since:
+            return
+        for member in self._training:
+            if _saves(member):
+                member.send(signal.SIGTERM)
+
+    def _check_silence(self) -> None:
+        now = time.monotonic()
+        missing = [member for member in self._members if not member.joined]
+        late = [m for m in missing if now - m.heard > self._limits.start_timeout]
+        if late:
+            self._dump_stacks()
+            self._fail(self._silence(late, "did not join"))
+        if missing and now - self._told > _WAITING_SECONDS:
+            self._told = now
+            text = f"waiting for {_names(missing)}, {now - self._started:.0f} s"
+            events.emit("progress", message=text)
+        silent = [m for m in self._training if now - m.heard > self._patience(m)]
+        if silent:
+            self._dump_stacks()
+            self._fail(self._silence(silent, "did no step"))
+
+    def _silence(self, members: Sequence[Member], what: str) -> Failure:
+        setting = "stall_timeout" if members[0].stepped else "start_timeout"
+        return Failure(
+            _names(members),
+            f"{what} for {getattr(self._limits, setting):g} s",
+            hint="The log has the stacks of all tasks. If that much time is needed, "
+            f"raise trainer.distribution.{setting}.",
+            silent=True,
+        )
+
+    def _patience(self, member: Member) -> float:
+        if member.answer is not None:
+            return float("inf")
+        limits = self._limits
+        return limits.stall_timeout if member.stepped else limits.start_timeout
+
+    def _dump_stacks(self) -> None:
+        say("the stacks of all tasks:")
+        for member in self._members:
+            member.send(signal.SIGUSR1)
+        while not self._lasts("dump", _DUMP_SECONDS):
+            self._turn()
+
+    def _leave(self) -> NoReturn:
+        """Lets the tasks save, for so long, then ends this process by SystemExit."""
+        say("asked to end: so are the tasks, which may save a checkpoint first")
+        for member in self._training:
+            member.send(signal.SIGTERM)
+        while any(_saves(member) for member in self._training):
+            if self._save_takes_too_long("saving"):
+                break
+            self._turn()
+        raise SystemExit(PREEMPTED)
+
+
+def say(text: str) -> None:
+    """A line of this process's own in the log."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def serves(cluster: ClusterSpec, task: Task) -> bool:
+    """Whether a task only serves a coordinator, and so never ends by itself."""
+    return "ps" in cluster.addresses and task.type != "chief"
+
+
+def _saves(member: Member) -> bool:
+    return member.stepped and not member.ended and member.answer is None
+
+
+def _has_saved(member: Member) -> bool:
+    return member.ended and member.preempted and not member.failure
+
+
+def _names(members: Iterable[Member]) -> str:
+    return ", ".join(member.name for member in members)

@@ -1,0 +1,1 @@
+"""Hosts that join a training by `strategos worker`, and where they meet."""

@@ -1,0 +1,261 @@
+"""A worker's side of a run that waits for workers: `strategos worker`.
+
+Two processes speak for a worker. The one that was started (`join`) finds the run, shows
+that it is alive, and starts the host of the gang; that one (`train`) forks the task
+whenever the run says so, and says how it went.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from strategos.components import events, worker_process
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.gang import gang, host, ports, watchdog
+from strategos.components.trainer.gang.task_process import Failure
+from strategos.components.trainer.hosts import rendezvous
+from strategos.components.trainer.hosts.membership import Seat
+from strategos.components.trainer.hosts.rendezvous import Board, Pulse
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.worker_process import WorkerError
+
+_LOOK_SECONDS = 0.3
+_PORT_SECONDS = 5.0  # in which a former worker's port may become free
+_RUN_ENDED = signal.SIGUSR1  # to oneself; a shell's `&` has SIGINT ignored
+
+
+class _EndedRunError(BaseException):
+    """The run needs this worker no longer; raised in the midst of anything."""
+
+
+def train(
+    seat: Seat, cluster: ClusterSpec, work: gang.Work, limits: watchdog.Limits
+) -> dict[str, Any] | None:
+    """In the host: runs this host's task whenever the run says so.
+
+    Returns:
+      The chief's facts; None for another task, when the run is over.
+    """
+    with gang.Gang([cluster.task], work, limits, outside=seat.outside) as here:
+        while True:
+            try:
+                if not seat.await_go(here.check):
+                    return None
+                answer = here.attempt(cluster, seat.generation)
+                if cluster.is_chief:
+                    return {**answer, "restarts": seat.generation}
+                if seat.await_end(here.check):
+                    return None
+            except watchdog.NewAttemptError as wanted:
+                watchdog.say(f"{wanted}: starting again")
+            except watchdog.AttemptFailedError as failed:
+                watchdog.say(str(failed))
+                seat.say("failed", failure=_told(failed.failure, failed.stepped))
+                if seat.await_end(here.check):
+                    return None
+            except SystemExit:
+                seat.say("left")
+                raise
+
+
+@contextmanager
+def reported(seat: Seat) -> Iterator[None]:
+    """Tells the run of a user's error in this host, outside of its task."""
+    try:
+        yield
+    except UserError as error:
+        failure = Failure(seat.name, "failed", error)
+        seat.say("failed", failure=_told(failure))
+        raise
+
+
+def _told(failure: Failure, stepped: bool = True) -> dict[str, Any]:
+    """A failure as JSON-able values; read by `external.py`."""
+    error = failure.error and worker_process.summary(failure.error)
+    return {**vars(failure), "error": error, "stepped": stepped}
+
+
+def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
+    """Joins the run that waits for workers, as the task that TF_CONFIG names.
+
+    Args:
+      trainer_folder: The Trainer's folder under the root, as this host sees it.
+      code_folder: The user's modules on this host.
+      timeout: Seconds to wait for a run.
+
+    Raises:
+      UserError: There is none; this host is not as it should be; the run has failed.
+      WorkerError: The run has failed by an error of ours.
+    """
+    cluster = ClusterSpec.from_environment()
+    if cluster.task is None:
+        raise UserError(
+            "TF_CONFIG is not set, so this process has no place in "
+            'a cluster. Set it to {"cluster": {"chief": ["HOST:PORT"], "worker": '
+            '["HOST:PORT"]}, "task": {"type": "worker", "index": 0}}, with the same '
+            "cluster on every host."
+        )
+    _check_port(cluster)
+    board = Board(rendezvous.folder_of(f"{trainer_folder}/model/0"))
+    call = _await_call(board, timeout)
+    folder = board.folder / call["id"]
+    seat = Seat(folder, cluster, uuid.uuid4().hex)
+    seat.take()
+    spec = _spec(call, trainer_folder, code_folder)
+    _refuse_difference(seat, spec, call["fingerprints"])
+    watchdog.say(f"strategos worker: joining run {folder.name} as {seat.name}")
+    events.open_sink(str(folder / f"{seat.name}.events"))
+    with _alive(seat, folder):
+        _host(seat, {"spec": spec.to_json(), "operation": call["operation"]})
+
+
+def _check_port(cluster: ClusterSpec) -> None:
+    address = cluster.addresses[cluster.task.type][cluster.task.index]
+    port = int(address.rpartition(":")[2])
+    given = f"TF_CONFIG gives {cluster.task.name} the address {address}, but"
+    until = time.monotonic() + _PORT_SECONDS
+    try:
+        while ports.is_taken(port):
+            if time.monotonic() > until:
+                raise UserError(
+                    f"{given} another process of this host uses port {port}. End it "
+                    "(`ss -ltnp` names it), or choose another port on all hosts."
+                )
+            time.sleep(_LOOK_SECONDS)
+    except OSError as error:
+        raise UserError(
+            f"{given} this host allows no server on port {port}: {error.strerror}. "
+            "Choose another port on all hosts."
+        ) from None
+
+
+def _await_call(board: Board, timeout: float) -> dict[str, Any]:
+    """The call of a run that is alive."""
+    until, before = time.monotonic() + timeout, None
+    watchdog.say(f"strategos worker: waiting for a run at {board.folder}")
+    while time.monotonic() < until:
+        call = board.get(rendezvous.CALL)
+        if call:
+            orders = Board(board.folder / call["id"]).get(rendezvous.RUN) or {}
+            now = (call["id"], orders.get("beat"))
+            if before and before[0] == now[0] and before[1] != now[1]:
+                return call
+            before = now
+        time.sleep(_LOOK_SECONDS)
+    raise UserError(
+        f"Within {timeout:g} s (trainer.distribution.start_timeout) "
+        f"no run has called for workers at {board.folder}. Start `strategos run` with "
+        "`trainer.distribution.launcher: external` on a host that shares this folder."
+    )
+
+
+def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec:
+    """What is trained, in the paths of this host."""
+    spec = WorkerSpec.from_json(call["spec"])
+    theirs = str(Path(spec.model_dir).parents[2])
+    root = str(Path(trainer_folder).parent)
+    ours = rendezvous.rebased(spec, theirs, root)
+    for folder in (ours.model_dir, ours.log_dir, ours.checkpoint_dir):
+        # Written and removed by this host: a call must not name others' folders.
+        if not Path(os.path.normpath(folder)).is_relative_to(os.path.normpath(root)):
+            raise UserError(
+                f"The run that waits for workers wants to write {folder}, which is not "
+                f"below {root}. Run `strategos run` and `strategos worker` with the "
+                "same run.root, and check who can write to it."
+            )
+    return dataclasses.replace(ours, folder=code)
+
+
+def _refuse_difference(
+    seat: Seat, spec: WorkerSpec, expected: Mapping[str, str]
+) -> None:
+    """Refuses this host where it sees other code or data than the run does."""
+    files = (*spec.train_files, *spec.eval_files, spec.schema_file)
+    unseen = [file for file in files if not os.path.exists(file)]
+    found = rendezvous.fingerprints(spec)
+    differing = [what for what in expected if found[what] != expected[what]]
+    if unseen:
+        why = f"{unseen[0]} is not there. All hosts must share run.root."
+    elif differing:
+        why = (
+            f"its {' and '.join(differing)} differs from that of the run. User code "
+            f"is read from {spec.folder}, data from {Path(spec.model_dir).parents[2]}: "
+            "both must be the same on all hosts."
+        )
+    else:
+        return
+    seat.say("refused", why=why)
+    raise UserError(f"{seat.name}: {why}")
+
+
+@contextmanager
+def _alive(seat: Seat, folder: Path) -> Iterator[None]:
+    """Shows that this worker is alive, and ends it when the run is not."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_beat, args=(seat, folder, ended), daemon=True)
+    signal.signal(_RUN_ENDED, _end_with_run)
+    thread.start()
+    try:
+        yield
+    except _EndedRunError:
+        seat.orders()  # says so itself if it was interrupted
+        raise UserError(
+            f"The run that {seat.name} has worked for is gone: no sign of life for "
+            f"{rendezvous.LOST_SECONDS:g} s. Start it again, and the workers: training "
+            "goes on from its last checkpoint."
+        ) from None
+    finally:
+        signal.signal(_RUN_ENDED, signal.SIG_IGN)
+        ended.set()
+        thread.join()
+        with suppress(UserError):  # another one has its place
+            seat.say("left")
+
+
+def _end_with_run(*_: object) -> None:
+    raise _EndedRunError
+
+
+def _beat(seat: Seat, folder: Path, ended: threading.Event) -> None:
+    """Renews the sign of life; ends this worker once when the run is gone.
+
+    Also when it was interrupted: the host of the gang may be where it does not look.
+    """
+    run, pulse, beats, told = Board(folder), Pulse(), 0, False
+    while not ended.wait(rendezvous.BEAT_SECONDS):
+        beats += 1
+        with suppress(OSError):  # a later run has removed the folder
+            (folder / f"{seat.name}.beat").write_text(str(beats))
+        orders = run.get(rendezvous.RUN) or {}
+        how = (orders.get("over") or {}).get("how")
+        gone = how in (None, "interrupted") and pulse.is_lost(orders.get("beat"))
+        if not told and (gone or (how == "interrupted" and seat.may_leave())):
+            told = True
+            os.kill(os.getpid(), _RUN_ENDED)
+
+
+def _host(seat: Seat, request: dict[str, Any]) -> None:
+    """Runs the host of the gang until the run is over; another when that is lost."""
+    while True:
+        try:
+            facts = host.run({**request, "seat": seat.to_json()}, seat.name)
+        except (UserError, WorkerError) as error:
+            if seat.resume() not in ("failed", "left"):  # it could not say so itself
+                lost = Failure(seat.name, "lost the host of its task", hint=str(error))
+                seat.say("failed", failure=_told(lost))
+        else:
+            seat.resume()
+            if facts:
+                seat.say("done", facts=facts)
+        if seat.await_end(lambda: None):
+            return

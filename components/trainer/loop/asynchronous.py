@@ -1,0 +1,73 @@
+"""Training under parameter servers, as their coordinator sees it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.trainer.compat import keras_names, update_lock
+from strategos.components.trainer.loop import callbacks, checkpoints, parameter_server
+from strategos.components.trainer.loop.checkpointing import Keeper
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.synchronous import Callbacks, Training
+
+
+class AsyncTraining(Training):
+    """As synchronous training, but with a second, ordinary model in this process.
+
+    The workers read and compute; that model takes over the weights to be evaluated
+    exactly, and to be written.
+    """
+
+    def run(self, weights: str) -> dict[str, Any]:
+        """Trains, and writes the weights; the facts of it."""
+        free_names = keras_names.mark()
+        self._ordinary = self._model()
+        free_names()
+        return super().run(weights)
+
+    def _agreeing(self) -> int:
+        return 1  # the coordinator decides alone
+
+    def _waiting(self) -> None:
+        return None  # other processes read
+
+    def _model(self) -> tf.keras.Model:
+        tf.keras.utils.set_random_seed(self._spec.seed)
+        model = super()._model()
+        if tf.distribute.has_strategy():
+            parameter_server.follow(model, self._ordinary)
+            if self._choice.workers > 1:
+                update_lock.lock_updates(model)
+        return model
+
+    def _hooks(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        accompanying: Callbacks,
+        keeper: Keeper,
+    ) -> callbacks.Hooks:
+        return parameter_server.AsyncHooks(
+            [*accompanying, keeper],
+            model,
+            position,
+            self._context.epochs,
+            workers=self._choice.workers,
+            ordinary=self._ordinary,
+            evaluation=self._evaluated.ordered(self._spec.batch_size),
+            pauses=keeper.is_due,
+        )
+
+    def _feed(self, model: tf.keras.Model, step: int) -> Any:
+        feed = functools.partial(self._examples.remote, **self._stream(step))
+        return parameter_server.distributed(feed, self._choice.workers)
+
+    def _evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
+        return None, None  # the hooks do it
+
+    def _write(self, model: tf.keras.Model, path: str) -> None:
+        self._ordinary.set_weights(model.get_weights())
+        checkpoints.write_weights(self._ordinary, path)

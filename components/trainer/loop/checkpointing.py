@@ -1,0 +1,218 @@
+"""When checkpoints are written, and how training goes on from one."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.gang import heartbeat, preemption
+from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.callbacks import CallbackState
+from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
+from strategos.components.trainer.loop.position import Position
+
+_LOOK_SECONDS = 0.5
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cadence:
+    """How often a checkpoint is due: one of the two is set."""
+
+    seconds: float | None = None
+    steps: int | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Cadence:
+        """From `30s`, `5m`, `1h`, `1 step` or `200 steps`."""
+        number, _, of_steps = text.partition(" ")
+        if of_steps:
+            return cls(steps=int(number))
+        return cls(seconds=float(text[:-1]) * _UNITS[text[-1]])
+
+
+class Keeper(tf.keras.callbacks.Callback):
+    """Saves when it is due, or before a preemption; gives back what was saved.
+
+    Must be the last of the callbacks: at the end of an epoch it saves what they made of
+    it. All workers look at the same steps and agree by a collective, because clocks and
+    signals differ between them. They look twice a second, as their mean pace says.
+
+    Args:
+      store: Where checkpoints go.
+      cadence: How often.
+      agreement: With the other workers.
+      position: Where training is.
+      callbacks: Those whose state counts.
+      clock: Seconds, ever growing.
+    """
+
+    def __init__(
+        self,
+        store: Checkpoints,
+        cadence: Cadence,
+        agreement: Agreement,
+        position: Position,
+        callbacks: Sequence[Any],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__()
+        self._supports_tf_logs = True
+        self._store = store
+        self._cadence = cadence
+        self._agreement = agreement
+        self._position = position
+        self._callbacks = callbacks
+        self._clock = clock
+        self._state: CallbackState | None = None
+        self._found: Found | None = None
+        self._saved = self._looked = (clock(), position.step)
+        self._next_look = position.step
+
+    def restore(self, model: tf.keras.Model) -> None:
+        """Reads the newest checkpoint into `model` and position, if there is one.
+
+        Raises:
+          UserError: It is of another model, or counts other steps in an epoch.
+        """
+        newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
+        (step,) = self._agreement.total(newest + self._store.is_chief)
+        if not step:
+            return
+        self._found = found = self._store.find(int(step) - 1)
+        differing = checkpoints.differences(
+            checkpoints.shapes(model), found.state["variables"]
+        )
+        if differing:
+            raise UserError(
+                f"The checkpoint {found.path} is of another model than `build_model` "
+                f"makes now: {differing}. Undo the change, or start anew: strategos "
+                "run --from-scratch"
+            )
+        self._check_steps_of(found)
+        checkpoints.restore(model, f"{found.path}/model")
+        self._position.step = self._next_look = found.step
+        _set_random_state(found.state["random"])
+        logging.info("resuming at step %d from %s", found.step, found.path)
+        if self._store.is_chief:
+            events.emit("note", message=f"resuming at step {found.step:,}")
+
+    def _check_steps_of(self, found: Found) -> None:
+        ours = self._position.steps_per_epoch
+        theirs = found.state.get("steps_per_epoch", ours)
+        if theirs != ours:
+            raise UserError(
+                f"The checkpoint {found.path} counts {theirs:,} steps an epoch, this "
+                f"training {ours:,}: under several replicas this model leaves out a "
+                "smaller last batch, or `distribution.shard` has changed. Keep the "
+                "distribution of before, or start anew: strategos run --from-scratch"
+            )
+
+    def set_model(self, model: tf.keras.Model) -> None:
+        """Takes the model; notes how the callbacks are before training begins."""
+        super().set_model(model)
+        if self._state is None:  # Keras 3's `fit` tells of the model once more
+            self._state = CallbackState(self._callbacks)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Gives the other callbacks their state back: they have just reset it."""
+        self._saved = self._looked = (self._clock(), self._position.step)
+        if self._found:
+            state = self._found.state
+            self._state.give(state["callbacks"], self._found.arrays)
+            self.model.stop_training = state["stop_training"]
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Gives the metrics of a split epoch what its first part measured."""
+        if self._found and self._position.offset:
+            checkpoints.restore(_Metrics(self.model), f"{self._found.path}/metrics")
+        self._found = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Looks whether a checkpoint is due; at the end of an epoch, later."""
+        due = self._position.step >= self._next_look and self._position.is_exact
+        if self._position.offset and due:
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Looks whether a checkpoint is due, after all other callbacks."""
+        self._look()
+
+    def is_due(self, step: int) -> bool:
+        """Whether this worker alone would save after `step`."""
+        return preemption.wished() or self._is_due(self._clock(), step)
+
+    def _look(self) -> None:
+        now, step = self._clock(), self._position.step
+        pace = (now - self._looked[0]) / max(step - self._looked[1], 1)
+        due, preempted, pace = self._agreement.total(
+            self._is_due(now, step), preemption.wished(), pace
+        )
+        if due or preempted:
+            self._save(step)
+        if preempted:
+            raise preemption.Preempted
+        self._looked = (self._clock(), step)
+        self._next_look = step + self._steps_to_next_look(pace, step)
+
+    def _is_due(self, now: float, step: int) -> bool:
+        if self._cadence.steps:
+            return step - self._saved[1] >= self._cadence.steps
+        return now - self._saved[0] >= self._cadence.seconds
+
+    def _steps_to_next_look(self, total_pace: float, step: int) -> int:
+        if self._agreement.alone:
+            return 1
+        pace = total_pace / self._agreement.workers
+        steps = max(1, int(_LOOK_SECONDS / max(pace, 1e-6)))
+        if self._cadence.steps:
+            steps = min(steps, self._saved[1] + self._cadence.steps - step)
+        return max(1, steps)
+
+    def _save(self, step: int) -> None:
+        heartbeat.current().alive()
+        plain, arrays = self._state.take()
+        state = {
+            "callbacks": plain,
+            "stop_training": self.model.stop_training,
+            "steps_per_epoch": self._position.steps_per_epoch,
+            "variables": checkpoints.shapes(self.model),
+            "random": _random_state(),
+        }
+        parts = {"model": self.model, "metrics": _Metrics(self.model)}
+        self._store.save(step, parts, state, arrays)
+        self._saved = (self._clock(), step)
+
+
+class _Metrics(tf.Module):
+    """The metrics of a model, which its own checkpoint leaves out."""
+
+    def __init__(self, model: tf.keras.Model):
+        super().__init__()
+        self.values = [v for metric in model.metrics for v in metric.variables]
+
+
+def _random_state() -> dict[str, Any]:
+    version, numbers, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "python": [version, list(numbers), gauss],
+        "numpy": [kind, keys.tolist(), *rest],
+    }
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.asarray(keys, np.uint32), *rest))

@@ -1,0 +1,246 @@
+"""Checkpoints of a training run, and weights on their way to the export.
+
+Everything is written and read by structure (`tf.train.Checkpoint`), so that it makes
+no difference under which strategy either side built the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.io import gfile
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3, partitioned_variables
+
+_STATE = "state.json"
+_ARRAYS = "arrays.npz"
+_NAME = re.compile(r"step-(\d{10})/?")
+_FULL = ("No space left", "Disk quota exceeded", "RESOURCE_EXHAUSTED")
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A checkpoint on disk.
+
+    Attributes:
+      path: Its folder.
+      step: Steps that were done.
+      state: What Python keeps, JSON-able.
+      arrays: What Python keeps in arrays, by name.
+    """
+
+    path: str
+    step: int
+    state: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+
+class Checkpoints:
+    """The newest checkpoints of one training run, in one folder.
+
+    All workers of a gang save together, because reading a variable may be a collective;
+    the chief's copy counts, the others' go to a temporary folder. A checkpoint is there
+    once its `state.json` is: the last file, put in place by a rename.
+
+    Args:
+      folder: Where they lie: a path or a URL.
+      keep: How many of the newest stay.
+      is_chief: Whether this process's copy counts.
+    """
+
+    def __init__(self, folder: str, *, keep: int, is_chief: bool):
+        self._folder = folder
+        self._keep = keep
+        self.is_chief = is_chief
+
+    def save(
+        self,
+        step: int,
+        parts: Mapping[str, tf.Module],
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+    ) -> None:
+        """Writes the variables of `parts`, `state` and `arrays` as of `step`.
+
+        Raises:
+          UserError: There is no room for it.
+        """
+        with self._written_to(step) as path:
+            for name, part in parts.items():
+                tf.train.Checkpoint(part=part).write(f"{path}/{name}")
+            content = io.BytesIO()
+            np.savez(content, **arrays)
+            with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
+                file.write(content.getvalue())
+            with gfile.GFile(f"{path}/{_STATE}.tmp", "w") as file:
+                file.write(json.dumps({**state, "step": step}))
+            gfile.rename(f"{path}/{_STATE}.tmp", f"{path}/{_STATE}", overwrite=True)
+        if self.is_chief:
+            kept = self.steps()[-self._keep :]
+            # Also those that a chief has left incomplete when it was killed.
+            for old in set(self._begun()) - set(kept):
+                gfile.rmtree(self._path(old))
+
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, ascending."""
+        return [s for s in self._begun() if gfile.exists(f"{self._path(s)}/{_STATE}")]
+
+    def _begun(self) -> list[int]:
+        """Steps of all checkpoints, complete or not, ascending."""
+        if not gfile.exists(self._folder):
+            return []
+        names = map(_NAME.fullmatch, gfile.listdir(self._folder))
+        return sorted(int(match[1]) for match in names if match)
+
+    def find(self, step: int) -> Found:
+        """What Python kept in the checkpoint of `step`."""
+        path = self._path(step)
+        with gfile.GFile(f"{path}/{_STATE}") as file:
+            state = json.loads(file.read())
+        with gfile.GFile(f"{path}/{_ARRAYS}", "rb") as file:
+            arrays = dict(np.load(io.BytesIO(file.read())))
+        return Found(path, step, state, arrays)
+
+    def clear(self) -> None:
+        """Removes all checkpoints."""
+        if self.is_chief and gfile.exists(self._folder):
+            gfile.rmtree(self._folder)
+
+    def _path(self, step: int) -> str:
+        return f"{self._folder}/step-{step:010d}"
+
+    @contextlib.contextmanager
+    def _written_to(self, step: int) -> Iterator[str]:
+        if not self.is_chief:
+            with tempfile.TemporaryDirectory(prefix="copy-") as aside:
+                yield aside
+            return
+        path = self._path(step)
+        try:
+            gfile.makedirs(path)
+            yield path
+        except (OSError, tf.errors.OpError) as error:
+            with contextlib.suppress(tf.errors.OpError):
+                gfile.rmtree(path)
+            if not any(words in str(error) for words in _FULL):
+                raise
+            raise UserError(self._no_room(step)) from error
+
+    def _no_room(self, step: int) -> str:
+        safe = self.steps()
+        until = f"Training up to step {safe[-1]} is safe" if safe else "None is there"
+        return (
+            f"The checkpoint of step {step} cannot be written: no space left at "
+            f"{self._folder}. {until}: make room there (or write fewer: "
+            "trainer.checkpoint.keep) and run again."
+        )
+
+
+def restore(part: Any, path: str) -> None:
+    """Reads into `part` what `Checkpoints.save` wrote of it to `path`."""
+    tf.train.Checkpoint(part=part).read(path).expect_partial()
+
+
+def write_weights(model: tf.keras.Model, path: str) -> None:
+    """Writes the model's weights to files that begin with `path`."""
+    tf.train.Checkpoint(model=_weights(model)).write(path)
+    with gfile.GFile(f"{path}.json", "w") as file:
+        file.write(json.dumps(shapes(model)))
+
+
+def read_weights(model: tf.keras.Model, path: str) -> None:
+    """Reads into a built model what `write_weights` wrote.
+
+    Raises:
+      UserError: The model differs from the one that was written.
+    """
+    differing = differences(shapes(model), _written_shapes(path))
+    if differing:
+        raise UserError(
+            "`build_model` built another model the second time than the first: "
+            f"{differing}. It must depend on nothing but its context."
+        )
+    _restore_weights(model, path)
+
+
+def warm_start(model: tf.keras.Model, path: str) -> None:
+    """Reads the weights of an earlier model; the optimizer stays as it is.
+
+    Args:
+      model: A built model.
+      path: Where `write_weights` wrote the earlier model's.
+
+    Raises:
+      UserError: They do not fit.
+    """
+    differing = differences(shapes(model), _written_shapes(path))
+    if differing:
+        raise UserError(
+            f"trainer.warm_start: the weights of {path} are of another model than "
+            f"`build_model` makes now: {differing}. Set `warm_start: null` to begin "
+            "anew, or build the model as it was."
+        )
+    _restore_weights(model, path)
+
+
+def _restore_weights(model: tf.keras.Model, path: str) -> None:
+    """Reads variables by structure, those that are not there yet when they are made."""
+    tf.train.Checkpoint(model=_weights(model)).read(path).expect_partial()
+
+
+def _weights(model: tf.keras.Model) -> tf.train.Checkpoint:
+    """The model by structure, without its optimizers: moments and learning rates."""
+    parts = tf.train.TrackableView.children(model)
+    return tf.train.Checkpoint(
+        **{name: part for name, part in parts.items() if not keras3.is_optimizer(part)}
+    )
+
+
+def _written_shapes(path: str) -> list[list[Any]]:
+    with gfile.GFile(f"{path}.json") as file:
+        return json.loads(file.read())
+
+
+def shapes(model: tf.keras.Model) -> list[list[Any]]:
+    """`[name, shape, dtype]` of each of the model's variables; JSON-able."""
+    return [
+        [
+            partitioned_variables.name(table),
+            partitioned_variables.shape(table),
+            tf.as_dtype(table[0].dtype).name,
+        ]
+        for table in partitioned_variables.tables(model.variables)
+    ]
+
+
+def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
+    """What differs between the variables of two models, for people; "" for nothing.
+
+    Names do not count: a layer without a name of its own is numbered by process.
+    """
+    if [x[1:] for x in ours] == [x[1:] for x in theirs]:
+        return ""
+    told = [
+        f"{_told(mine)} here, {_told(other)} there"
+        for mine, other in zip(ours, theirs, strict=False)
+        if mine[1:] != other[1:]
+    ]
+    told += [f"{_told(mine)} only here" for mine in ours[len(theirs) :]]
+    told += [f"{_told(other)} only there" for other in theirs[len(ours) :]]
+    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    return "; ".join(told[:3]) + more
+
+
+def _told(variable: list[Any]) -> str:
+    name, shape, dtype = variable
+    return f"{name} {dtype}{shape}"

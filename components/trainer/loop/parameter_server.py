@@ -1,0 +1,206 @@
+"""Asynchronous training: workers take steps each at its own pace.
+
+The chief, here called the coordinator, holds no data and computes no gradients. It
+hands out steps; a worker that is free takes one, reads the variables from the parameter
+servers, and writes its gradients back to them. Nobody waits for the others, so that the
+order of updates, and with it the result, differs from run to run; with one worker it is
+the order of one device, and so are the digits.
+
+What is exact nevertheless: checkpoints (of a moment when no step is under way), and the
+evaluation after each epoch (in the coordinator, on an ordinary copy of the model).
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.compat import partitioned_variables
+from strategos.components.trainer.gang import heartbeat, preemption
+from strategos.components.trainer.loop.callbacks import Hooks
+from strategos.components.trainer.loop.position import Position
+
+STEPS_AHEAD = 8
+"""Steps per worker that are handed out before the oldest of them has ended."""
+
+_LOOK_SECONDS = 0.2
+
+Feed = Callable[..., tf.data.Dataset]
+
+
+def serve(cluster: ClusterSpec) -> NoReturn:
+    """What a worker and a parameter server do: what the coordinator tells them to.
+
+    They never end by themselves: the gang ends them when the coordinator is done. A
+    SIGTERM is passed on to the coordinator, which needs them to save a checkpoint.
+    """
+    preemption.watch()
+    config = tf.compat.v1.ConfigProto()
+    if tf.config.list_physical_devices("GPU"):
+        config.gpu_options.allow_growth = True
+        config.gpu_options.visible_device_list = "0"  # a worker has one replica
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(dict(cluster.addresses)),
+        job_name=cluster.task.type,
+        task_index=cluster.task.index,
+        protocol="grpc",
+        config=config,
+    )
+    while not preemption.wished():
+        time.sleep(_LOOK_SECONDS)
+    heartbeat.current().preempted()
+    server.join()  # never returns
+
+
+def distributed(feed: Feed, workers: int) -> Any:
+    """What `fit` iterates over: each worker has an input pipeline of its own.
+
+    Args:
+      feed: Called as `feed(pipelines=…, pipeline=…)` for each worker, usually
+        `functools.partial(split.remote, …)`. It must have no end: a worker that is
+        faster than the others takes more than its share.
+      workers: How many there are.
+    """
+    index = tf.distribute.coordinator.experimental_get_current_worker_index
+
+    def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
+        return feed(pipelines=workers, pipeline=index())
+
+    return tf.keras.utils.experimental.DatasetCreator(of_worker)
+
+
+def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
+    """Gives `model` the weights of an ordinary one, and its way of listing them.
+
+    An initializer that is called once per part of a table gives other values than for
+    the whole. And callbacks that keep weights get whole tables, as everywhere.
+
+    Args:
+      model: Its variables are on parameter servers.
+      ordinary: Built by the same function outside of any strategy.
+    """
+    model.get_weights = functools.partial(partitioned_variables.get_weights, model)
+    model.set_weights = functools.partial(partitioned_variables.set_weights, model)
+    model.set_weights(ordinary.get_weights())
+    if hasattr(model.optimizer, "build"):
+        # Its tables can be restored when they are there, not while they are made.
+        model.optimizer.build(model.trainable_variables)
+    for line in _placement(model.variables):
+        logging.info(line)
+
+
+def _placement(variables: list[tf.Variable]) -> list[str]:
+    """Where variables lie, for people."""
+    held: collections.Counter[str] = collections.Counter()
+    for variable in variables:
+        size = variable.shape.num_elements() * variable.dtype.size
+        held[_server_of(variable)] += size
+    lines = [f"{server} holds {held[server]:,} bytes" for server in sorted(held)]
+    for table in partitioned_variables.tables(variables):
+        if len(table) > 1:
+            parts = (f"{part.shape[0]:,} rows on {_server_of(part)}" for part in table)
+            name = partitioned_variables.name(table).removesuffix(":0")
+            lines.append(f"{name} is split: {', '.join(parts)}")
+    return lines
+
+
+def _server_of(variable: tf.Variable) -> str:
+    device = tf.DeviceSpec.from_string(variable.device)
+    return f"{device.job}-{device.task}"
+
+
+class AsyncHooks(Hooks):
+    """Callbacks of a run whose steps end some time after they were handed out.
+
+    Callbacks hear of a step when it has ended, in the order in which steps were handed
+    out, with plain numbers; so batch-level callbacks work, which Keras refuses under
+    this strategy. A few steps per worker are handed out ahead, not a whole epoch.
+
+    Args:
+      callbacks: In the order in which they are called.
+      model: What they are told of.
+      position: Where training is.
+      epochs: Passes over the data.
+      workers: How many there are.
+      ordinary: A copy of the model outside of any strategy, to evaluate.
+      evaluation: Batches to evaluate on after each epoch.
+      pauses: Whether the callbacks need the model as it is after a step, given the
+        number of the step. Then all steps end before they hear of the last one.
+    """
+
+    def __init__(
+        self,
+        callbacks: list[tf.keras.callbacks.Callback],
+        model: tf.keras.Model,
+        position: Position,
+        epochs: int,
+        *,
+        workers: int,
+        ordinary: tf.keras.Model,
+        evaluation: tf.data.Dataset,
+        pauses: Callable[[int], bool],
+    ):
+        super().__init__(callbacks, model, position, epochs)
+        self._check_timing = False  # Keras's warnings: it would time our waiting
+        strategy = model.distribute_strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._under_way: collections.deque[tuple[int, Any]] = collections.deque()
+        self._most = STEPS_AHEAD * workers
+        self._ordinary = ordinary
+        self._evaluation = evaluation
+        self._pauses = pauses
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """A step is handed out: the callbacks hear of it when it has ended."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A step was handed out; `logs` will be what it gives."""
+        self._under_way.append((batch, logs))
+        if self._pauses(self.step_of(batch)):
+            self._coordinator.join()
+            self._tell_all()
+        elif len(self._under_way) > self._most:
+            self._tell()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """All steps have ended: evaluates, so that callbacks see `val_…` too."""
+        self._tell_all()
+        logs.update(self._evaluated())
+        super().on_epoch_end(epoch, logs)
+
+    def _tell_all(self) -> None:
+        while self._under_way:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Waits for the oldest step and tells of it."""
+        batch, result = self._under_way.popleft()
+        logs = result.fetch()
+        self._position.is_exact = not self._under_way
+        super().on_train_batch_begin(batch)
+        super().on_train_batch_end(batch, logs)
+
+    def _evaluated(self) -> dict[str, float]:
+        self._ordinary.set_weights(self.model.get_weights())
+        evaluate = functools.partial(
+            self._ordinary.evaluate,
+            self._evaluation,
+            callbacks=self,
+            verbose=0,
+            return_dict=True,
+        )
+        # In a thread of its own, because this one is in the scope of the strategy.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            found = thread.submit(evaluate).result()
+        return {f"val_{name}": value for name, value in found.items()}
+
+    def _disallow_batch_hooks_in_ps_strategy(self) -> None:
+        """They are called with plain numbers here: nothing is to be refused."""

@@ -1,0 +1,182 @@
+"""How training is getting on: live text, speed, history, a stop at the first NaN."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.trainer.gang import heartbeat
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.model.context import TrainingContext
+
+_REPORT_SECONDS = 0.5
+
+
+class Progress(tf.keras.callbacks.Callback):
+    """Reports epoch, step, metrics, examples/s and the time left, twice a second.
+
+    The first step, which compiles, does not count towards the speed, nor does
+    evaluation between epochs. The gang hears of each step, the user from the chief.
+
+    Args:
+      context: The facts of this run.
+      position: Where training is.
+      wait: Knows how long training waits for input; None where others read it.
+      clock: Seconds, ever growing.
+    """
+
+    def __init__(
+        self,
+        context: TrainingContext,
+        position: Position,
+        wait: InputWait | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__()
+        self._supports_tf_logs = True  # no conversion to NumPy at every step
+        self._context = context
+        self._position = position
+        self._wait = wait
+        self._clock = clock
+        self._before = position.step
+        self._started = False
+        self._mark: tuple[float, int] | None = None
+        self._busy = 0.0
+        self._timed_steps = 0
+        self._reported = -math.inf
+
+    @property
+    def examples_per_second(self) -> float:
+        """Examples per second of training, the first step excepted."""
+        rate = self._timed_steps / self._busy if self._busy else 0.0
+        return rate * self._context.rows_per_epoch / self._context.steps_per_epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Starts the clock of an epoch."""
+        self._mark = (self._clock(), self._position.step) if self._started else None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Notes when a step wants its batch."""
+        self._before = self._position.step
+        if self._wait:
+            self._wait.begin()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts a step; reports if half a second has passed."""
+        now, step = self._clock(), self._position.step
+        if self._wait:
+            self._wait.end(step - self._before)
+        if self._mark:
+            self._busy += now - self._mark[0]
+            self._timed_steps += step - self._mark[1]
+        self._mark, self._started = (now, step), True
+        heartbeat.current().step(step)
+        if now - self._reported >= _REPORT_SECONDS:
+            self._reported = now
+            self._report(logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Evaluating is no standstill."""
+        heartbeat.current().alive()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Reports the epoch, evaluation included."""
+        self._report(logs)
+
+    def _report(self, logs: Any) -> None:
+        if not self._context.is_chief:
+            return
+        done, steps = self._position.step, self._context.steps_per_epoch
+        epoch = (done - 1) // steps  # of the step that ended
+        text = f"epoch {epoch + 1}/{self._context.epochs}"
+        text += f"  step {done - epoch * steps}/{steps}"
+        for name, value in logs.items():
+            text += f"  {name} {float(value):.4f}"
+        speed = self.examples_per_second
+        if speed:
+            left = (self._context.epochs * steps - done) * self._busy
+            text += f"  {speed:,.0f} examples/s"
+            waiting = self._wait.share() if self._wait else None
+            if waiting is not None:
+                text += f"  {waiting:.0%} waiting for input"
+            text += f"  {_duration(left / self._timed_steps)} left"
+        events.emit("progress", message=text)
+
+
+class TerminateOnNaN(tf.keras.callbacks.Callback):
+    """Ends training at the first loss that is no finite number, by name of the step.
+
+    Args:
+      position: Where training is.
+    """
+
+    def __init__(self, position: Position):
+        super().__init__()
+        self._supports_tf_logs = True
+        self._position = position
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Looks at the loss, which Keras gives as the mean of the epoch so far.
+
+        Raises:
+          UserError: It is NaN or infinite.
+        """
+        if "loss" not in logs or math.isfinite(float(logs["loss"])):
+            return
+        steps = self._position.steps_per_epoch
+        raise UserError(
+            f"The loss is not a finite number at step {self._position.step} (epoch "
+            f"{(self._position.step - 1) // steps + 1}, batch {batch + 1} of {steps}). "
+            "Look for a learning rate that is too high, a feature or label that is "
+            "NaN, infinite or not scaled, and a logarithm or division by zero in the "
+            "loss."
+        )
+
+
+class Recorder(tf.keras.callbacks.Callback):
+    """Keeps the history: value per epoch of each metric."""
+
+    def __init__(self):
+        super().__init__()
+        self._supports_tf_logs = True
+        self.history: dict[str, list[float]] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Adds the epoch's values."""
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(float(value))
+
+
+class MonitorCheck(tf.keras.callbacks.Callback):
+    """Refuses a monitored metric that does not exist, once the first epoch names all.
+
+    Args:
+      monitor: Name of the metric.
+      setting: Key path of the setting, for the error.
+    """
+
+    def __init__(self, monitor: str, setting: str):
+        super().__init__()
+        self._monitor = monitor
+        self._setting = setting
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Looks for the metric in what the epoch gave."""
+        if self._monitor not in (logs or {}):
+            raise UserError(
+                f"{self._setting}: received {self._monitor!r}, which this model does "
+                f"not measure. Allowed: {', '.join(sorted(logs or {}))}. Metrics are "
+                "named in `model.compile(metrics=[…])`."
+            )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

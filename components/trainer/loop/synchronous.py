@@ -1,0 +1,330 @@
+"""Training in one task of a gang: the same model code under every strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import logging
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.compat import keras3, keras_names
+from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop import callbacks, checkpoints, custom_loop, fit
+from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.progress import (
+    Progress,
+    Recorder,
+    TerminateOnNaN,
+)
+from strategos.components.trainer.model import (
+    dropout,
+    effects,
+    learning_rate,
+    out_of_memory,
+    uneven_batches,
+    workload,
+)
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.user_module import UserModule
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings, WorkerSpec
+
+Callbacks = list[tf.keras.callbacks.Callback]
+
+
+class Training:
+    """Synchronous training: all replicas take each step together.
+
+    Args:
+      spec: What is trained.
+      operation: How it is run.
+      cluster: Whom this process trains with.
+      choice: The strategy by name, and why.
+      distribution: The strategy itself.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        operation: Operation,
+        cluster: ClusterSpec,
+        choice: strategy.Choice,
+        distribution: tf.distribute.Strategy,
+    ):
+        self._spec = spec
+        self._operation = operation
+        self._cluster = cluster
+        self._choice = choice
+        self._strategy = distribution
+        self._agreement = Agreement(distribution, self._agreeing())
+        self._wait = InputWait()
+        replicas = distribution.num_replicas_in_sync
+        strategy.check_batch(spec.batch_size, replicas)
+        self._code = UserModule(spec, choice.name)
+        self._read(replicas)
+
+    def run(self, weights: str) -> dict[str, Any]:
+        """Trains, and writes the weights; the facts of it."""
+        with self._strategy.scope():
+            model = self._model()
+            if self._context.is_chief:
+                model.summary(print_fn=logging.info)
+            position = Position(self._context.steps_per_epoch)
+            progress = Progress(self._context, position, self._waiting())
+            recorder = Recorder()
+            with self._log_dir() as log_dir, self._code.blamed("training fails"):
+                others = self._callbacks(model, position, log_dir)
+                with out_of_memory.explained(self._context):
+                    self._train(model, position, [progress, *others, recorder])
+            with self._weights_path(weights) as path:
+                self._write(model, path)
+        facts = self._facts(position, progress)
+        parameters = model.count_params()
+        return {**facts, "parameters": parameters, "history": recorder.history}
+
+    def _agreeing(self) -> int:
+        """Processes that decide together when to save."""
+        return self._choice.workers
+
+    def _waiting(self) -> InputWait | None:
+        return self._wait
+
+    def _read(self, replicas: int) -> None:
+        events.emit("progress", message="reading examples")
+        spec, cluster = self._spec, self._cluster
+        self._examples = workload.training_split(spec, cluster, self._agreement)
+        self._evaluated = workload.split(spec, spec.eval_files)
+        rows = self._examples.rows
+        self._context = workload.context(
+            spec, rows, replicas, is_chief=cluster.is_chief
+        )
+        if isinstance(self._examples, file_shards.FileShare):
+            # Pipelines cannot fill up each other's last batch.
+            self._context = dataclasses.replace(self._context, drops_last_batch=True)
+        self._check_steps()
+        pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
+        share = dataset.share_of(pipeline, self._agreement.workers, replicas)
+        logging.info("reads %s", self._examples.reads(replicas, share))
+
+    def _model(self) -> tf.keras.Model:
+        """The user's model, ready for `fit`.
+
+        Built again where the first shows that the last batch of an epoch is left out:
+        schedules and dropout go by the steps of an epoch.
+        """
+        free_names, planned = keras_names.mark(), self._context.steps_per_epoch
+        model = self._built()
+        self._context = self._settled_by(model)
+        if self._context.steps_per_epoch != planned:
+            self._check_steps()
+            del model
+            gc.collect()  # its variables may fill half of a GPU
+            free_names()
+            tf.keras.utils.set_random_seed(self._spec.seed)
+            model = self._built()
+        dropout.follow_optimizer(model)
+        settings = self._spec.settings
+        configure_step(model, settings)
+        self._code.check(model, self._examples, tf.distribute.get_strategy())
+        if self._spec.warm_start:
+            checkpoints.warm_start(model, f"{self._spec.warm_start}/weights")
+        return model
+
+    def _built(self) -> tf.keras.Model:
+        spec = self._spec
+        model = self._code.build_model(self._context)
+        learning_rate.scale(
+            model, spec.settings, spec.batch_size, self._context.replicas
+        )
+        if self._choice.name == "central_storage":
+            learning_rate.let_replicas_set_it(model)
+        self._code.check_scope(model, tf.distribute.get_strategy())
+        return model
+
+    def _settled_by(self, model: tf.keras.Model) -> TrainingContext:
+        return uneven_batches.settle(
+            model,
+            self._context,
+            self._spec.settings,
+            self._choice.name,
+            own_loop=bool(self._code.run_fn),
+        )
+
+    def _check_steps(self) -> None:
+        """Refuses an epoch without a step.
+
+        Raises:
+          UserError: Its only batch is smaller than the others, and left out.
+        """
+        if not self._context.steps_per_epoch:
+            raise UserError(
+                f"trainer.batch_size: the {self._context.rows:,} rows of an epoch do "
+                f"not fill a batch of {self._spec.batch_size:,}, and a smaller one is "
+                "left out (`last_batch: drop`, or the log says why). Choose a smaller "
+                "`batch_size`, or add data."
+            )
+
+    def _callbacks(
+        self, model: tf.keras.Model, position: Position, log_dir: str
+    ) -> Callbacks:
+        asked = self._spec.settings.callbacks
+        found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        if asked.get("terminate_on_nan", True):
+            found.insert(0, TerminateOnNaN(position))
+        found += self._code.callbacks(self._context)
+        # A loop of the user's own traces its steps by itself.
+        return found if self._code.run_fn else [*found, effects.Unchanged(model)]
+
+    def _train(
+        self, model: tf.keras.Model, position: Position, accompanying: Callbacks
+    ) -> None:
+        """By Keras's `fit`, or by the user's own loop."""
+        means = custom_loop.EpochMeans()
+        if self._code.run_fn:
+            accompanying = [means, *accompanying]
+        keeper = self._keeper(position, accompanying)
+        keeper.restore(model)
+        hooks = self._hooks(model, position, accompanying, keeper)
+        feed = functools.partial(self._feed, model)
+        if self._code.run_fn:
+            ordered = keras3.batches(model, self._evaluated.ordered)
+            custom_loop.run(
+                self._code.run_fn,
+                self._context,
+                strategy=self._strategy,
+                model=model,
+                loop=custom_loop.Loop(
+                    model, self._context, position, feed, hooks, means
+                ),
+                eval_rows=self._evaluated.rows,
+                eval_dataset=functools.partial(ordered, self._spec.batch_size),
+            )
+        else:
+            evaluation, steps = self._evaluation(model)
+            fit.fit(
+                model,
+                self._context,
+                position,
+                feed=feed,
+                evaluation=evaluation,
+                evaluation_steps=steps,
+                hooks=hooks,
+            )
+
+    def _hooks(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        accompanying: Callbacks,
+        keeper: Keeper,
+    ) -> callbacks.Hooks:
+        by_gang = self._agreement.workers > 1 and not self._code.run_fn
+        return callbacks.Hooks(
+            [*accompanying, keeper],
+            model,
+            position,
+            self._context.epochs,
+            summed_over=self._context.replicas if by_gang else 1,
+        )
+
+    def _feed(self, model: tf.keras.Model, step: int) -> Any:
+        """The stream of batches from `step` on."""
+        self._wait.restart()
+        stream = self._stream(step)
+        feed = functools.partial(self._examples.shuffled, **stream, wait=self._wait)
+        return self._distributed(model, feed)
+
+    def _stream(self, step: int) -> dict[str, Any]:
+        """What the stream of batches from `step` on depends on."""
+        return {
+            "batch_size": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "epochs": None,
+            "first_step": step,
+            "drop_last": self._context.drops_last_batch,
+        }
+
+    def _evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
+        """What `fit` evaluates on after each epoch, and in how many steps."""
+        rows = self._evaluated.rows
+        batch_size = uneven_batches.evaluation_batch(
+            rows, self._spec.batch_size, self._context.replicas
+        )
+        feed = functools.partial(self._evaluated.ordered, batch_size)
+        return self._distributed(model, feed), self._evaluated.steps(batch_size)
+
+    def _distributed(self, model: tf.keras.Model, feed: dataset.Feed) -> Any:
+        feed = keras3.batches(model, feed)
+        if keras3.is_model(model) and not self._code.run_fn:
+            return feed()  # its `fit` divides them among the replicas
+        return dataset.distributed(self._strategy, feed)
+
+    def _write(self, model: tf.keras.Model, path: str) -> None:
+        checkpoints.write_weights(model, path)
+
+    def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
+        store = checkpoints.Checkpoints(
+            self._spec.checkpoint_dir,
+            keep=self._operation.checkpoint_keep,
+            is_chief=self._context.is_chief,
+        )
+        cadence = Cadence.of(self._operation.checkpoint_every)
+        return Keeper(store, cadence, self._agreement, position, followed)
+
+    @contextlib.contextmanager
+    def _log_dir(self) -> Iterator[str]:
+        """Where the callbacks of this task log: only the chief's logs are kept."""
+        if self._context.is_chief:
+            yield self._spec.log_dir
+            return
+        with tempfile.TemporaryDirectory(prefix="logs-") as aside:
+            yield aside
+
+    @contextlib.contextmanager
+    def _weights_path(self, path: str) -> Iterator[str]:
+        """All workers write, because reading a variable may be a collective."""
+        if self._context.is_chief:
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="weights-") as aside:
+            yield f"{aside}/weights"
+
+    def _facts(self, position: Position, progress: Progress) -> dict[str, Any]:
+        epochs = position.epoch * self._context.rows_per_epoch
+        return {
+            "strategy": self._choice.name,
+            "reason": self._choice.reason,
+            "replicas": self._context.replicas,
+            "workers": self._choice.workers,
+            "rows": self._context.rows,
+            "global_batch": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "steps": position.step,
+            "examples": epochs + position.offset * self._spec.batch_size,
+            "examples_per_second": round(progress.examples_per_second, 1),
+        }
+
+
+def configure_step(model: tf.keras.Model, settings: Settings) -> None:
+    """What the settings say of how `fit` runs a step."""
+    if keras3.is_model(model):
+        keras3.compile_as(model, settings)
+        return
+    if settings.jit_compile:
+        model.jit_compile = True
+    if settings.steps_per_execution > 1:
+        # What `compile(steps_per_execution=…)` calls; the user compiles, not we.
+        model._configure_steps_per_execution(settings.steps_per_execution)

@@ -1,0 +1,1 @@
+"""The user's model: its context, its module, and checks before training."""

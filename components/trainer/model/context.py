@@ -1,0 +1,177 @@
+"""What the user's `build_model(context)` and `callbacks(context)` are given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+
+if TYPE_CHECKING:
+    import tensorflow_transform as tft
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+FeatureSpec = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingContext:
+    """The facts of a training run that a model may depend on.
+
+    A model gets its features as a dict of name to tensor: `[batch, 1]` for a scalar
+    feature, `[batch, *shape]` for others, a `tf.SparseTensor` for one of varying
+    length, a `tf.RaggedTensor` for one that `preprocessing_fn` returned ragged. The
+    label is `[batch, 1]`, or `[batch, classes]` where it is one-hot.
+
+    Example:
+      ```python
+      def build_model(context):
+          inputs = context.inputs()
+          carriers = context.vocabulary_size("carrier") + 1
+          ...
+          model = tf.keras.Model(inputs, outputs)
+          model.compile("adam", tf.keras.losses.BinaryCrossentropy())
+          return model
+      ```
+
+    Attributes:
+      hyperparameters: `trainer.hyperparameters` of the pipeline's YAML.
+      label: Name of the label.
+      feature_spec: `tf.io` spec of each transformed feature, the label excepted.
+      label_spec: `tf.io` spec of the label.
+      schema: The schema of the raw data.
+      transform_output: TFT's own view of the transform graph.
+      rows: Training examples.
+      epochs: Passes over them, if nothing stops earlier.
+      replicas: Copies of the model that train together.
+      global_batch_size: Rows of a step, over all replicas.
+      seed: Already set in TensorFlow, NumPy and Python.
+      drops_last_batch: Whether a smaller batch at the end of a pass is left out.
+      is_chief: Whether this process is the one whose model is published.
+    """
+
+    hyperparameters: Mapping[str, Any]
+    label: str
+    feature_spec: FeatureSpec
+    label_spec: Any
+    schema: schema_pb2.Schema
+    transform_output: tft.TFTransformOutput
+    rows: int
+    epochs: int
+    replicas: int
+    global_batch_size: int
+    seed: int
+    drops_last_batch: bool = False
+    is_chief: bool = True
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches of one pass, the last one perhaps smaller."""
+        if self.drops_last_batch:
+            return self.rows // self.global_batch_size
+        return -(-self.rows // self.global_batch_size)
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows that one pass trains on."""
+        if self.drops_last_batch:
+            return self.steps_per_epoch * self.global_batch_size
+        return self.rows
+
+    def rows_of_step(self, step: tf.Tensor) -> tf.Tensor:
+        """Rows of the global batch of `step`, counted from 0; both int64 scalars."""
+        rest = self.rows_per_epoch % self.global_batch_size or self.global_batch_size
+        is_last = step % self.steps_per_epoch == self.steps_per_epoch - 1
+        return tf.where(is_last, tf.cast(rest, tf.int64), self.global_batch_size)
+
+    def dropout(self, rate: float, seed: int = 0) -> tf.keras.layers.Layer:
+        """A dropout layer that survives a resume, see `layers.Dropout`.
+
+        Args:
+          rate: Fraction of the values to drop, in [0, 1).
+          seed: Give each dropout layer of a model its own.
+        """
+        from strategos.components.trainer.model.dropout import Dropout
+
+        seed = self.seed * 1_000_003 + seed
+        return Dropout(rate, seed=seed, rows_of=self.rows_of_step)
+
+    @property
+    def per_replica_batch_size(self) -> int:
+        """Rows of a step that one replica gets."""
+        return self.global_batch_size // self.replicas
+
+    def inputs(self, keras: Any = None) -> dict[str, tf.keras.KerasTensor]:
+        """One `Input` per feature, of the shape and dtype of the data.
+
+        Args:
+          keras: The package that makes them: `keras`, for a model of Keras 3; by
+            default `tf.keras`.
+        """
+        keras = keras or tf.keras
+        spec = self.feature_spec
+        return {name: _input(keras, name, kind) for name, kind in spec.items()}
+
+    def vocabulary_size(self, name: str) -> int:
+        """Number of entries of the vocabulary that Transform wrote under `name`.
+
+        `name` is the `vocab_filename` that `preprocessing_fn` gave.
+
+        Raises:
+          UserError: There is no such vocabulary.
+        """
+        try:
+            return self.transform_output.vocabulary_size_by_name(name)
+        except ValueError:
+            raise UserError(_no_vocabulary(name, self.vocabularies())) from None
+
+    def vocabulary(self, name: str) -> list[str]:
+        """The entries of the vocabulary `name`, in the order of their indices.
+
+        Raises:
+          UserError: There is no such vocabulary.
+        """
+        try:
+            entries = self.transform_output.vocabulary_by_name(name)
+        except ValueError:
+            raise UserError(_no_vocabulary(name, self.vocabularies())) from None
+        return [entry.decode() for entry in entries]
+
+    def vocabularies(self) -> list[str]:
+        """Names of all vocabularies that Transform wrote."""
+        folder = f"{self.transform_output.transform_savedmodel_dir}/assets"
+        return sorted(tf.io.gfile.listdir(folder)) if tf.io.gfile.exists(folder) else []
+
+
+def feature_shape(spec: Any) -> tuple[int | None, ...]:
+    """Shape of one row of a feature as the model gets it; None varies."""
+    if isinstance(spec, tf.io.FixedLenFeature):
+        return tuple(spec.shape) or (1,)
+    if isinstance(spec, tf.io.SparseFeature):
+        sizes = np.atleast_1d(spec.size).tolist()
+        return tuple(None if size < 0 else size for size in sizes)
+    # Partitions that name a feature hold row lengths; uniform ones have a length.
+    partitions = getattr(spec, "partitions", ())
+    return (None, *(getattr(each, "length", None) for each in partitions))
+
+
+def _input(keras: Any, name: str, spec: Any) -> tf.keras.KerasTensor:
+    return keras.Input(
+        feature_shape(spec),
+        name=name,
+        dtype=spec.dtype.name,
+        sparse=isinstance(spec, (tf.io.VarLenFeature, tf.io.SparseFeature)),
+        ragged=isinstance(spec, tf.io.RaggedFeature),
+    )
+
+
+def _no_vocabulary(name: str, known: list[str]) -> str:
+    return (
+        f"There is no vocabulary `{name}`. Transform wrote: "
+        f"{', '.join(known) or 'none'}. Pass `vocab_filename` to `tft.vocabulary` or "
+        "`tft.compute_and_apply_vocabulary` in `preprocessing_fn`."
+    )

@@ -1,0 +1,107 @@
+"""Layers for models whose training must be resumable to the last digit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.trainer.compat import keras3
+
+_NOT_ROWS = (
+    "The first axis of what `context.dropout` gets must be that of the batch, or have "
+    "as many entries for each of its rows: several replicas cannot tell their parts of "
+    "the mask otherwise. Use `tf.keras.layers.Dropout` there."
+)
+
+
+class Dropout(tf.keras.layers.Layer):
+    """Dropout whose mask is a function of seed, step and row.
+
+    Keras's Dropout keeps its random state in an operation that no checkpoint holds:
+    training that resumes takes other masks, and so do two replicas instead of one
+    device. Here the mask of a global batch is drawn from (seed, optimizer step), and
+    each replica takes the rows that are its own: equal after a resume and under every
+    synchronous strategy. Made by `TrainingContext.dropout`.
+
+    A step is an update of the optimizer, one for each batch: a model that gathers the
+    gradients of several batches before it updates has one mask for all of them, and is
+    not equal for any number of replicas where the last of them is smaller.
+
+    Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
+    The first axis may also hold several entries for each row, row after row, as after
+    `tf.reshape(x, [-1, d])`.
+
+    Args:
+      rate: Fraction of the values to drop, in [0, 1).
+      seed: Of the masks; different for each layer of a model.
+      rows_of: Rows of the global batch of a step: int64 scalar to int64 scalar.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        seed: int,
+        rows_of: Callable[[tf.Tensor], tf.Tensor],
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"`rate` must lie in [0, 1). Received: rate={rate}")
+        self._rate = rate
+        self._seed = seed
+        self._rows_of = rows_of
+        self._step: Callable[[], tf.Tensor] = lambda: tf.constant(0, tf.int64)
+
+    def follow(self, step: Callable[[], tf.Tensor]) -> None:
+        """Takes the step from `step()`, an int64 scalar: the optimizer's iterations."""
+        self._step = step
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Drops values in training; gives `inputs` back otherwise."""
+        if not training or self._rate == 0:
+            return inputs
+        step = tf.cast(self._step(), tf.int64)
+        rows = tf.shape(inputs, tf.int64)[0]
+        first, in_all = _place(rows, lambda: self._rows_of(step))
+        drawn = tf.random.stateless_uniform(
+            tf.concat([[in_all], tf.shape(inputs, tf.int64)[1:]], 0),
+            seed=tf.stack([tf.constant(self._seed, tf.int64), step]),
+        )
+        kept = drawn[first : first + rows] >= self._rate
+        return tf.where(kept, inputs / (1 - self._rate), tf.zeros_like(inputs))
+
+
+def _place(
+    rows: tf.Tensor, in_all: Callable[[], tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where this replica's `rows` begin in the global batch, and the rows of that.
+
+    A single replica has all of them, also under parameter servers, where the step does
+    not say which batch it is; and so has a call on a sample, outside of a step.
+    """
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return tf.constant(0, tf.int64), rows
+    whole = in_all()
+    number = tf.cast(replica.replica_id_in_sync_group, tf.int64)
+    share = whole // replica.num_replicas_in_sync
+    more = whole % replica.num_replicas_in_sync
+    mine = share + tf.cast(number < more, tf.int64)
+    entries = rows // tf.maximum(mine, 1)  # of each row
+    with tf.control_dependencies(
+        [tf.debugging.assert_equal(rows, mine * entries, _NOT_ROWS)]
+    ):
+        first = number * share + tf.minimum(number, more)
+        return first * entries, whole * entries
+
+
+def follow_optimizer(model: tf.keras.Model) -> None:
+    """Lets the dropout layers of `model` take their step from its optimizer."""
+    if keras3.is_model(model):
+        return  # it has layers of its own, whose random state is in variables
+    for layer in model.submodules:
+        if isinstance(layer, Dropout):
+            layer.follow(lambda: model.optimizer.iterations)

@@ -1,0 +1,198 @@
+"""What a model or a callback asks for and Keras silently does not do.
+
+An example has one label and no weight here, and `fit` traces its step once, as the
+model was compiled. What needs more than that trains without a word and gives other
+results than its author believes, so it is rejected by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
+
+_WATCHED = ("trainable", "rate")
+"""Attributes of a layer that a traced step holds as constants; `rate` is dropout's."""
+
+
+def check_compiled(model: tf.keras.Model, where: str) -> None:
+    """Rejects what `compile` was given in vain.
+
+    Args:
+      model: A compiled model.
+      where: What to call the function that made it: `FILE: build_model`.
+
+    Raises:
+      UserError: It has weighted metrics, though examples have no weights; or a layer's
+        `trainable` has changed since `compile`, which tf-keras undoes for `fit`.
+    """
+    weighted = tf.nest.flatten(_argument(model, "weighted_metrics") or [])
+    if weighted and _is_stock(model):
+        raise UserError(
+            f"{where}: has weighted_metrics ({', '.join(map(_name, weighted))}), but "
+            "examples have no weights here: they would equal the unweighted ones. Move "
+            "them to `metrics`, or weigh the rows in a `train_step` of the model."
+        )
+    compiled = getattr(model, "_compiled_trainable_state", None) or {}
+    changed = [x.name for x, value in compiled.items() if x.trainable != value]
+    if changed:
+        raise UserError(
+            f"{where}: `trainable` of {_listed(changed)} was changed after `compile`: "
+            "Keras trains as it was then. Set it before `compile`."
+        )
+
+
+def judged_outputs(
+    model: tf.keras.Model, output: Any, where: str, label: str
+) -> dict[int, tf.Tensor]:
+    """The outputs that the loss is computed on, by their place among all.
+
+    Warns where several outputs learn, or are measured against, the one label.
+
+    Args:
+      model: A compiled model.
+      output: What it answers: tensors `[rows, …]`, flat or nested.
+      where: What to call the function that made it.
+      label: Name of the label.
+
+    Raises:
+      UserError: Several outputs have a loss of their own: all would learn one label.
+    """
+    tensors = tf.nest.flatten(output)
+    if len(tensors) == 1:
+        return dict(enumerate(tensors))
+    names, loss = _output_names(model, output), model.loss
+    losses = _by_output(loss, names)
+    own = [name for name, value in losses.items() if value is not None]
+    if isinstance(loss, (Mapping, list, tuple)) and len(own) > 1 and _is_stock(model):
+        raise UserError(
+            f"{where}: the outputs {_listed(own)} have a loss each, but an example has "
+            f"one label, `{label}`: all of them would learn it. Give one output a loss "
+            f'(`loss={{"{own[0]}": …}}`), or override `train_step`. If each is meant '
+            f"to learn `{label}`, give `compile` one loss for all."
+        )
+    measured = _argument(model, "metrics")
+    measured = list(measured) if isinstance(measured, Mapping) else []
+    beside = [name for name in measured if name in names and name not in own]
+    if len(own) > 1 or beside:
+        _warn(
+            f"{where}: the outputs {_listed([*own, *beside])} are all compared with "
+            f"the one label `{label}`"
+        )
+    return {i: x for i, x in enumerate(tensors) if names[i] in own}
+
+
+class Unchanged(tf.keras.callbacks.Callback):
+    """Ends training where a callback changes what a traced step does not look at.
+
+    It must come after the callbacks that it watches.
+
+    Args:
+      model: The compiled model, before training.
+    """
+
+    def __init__(self, model: tf.keras.Model):
+        super().__init__()
+        self._supports_tf_logs = True
+        self._before = _settings(model)
+        self._is_traced = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Only `trainable` is fixed by now, and only in tf-keras."""
+        if not keras3.is_model(self.model):
+            self._check(".trainable")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """The first step is traced after this; from then on all must stay."""
+        if self._is_traced:
+            self._check()
+        self._before, self._is_traced = _settings(self.model), True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Checks what other callbacks did within an epoch or at its end."""
+        self._check()
+
+    def _check(self, suffix: str = "") -> None:
+        """Raises a UserError for what has changed and ends with `suffix`."""
+        if self.model.run_eagerly:
+            return
+        now = _settings(self.model)
+        changed = [
+            name
+            for name, value in self._before.items()
+            if name.endswith(suffix) and name in now and now[name] != value
+        ]
+        if changed:
+            raise UserError(
+                f"callbacks: {_listed(changed)} was changed during training, which has "
+                "no effect: the step was traced before. Set it in `build_model` before "
+                "`compile`; for phases that train other layers, run one after another "
+                "with `trainer.warm_start`. The learning rate may be changed."
+            )
+
+
+def _settings(model: tf.keras.Model) -> dict[str, Any]:
+    """What a traced step holds as constants, by how people would write it."""
+    found: dict[str, Any] = {"model.optimizer": id(model.optimizer)}
+    found["model.loss"] = id(model.loss)
+    for layer in model._flatten_layers():
+        for name in _WATCHED:
+            if hasattr(layer, name):
+                found[f"{layer.name}.{name}"] = getattr(layer, name)
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    # Not those of before Keras 2.11, whose settings are variables.
+    known = isinstance(optimizer, keras3.classes("optimizers", "Optimizer"))
+    if known and keras3.is_of_keras(optimizer):
+        config = optimizer.get_config()
+        config.pop("learning_rate", None)
+        found |= {f"optimizer.{name}": value for name, value in config.items()}
+    return found
+
+
+def _is_stock(model: tf.keras.Model) -> bool:
+    return type(model).train_step is keras3.package_of(model).Model.train_step
+
+
+def _argument(model: tf.keras.Model, name: str) -> Any:
+    """What the user passed to `compile`, where Keras has kept it."""
+    config = getattr(model, "_compile_config", None)
+    return config.config.get(name) if config is not None else None
+
+
+def _output_names(model: tf.keras.Model, output: Any) -> list[str]:
+    if isinstance(output, Mapping):
+        return sorted(output)
+    count = len(tf.nest.flatten(output))
+    with contextlib.suppress(AttributeError, TypeError):
+        names = list(model.output_names)
+        if len(names) == count:
+            return names
+    return [f"output_{i + 1}" for i in range(count)]
+
+
+def _by_output(loss: Any, names: list[str]) -> dict[str, Any]:
+    """The loss of each output; one loss is that of all."""
+    if isinstance(loss, Mapping):
+        return {name: loss.get(name) for name in names}
+    if isinstance(loss, (list, tuple)):
+        return dict(zip(names, loss, strict=False))
+    return dict.fromkeys(names, loss)
+
+
+def _warn(message: str) -> None:
+    events.emit("warning", message=message)
+
+
+def _name(metric: Any) -> str:
+    return metric if isinstance(metric, str) else getattr(metric, "name", str(metric))
+
+
+def _listed(names: list[str]) -> str:
+    names = [f"`{name}`" for name in names]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

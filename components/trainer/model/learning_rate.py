@@ -1,0 +1,152 @@
+"""The learning rate under a larger batch: scaled, and reached by a warm-up.
+
+Goyal et al., "Accurate, Large Minibatch SGD" (2017): when the batch is k times as
+large, so is the learning rate, reached linearly over the first steps. The square root
+of k is what Krizhevsky, "One weird trick" (2014) derives from the variance of the
+gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.spec import Settings
+
+_SCALES = {"none": lambda k: 1.0, "linear": lambda k: k, "sqrt": math.sqrt}
+
+
+class Scaled:
+    """A learning rate that rises from 0 to `factor` times its value, then follows it.
+
+    Becomes a schedule of Keras by `_schedule`.
+
+    Args:
+      rate: The rate as the model has it: a number or a schedule.
+      factor: What it is multiplied by.
+      warm_up_steps: Steps in which the factor is reached; 0 for none.
+    """
+
+    def __init__(self, rate: Any, factor: float, warm_up_steps: int):
+        self._rate = rate
+        self._factor = factor
+        self._steps = warm_up_steps
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The rate of `step`, counted from 0; float32 scalar."""
+        rate = self._rate(step) if callable(self._rate) else self._rate
+        if not self._steps:
+            return rate * self._factor
+        risen = tf.minimum(tf.cast(step + 1, tf.float32) / self._steps, 1.0)
+        return rate * self._factor * risen
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of `__init__`."""
+        return {
+            "rate": self._rate,
+            "factor": self._factor,
+            "warm_up_steps": self._steps,
+        }
+
+
+def factor(settings: Settings, batch_size: int, replicas: int) -> float:
+    """What the model's own learning rate is multiplied by.
+
+    The batch that it was chosen for is `base_batch_size`, or else that of a replica.
+    """
+    base = settings.base_batch_size or batch_size / replicas
+    return _SCALES[settings.scale_learning_rate](batch_size / base)
+
+
+def scale(
+    model: tf.keras.Model, settings: Settings, batch_size: int, replicas: int
+) -> None:
+    """Gives the optimizer of a compiled model its scaled learning rate.
+
+    Raises:
+      UserError: The optimizer has no learning rate to scale, or one that a callback is
+        to reduce and cannot.
+    """
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    if settings.callbacks.get("reduce_learning_rate"):
+        _check_reducible(inner)
+    times, steps = factor(settings, batch_size, replicas), settings.warm_up_steps
+    if times == 1 and not steps:
+        return
+    rate, keras = _rate(inner), keras3.package_of(model)
+    if rate is None:
+        raise UserError(
+            f"trainer.scale_learning_rate: {type(inner).__name__} has no "
+            "`learning_rate` to scale. Take one of `tf.keras.optimizers`, or remove "
+            "`scale_learning_rate` and `warm_up_steps`."
+        )
+    if callable(rate):
+        inner.learning_rate = _schedule(keras)(rate, times, steps)
+    elif not steps:
+        inner.learning_rate = _number(rate) * times
+    else:
+        risen = _schedule(keras)(_number(rate), times, steps)
+        # Made anew: tf-keras sets a schedule up in the optimizer's constructor only.
+        made = type(inner).from_config({**inner.get_config(), "learning_rate": risen})
+        model.optimizer = made if inner is optimizer else _wrapped(optimizer, made)
+
+
+def let_replicas_set_it(model: tf.keras.Model) -> None:
+    """Lets a schedule's current rate be set under CentralStorageStrategy.
+
+    tf-keras keeps it in a variable that each replica assigns, and does not say whose
+    value counts; this strategy then refuses the assignment, the others do not ask.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = getattr(optimizer, "_current_learning_rate", None)
+    if rate is not None:
+        optimizer._current_learning_rate = tf.Variable(
+            rate,
+            trainable=False,
+            name="current_learning_rate",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+
+def _rate(optimizer: Any) -> Any:
+    """The learning rate as it was given: a variable or a schedule; None if none was."""
+    if hasattr(optimizer, "_learning_rate"):  # whose public name gives the current one
+        return optimizer._learning_rate
+    try:
+        return optimizer.learning_rate
+    except (AttributeError, ValueError):
+        return None
+
+
+def _number(rate: Any) -> float:
+    return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+
+
+def _check_reducible(optimizer: Any) -> None:
+    rate = _rate(optimizer)
+    if callable(rate):
+        raise UserError(
+            "trainer.callbacks.reduce_learning_rate: the optimizer that `build_model` "
+            f"makes follows a schedule ({type(rate).__name__}), which sets the rate "
+            "anew at each step: nothing would be reduced. Give the optimizer a number, "
+            "or remove the callback."
+        )
+
+
+def _wrapped(scaling: Any, inner: Any) -> Any:
+    """A LossScaleOptimizer as `scaling` is, around another optimizer."""
+    names = ("dynamic", "initial_scale", "dynamic_growth_steps")
+    found = {name: getattr(scaling, name, None) for name in names}
+    kept = {name: value for name, value in found.items() if value is not None}
+    return type(scaling)(inner, **kept)
+
+
+def _schedule(keras: Any) -> type:
+    """`Scaled` as a schedule of the given Keras."""
+    base = keras.optimizers.schedules.LearningRateSchedule
+    return type("Scaled", (Scaled, base), {"__module__": __name__})

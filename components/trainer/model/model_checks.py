@@ -1,0 +1,386 @@
+"""Does the user's model fit its data and its loss? Refused with a remedy where not.
+
+TensorFlow trains many wrong combinations without a word: logits under a loss that wants
+probabilities, one output unit broadcast over a one-hot label.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.model import effects
+from strategos.components.user_code.user_errors import explain
+
+_PACKAGES = ("tf_keras.", "keras.")
+_PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
+_WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
+_REGRESSION = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
+_ALIASES = {
+    "mse": "mean_squared_error",
+    "mae": "mean_absolute_error",
+    "huber_loss": "huber",
+    "logcosh": "log_cosh",
+    "binary_focal_crossentropy": "binary_crossentropy",
+    "categorical_focal_crossentropy": "categorical_crossentropy",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """A loss of Keras by its name, and whether it takes logits."""
+
+    name: str
+    from_logits: bool
+
+
+class ModelChecker:
+    """Checks what `build_model` returned against the data.
+
+    Args:
+      where: What to call the function in errors: `FILE: build_model`.
+      folder: The folder of the user's code, to find their line in a traceback.
+      label: Name of the label.
+      strategy: Name of the strategy that the model trains under.
+    """
+
+    def __init__(
+        self, where: str, folder: str, label: str, strategy: str = "one_device"
+    ):
+        self._where = where
+        self._folder = folder
+        self._label = label
+        self._strategy = strategy
+
+    def check_kind(self, model: Any) -> None:
+        """Refuses what is no compiled Keras model, or one that cannot train here."""
+        if model is None:
+            raise self._refusal("returned None. End it with `return model`.")
+        if keras3.package_of(model) is None:
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            raise self._refusal(f"returned a {kind}, expected a `tf.keras.Model`.")
+        if keras3.is_model(model) and self._strategy not in keras3.STRATEGIES:
+            raise self._refusal(
+                "returned a Keras 3 model (made with the package `keras`), which "
+                f"does not train under {self._strategy}, only under "
+                f"{' and '.join(keras3.STRATEGIES)}. Build it with `tf.keras` instead: "
+                "replace `import keras` by `import tensorflow as tf; keras = tf.keras`."
+            )
+        if getattr(model, "optimizer", None) is None:
+            raise self._refusal(
+                "returned a model that is not compiled. Call "
+                "`model.compile(optimizer, loss, metrics=[…])` before returning it."
+            )
+
+    def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
+        """Refuses inputs that the data does not have, or not in this shape or type."""
+        inputs = keras3.inputs_of(model)
+        if isinstance(model, keras3.package_of(model).Sequential) and not inputs:
+            raise self._refusal(
+                "returned a Sequential model without an input. Begin it with "
+                "`keras.Input(shape, name=FEATURE)`; features: "
+                f"{', '.join(sorted(features))}."
+            )
+        unknown = sorted(set(inputs) - set(features))
+        if unknown:
+            raise self._refusal(
+                f"has inputs that the data does not have: {', '.join(unknown)}. "
+                f"Transformed features: {', '.join(sorted(features))}. "
+                "Give `keras.Input` the `name` of a feature."
+            )
+        for name, tensor in inputs.items():
+            self._check_input(name, tensor, features[name])
+
+    def check_scope(
+        self, model: tf.keras.Model, strategy: tf.distribute.Strategy
+    ) -> None:
+        """Refuses a model or optimizer that was not made within `strategy.scope()`.
+
+        And one that this strategy's replicas would spoil.
+        """
+        if not tf.distribute.has_strategy():
+            return
+        if keras3.misses_overflows(model, strategy.num_replicas_in_sync):
+            raise self._refusal(
+                "returned a Keras 3 model that scales its loss (float16): on several "
+                "replicas Keras 3 lets infinite gradients into the weights. Use "
+                "`trainer.mixed_precision: bfloat16`, or build it with `tf.keras`."
+            )
+        made = strategy.extended.variable_created_in_scope
+        parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
+        for part, variables in parts.items():
+            outside = [x.name for x in variables if not made(_of_tensorflow(x))]
+            if outside:
+                raise self._refusal(
+                    f"returned a model whose {part} was made elsewhere "
+                    f"({outside[0]}): each replica needs its own copy. Make the {part} "
+                    "inside `build_model`, not when the module is imported."
+                )
+
+    def check_output(
+        self,
+        model: tf.keras.Model,
+        features: Any,
+        labels: tf.Tensor,
+        strategy: tf.distribute.Strategy,
+        *,
+        complete: bool,
+    ) -> None:
+        """Calls the model on a few rows; refuses an output that its loss cannot take.
+
+        Makes all variables of model, optimizer and metrics, so that `fit` has none left
+        to make and traces its step once, not twice.
+
+        Args:
+          model: The compiled model.
+          features: A sample batch of features.
+          labels: All labels that are at hand, `[rows, k]`; the first belong to the
+            sample.
+          strategy: The strategy of the model.
+          complete: Whether these are the labels of all training examples.
+        """
+        features = keras3.taken(model, features)
+        with self._blamed("the model fails on the first rows"):
+            output = model(features, training=False)
+        self._check_label_kind(labels)
+        effects.check_compiled(model, self._where)
+        judged = effects.judged_outputs(model, output, self._where, self._label)
+        loss = known_loss(model.loss)
+        for place, tensor in judged.items():
+            if not (loss and isinstance(tensor, tf.Tensor)):
+                continue
+            self._check_loss(loss, _last_activation(model, place), tensor, labels)
+            if complete:
+                self._check_varies(loss, labels)
+        if type(model).train_step is keras3.package_of(model).Model.train_step:
+            first = labels[: tf.nest.flatten(output)[0].shape[0]]
+            self._measure(model, features, first, strategy)
+            if hasattr(model.optimizer, "build"):
+                model.optimizer.build(model.trainable_variables)
+
+    def _measure(
+        self,
+        model: tf.keras.Model,
+        features: Any,
+        labels: tf.Tensor,
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        """Computes loss and metrics; refuses a metric that gives several values."""
+
+        def measure() -> Any:
+            # Called anew: losses that layers add are known in their thread only.
+            output = model(features, training=False)
+            model.compute_loss(features, labels, output)
+            return model.compute_metrics(features, labels, output, None)
+
+        with self._blamed("the loss or a metric fails on the first rows"):
+            found = strategy.run(measure)
+        model.reset_metrics()
+        for name, value in strategy.experimental_local_results(found)[0].items():
+            if np.size(value) != 1:
+                raise self._refusal(
+                    f"the metric `{name}` gives {np.size(value)} values, expected one "
+                    "number. Give it an argument such as `average='macro'` if it has "
+                    "one, or take another metric."
+                )
+
+    @contextlib.contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            text = explain(error, self._folder)
+            raise UserError(f"{self._where}: {what}. {text}") from error
+
+    def _check_input(self, name: str, tensor: Any, value: Any) -> None:
+        shape, dtype = tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)
+        if not shape.is_compatible_with(value.shape):
+            raise self._refusal(
+                f"input `{name}` has shape {_shown(shape)}, "
+                f"but the feature has shape {_shown(value.shape)}."
+            )
+        if (dtype == tf.string) != (value.dtype == tf.string):
+            raise self._refusal(
+                f"input `{name}` is {dtype.name}, but the feature is "
+                f"{value.dtype.name}. Give `keras.Input` that dtype, or make "
+                "numbers of it in `preprocessing_fn`."
+            )
+
+    def _check_label_kind(self, labels: tf.Tensor) -> None:
+        if labels.dtype == tf.string:
+            raise UserError(
+                f"The label `{self._label}` is a string after Transform. Make a number "
+                "of it in `preprocessing_fn`."
+            )
+
+    def _check_loss(
+        self,
+        loss: Loss,
+        activation: str | None,
+        output: tf.Tensor,
+        labels: tf.Tensor,
+    ) -> None:
+        if output.shape.rank == 1:  # Keras takes it for one unit
+            output = output[:, tf.newaxis]
+        self._check_shapes(loss, output.shape, labels)
+        self._check_probabilities(loss, activation, output.numpy())
+
+    def _check_shapes(
+        self, loss: Loss, output: tf.TensorShape, labels: tf.Tensor
+    ) -> None:
+        units, width = output[-1], labels.shape[-1]
+        if loss.name == "sparse_categorical_crossentropy":
+            self._check_sparse(units, labels)
+        elif units != width:
+            raise self._refusal(
+                f"has {units} output unit(s), but the label `{self._label}` has "
+                f"{width} value(s) per row; {loss.name} compares them one by one. "
+                + _shape_remedy(loss, units, width)
+            )
+        elif loss.name == "categorical_crossentropy" and units == 1:
+            raise self._refusal(
+                "has one output unit under categorical_crossentropy: its loss is "
+                "always 0. Use BinaryCrossentropy with a sigmoid, or a unit per class."
+            )
+        if loss.name == "binary_crossentropy":
+            self._check_binary(labels)
+
+    def _check_sparse(self, units: int, labels: tf.Tensor) -> None:
+        if labels.shape[-1] != 1:
+            raise self._refusal(
+                f"has a SparseCategoricalCrossentropy, but the label `{self._label}` "
+                f"has {labels.shape[-1]} values per row (one-hot). "
+                "Use CategoricalCrossentropy."
+            )
+        low, high = _range(labels)
+        if low < 0 or high >= units:
+            raise self._refusal(
+                f"has {units} output unit(s), but the label `{self._label}` has values "
+                f"from {low:g} to {high:g}: it needs at least {int(high) + 1} units, "
+                "one per class counted from 0."
+            )
+
+    def _check_binary(self, labels: tf.Tensor) -> None:
+        low, high = _range(labels)
+        if low < 0 or high > 1:
+            raise self._refusal(
+                f"has a binary_crossentropy, but the label `{self._label}` has values "
+                f"from {low:g} to {high:g}, expected 0 to 1. For several classes use "
+                "SparseCategoricalCrossentropy."
+            )
+
+    def _check_varies(self, loss: Loss, labels: tf.Tensor) -> None:
+        low, high = _range(labels)
+        if low == high and loss.name in _WANTS_VARIETY:
+            raise UserError(
+                f"The label `{self._label}` is {low:g} in every training example: "
+                "there is nothing to learn. Check how the data or `preprocessing_fn` "
+                "makes it."
+            )
+
+    def _check_probabilities(
+        self, loss: Loss, activation: str | None, output: np.ndarray
+    ) -> None:
+        if not loss.name.endswith("crossentropy"):
+            return
+        sums_to_one = output.shape[-1] > 1 and np.allclose(output.sum(-1), 1, atol=1e-4)
+        outside = bool(np.any((output < 0) | (output > 1)))
+        if loss.from_logits and (activation in _PROBABILITY_ACTIVATIONS or sums_to_one):
+            raise self._refusal(
+                f"gives probabilities ({activation or 'each row sums to 1'}), but its "
+                f"loss {loss.name} has from_logits=True. Leave out one of the two."
+            )
+        if not loss.from_logits and (activation == "linear" or outside):
+            raise self._refusal(
+                f"gives logits (last activation: {activation or 'unknown'}; values on "
+                f"the first rows from {output.min():.3g} to {output.max():.3g}), "
+                f"but its loss {loss.name} takes probabilities. "
+                "Pass from_logits=True to the loss, or end the model with "
+                f"{_probability_remedy(loss)}."
+            )
+
+    def _refusal(self, what: str) -> UserError:
+        return UserError(f"{self._where}: {what}")
+
+
+def known_loss(loss: Any) -> Loss | None:
+    """The loss of a compiled model if it is one whose demands are known here."""
+    if isinstance(loss, (list, tuple)) and len(loss) == 1:
+        loss = loss[0]
+    if isinstance(loss, dict) and len(loss) == 1:
+        loss = next(iter(loss.values()))
+    if isinstance(loss, str):
+        name, from_logits = _snake(loss), False
+    elif type(loss).__module__.startswith(_PACKAGES):
+        from_logits = bool(loss.get_config().get("from_logits", False))
+        name = _snake(type(loss).__name__)
+    elif getattr(loss, "__module__", "").startswith(_PACKAGES):
+        name, from_logits = loss.__name__, False
+    else:
+        return None
+    name = _ALIASES.get(name, name)
+    known = name.endswith("crossentropy") or name in _REGRESSION
+    return Loss(name, from_logits) if known else None
+
+
+def _last_activation(model: tf.keras.Model, place: int) -> str | None:
+    """Name of the activation that makes an output, where it can be seen.
+
+    Args:
+      model: The model.
+      place: The output's place among all, flattened.
+    """
+    if not getattr(model, "outputs", None) or not getattr(model, "layers", None):
+        return None
+    kinds = keras3.package_of(model).layers
+    layer = _made_by(model, model.outputs[place])
+    while isinstance(layer, kinds.Activation) and _activation(layer) == "linear":
+        layer = _made_by(model, layer.input)  # a cast, as mixed precision needs it
+    return "softmax" if isinstance(layer, kinds.Softmax) else _activation(layer)
+
+
+def _made_by(model: tf.keras.Model, tensor: Any) -> Any:
+    """The layer that gives a tensor of a functional model, or None."""
+    return next((layer for layer in model.layers if layer.output is tensor), None)
+
+
+def _activation(layer: Any) -> str | None:
+    return getattr(getattr(layer, "activation", None), "__name__", None)
+
+
+def _of_tensorflow(variable: Any) -> tf.Variable:
+    """The TensorFlow variable within one of Keras 3."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def _range(labels: tf.Tensor) -> tuple[float, float]:
+    return float(tf.reduce_min(labels)), float(tf.reduce_max(labels))
+
+
+def _snake(name: str) -> str:
+    letters = (f"_{c.lower()}" if c.isupper() else c for c in name)
+    return "".join(letters).lstrip("_")
+
+
+def _shown(shape: tf.TensorShape) -> str:
+    sizes = ["batch", *shape.as_list()[1:]]
+    return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
+
+
+def _shape_remedy(loss: Loss, units: int, width: int) -> str:
+    if loss.name == "categorical_crossentropy" and width == 1:
+        return "Use SparseCategoricalCrossentropy for labels that are class numbers."
+    if loss.name == "binary_crossentropy" and width == 1:
+        return "End the model with one unit, or use SparseCategoricalCrossentropy."
+    return f"End the model with {width} unit(s)."
+
+
+def _probability_remedy(loss: Loss) -> str:
+    return "a sigmoid" if loss.name == "binary_crossentropy" else "a softmax"

@@ -1,0 +1,34 @@
+"""When memory runs out: what filled it, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.model.context import TrainingContext
+
+
+@contextlib.contextmanager
+def explained(context: TrainingContext) -> Iterator[None]:
+    """Turns TensorFlow's error of an allocation that failed into one with a remedy.
+
+    Raises:
+      UserError: Memory ran out in the body.
+    """
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        told = [line for line in str(error).splitlines() if "OOM" in line]
+        if not told:
+            raise
+        policy = tf.keras.mixed_precision.global_policy()
+        raise UserError(
+            f"Out of memory with {context.per_replica_batch_size:,} rows per replica "
+            f"(trainer.batch_size {context.global_batch_size:,} over "
+            f"{context.replicas} replica(s)), computing in {policy.compute_dtype}: "
+            f"{told[0].strip()}. Use a smaller `batch_size`, more replicas, "
+            "`mixed_precision: bfloat16`, or a smaller model."
+        ) from error

@@ -1,0 +1,194 @@
+"""Batches that the replicas cannot share evenly: the last of an epoch, or all.
+
+The N rows of a batch are split among R replicas as evenly as possible, n each. Keras
+averages the loss over the rows of a replica and then over the replicas; where the n
+differ, that is no average over the N rows (off by 3e-3 for 3 + 2 rows). Scaling the
+loss of a replica by n * R / N makes it one, so that gradients equal those of one
+device. Nothing is padded: metrics see real rows only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.spec import Settings
+
+_TPU = "a TPU takes batches of one size only"
+
+
+def settle(
+    model: tf.keras.Model,
+    context: TrainingContext,
+    settings: Settings,
+    strategy: str,
+    *,
+    own_loop: bool = False,
+) -> TrainingContext:
+    """Lets each row count alike in uneven batches, or leaves the last one out.
+
+    Args:
+      model: The compiled model; what it does with uneven batches is changed in place.
+      context: The facts of this run.
+      settings: What else decides the result.
+      strategy: Name of the strategy.
+      own_loop: Whether the user's loop, not `fit`, trains: it weighs by itself.
+
+    Returns:
+      `context`, or one like it that leaves a smaller last batch out.
+
+    Raises:
+      UserError: All batches are uneven, and they cannot be weighed.
+    """
+    size, replicas = context.global_batch_size, context.replicas
+    fixed = strategy == "tpu"
+    rest = context.rows_per_epoch % size
+    if not fixed and (replicas == 1 or not (rest or size % replicas)):
+        return context
+    reason = _TPU if fixed else _obstacle(model, settings)
+    if not reason:
+        _weigh(model, context)
+        return context
+    if size % replicas and (fixed or not own_loop):
+        raise UserError(
+            f"trainer.batch_size: {size:,} cannot be divided evenly among {replicas} "
+            f"replicas, which it must be here: {reason}. Choose a multiple of "
+            f"{replicas}."
+        )
+    if rest:
+        logging.info("the smaller last batch of an epoch is left out: %s", reason)
+    if context.drops_last_batch:
+        return context
+    return dataclasses.replace(context, drops_last_batch=True)
+
+
+def evaluation_batch(rows: int, batch_size: int, replicas: int) -> int:
+    """Rows of a batch, near `batch_size`, so that each replica has some in the last.
+
+    A mean over no rows is NaN. How evaluation is cut into batches decides nothing.
+
+    Args:
+      rows: Of the evaluation split.
+      batch_size: Of training.
+      replicas: That share each batch.
+
+    Raises:
+      UserError: There are fewer rows than replicas.
+    """
+    if rows < replicas:
+        raise UserError(
+            f"The evaluation split has {rows}, fewer rows than the {replicas} replicas "
+            "that share its evaluation after each epoch. Give it a larger share in "
+            "`data.split`, or use fewer `workers` or `devices`."
+        )
+    smaller, larger = range(batch_size, replicas - 1, -1), range(batch_size + 1, rows)
+    for size in itertools.chain(smaller, larger):
+        if rows % size == 0 or rows % size >= replicas:
+            return size
+    return rows
+
+
+def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
+    """Lets the loss of each row count alike, in batches that are split unevenly.
+
+    Only for a model with Keras's own `train_step` and `compute_loss`.
+    """
+    replicas = context.replicas
+    rest = context.rows_per_epoch % context.global_batch_size
+    if not (rest % replicas or context.global_batch_size % replicas):
+        return  # each replica has as many rows as any other
+    if 0 < rest < replicas:
+        _skip_no_rows(model)
+    compute_loss = model.compute_loss
+
+    def weighed(
+        x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+    ) -> tf.Tensor:
+        loss = compute_loss(x, y, y_pred, sample_weight)
+        # Keras has divided the penalties by the replicas: they count once, as they are.
+        penalty = tf.cast(_penalty(model) / replicas, loss.dtype)
+        rows = context.rows_of_step(tf.cast(model.optimizer.iterations, tf.int64))
+        share = tf.cast(_rows(y) * replicas / rows, loss.dtype)
+        return (loss - penalty) * share + penalty
+
+    model.compute_loss = weighed
+
+
+def _skip_no_rows(model: tf.keras.Model) -> None:
+    """Keeps a replica without rows out of loss and metrics: a mean over none is NaN.
+
+    Losses and metrics of Keras are 0 then; functions and losses of the user's own, and
+    what layers add to the loss, may be such means.
+    """
+    losses, metrics = model.compiled_loss, model.compiled_metrics
+    losses._losses = tf.nest.map_structure(_per_row, losses._losses)
+    for name in ("_metrics", "_weighted_metrics"):
+        given = getattr(metrics, name)
+        setattr(metrics, name, tf.nest.map_structure(_per_row, given))
+
+    def compute_loss(
+        x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+    ) -> tf.Tensor:
+        added = [tf.where(_rows(y) > 0, x, tf.zeros_like(x)) for x in model.losses]
+        return losses(y, y_pred, sample_weight, regularization_losses=added)
+
+    model.compute_loss = compute_loss
+
+
+def _per_row(given: Any) -> Any:
+    """A loss or metric; where it would give one number, a vector: empty for no rows."""
+    if isinstance(given, tf.keras.losses.Loss):
+        given.call = _per_row(given.call)
+        return given
+    if not inspect.isroutine(given):
+        return given  # the name of one, or an object that adds up by itself
+
+    @functools.wraps(given)
+    def values(y: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        found = tf.convert_to_tensor(given(y, *args, **kwargs))
+        return found if found.shape.rank else tf.reshape(found, [1])[: _rows(y)]
+
+    return values
+
+
+def _rows(y: Any) -> tf.Tensor:
+    return tf.shape(tf.nest.flatten(y)[0], tf.int64)[0]
+
+
+def _penalty(model: tf.keras.Model) -> tf.Tensor:
+    """What the model's regularizers say of its weights, not of rows.
+
+    Keras does not tell them from other losses: those are means over rows, and are
+    weighed as such.
+    """
+    made = [
+        loss() for part in model._flatten_layers() for loss in part._callable_losses
+    ]
+    return tf.add_n([tf.cast(x, tf.float32) for x in made if x is not None] or [0.0])
+
+
+def _obstacle(model: tf.keras.Model, settings: Settings) -> str | None:
+    """Why batches that are split unevenly cannot be trained on, or None."""
+    if settings.steps_per_execution > 1:
+        # Within one execution a collective keeps the shapes of its first step.
+        return "there are several steps per execution under several replicas"
+    if keras3.is_model(model):
+        return "the model is one of Keras 3"
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name) is not getattr(tf.keras.Model, name):
+            return f"the model has a `{name}` of its own"
+    if any(isinstance(x, tf.keras.layers.BatchNormalization) for x in model.submodules):
+        return "the model has BatchNormalization, which takes a mean over the batch"
+    for loss in tf.nest.flatten(model.loss):
+        if getattr(loss, "reduction", None) in ("sum", "none"):
+            return "the model has a loss that is a sum over rows, not a mean"
+    return None

@@ -1,0 +1,187 @@
+"""The user's training module: what it has, and calls into it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat.autograph import convert_own_steps
+from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.gang import contact, preemption
+from strategos.components.trainer.model import varying
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.model_checks import ModelChecker
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import modules
+from strategos.components.user_code.user_errors import explain, location
+
+_SAMPLE_ROWS = 64
+_OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
+
+
+class UserModule:
+    """The user's module: calls into it, with its file and line in every error.
+
+    Args:
+      spec: What is trained.
+      strategy: Name of the strategy.
+
+    Attributes:
+      file: Its source.
+      run_fn: The user's own training loop, `run_fn(context)`, or None.
+
+    Raises:
+      UserError: It cannot be imported or lacks a function.
+    """
+
+    def __init__(self, spec: WorkerSpec, strategy: str = "one_device"):
+        self._spec = spec
+        self._module = modules.load(spec.folder, spec.module)
+        self.file = str(self._module.__file__)
+        self.run_fn = self._own_loop()
+        if self.run_fn:
+            check_together(self.file, strategy)
+        self._build_model = modules.function(spec.folder, spec.module, "build_model")
+        self._where = f"{self.file}: `build_model`"
+        self._checker = ModelChecker(self._where, spec.folder, spec.label, strategy)
+
+    def build_model(self, context: TrainingContext) -> tf.keras.Model:
+        """The user's compiled model."""
+        keras3.prepare(self._spec.settings, context.seed)
+        with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
+            model = self._build_model(context)
+        self._checker.check_kind(model)
+        convert_own_steps(model)
+        return model
+
+    def callbacks(self, context: TrainingContext) -> list[Any]:
+        """The user's callbacks, if the module has a function `callbacks`."""
+        function = getattr(self._module, "callbacks", None)
+        if function is None:
+            return []
+        with self.blamed("`callbacks` fails"):
+            found = list(function(context) or [])
+        for callback in found:
+            self._check_callback(callback)
+        return list(map(keras3.join, found))
+
+    def _check_callback(self, callback: Any) -> None:
+        is_ours = isinstance(callback, tf.keras.callbacks.Callback)
+        if not is_ours and not keras3.is_callback(callback):
+            raise UserError(
+                f"{self.file}: `callbacks` returned a {type(callback).__name__}, "
+                "expected a list of `tf.keras.callbacks.Callback`."
+            )
+
+    def check_scope(
+        self, model: tf.keras.Model, distribution: tf.distribute.Strategy
+    ) -> None:
+        """Refuses a model or optimizer that was made outside of `build_model`."""
+        self._checker.check_scope(model, distribution)
+
+    def check(
+        self,
+        model: tf.keras.Model,
+        training: dataset.Split | file_shards.FileShare,
+        distribution: tf.distribute.Strategy,
+    ) -> None:
+        """Refuses a model that does not fit its data or its loss."""
+        features, labels = training.sample(_SAMPLE_ROWS)
+        in_memory = training.columns is not None
+        if in_memory:
+            labels = training.columns[self._spec.label]
+        self._checker.check_inputs(model, features)
+        with self._explained(features, keras3.inputs_of(model)):
+            self._checker.check_output(
+                model,
+                features,
+                labels,
+                distribution,
+                complete=in_memory and isinstance(training, dataset.Split),
+            )
+
+    def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Turns an error into one that names the user's file and line."""
+        return blamed(what, self.file, self._spec.folder)
+
+    def _explained(
+        self, features: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        folder = self._spec.folder
+        return varying.explained(self._where, folder, features, inputs or {})
+
+    def _own_loop(self) -> Callable[[Any], Any] | None:
+        run_fn = getattr(self._module, "run_fn", None)
+        if run_fn is None:
+            return None
+        names = list(inspect.signature(run_fn).parameters)
+        if names != ["context"]:
+            raise UserError(
+                f"{self.file}: `run_fn` takes ({', '.join(names)}), expected "
+                "`run_fn(context)` for a loop over our data, or `run_fn(fn_args)` as "
+                "TFX calls it."
+            )
+        if not callable(getattr(self._module, "build_model", None)):
+            raise UserError(
+                f"{self.file}: has `run_fn(context)`, but no function `build_model`. "
+                "Define `def build_model(context)` beside it: `run_fn` trains what "
+                "it returns, `context.model`, and the export builds it anew."
+            )
+        return run_fn
+
+
+def check_together(file: str, strategy: str) -> None:
+    """Refuses a `run_fn` under a strategy whose workers take steps on their own.
+
+    Raises:
+      UserError: It is `parameter_server`.
+    """
+    if strategy == "parameter_server":
+        raise UserError(
+            f"{file}: `run_fn` needs workers that take each step together, which they "
+            "do not under parameter_server. Use multi_worker_mirrored, or let "
+            "`build_model(context)` take the place of `run_fn`."
+        )
+
+
+@contextlib.contextmanager
+def blamed(what: str, file: str, folder: str) -> Iterator[None]:
+    """Turns an error into one that names the user's file and line.
+
+    The loss of another process is not the fault of the user's code.
+
+    Args:
+      what: What failed.
+      file: The user's module.
+      folder: Where the user's code lies.
+    """
+    try:
+        yield
+    except (UserError, preemption.Preempted):
+        raise
+    except Exception as error:
+        where = location(error, folder)
+        if contact.is_loss(error):
+            raise _unanswered(what, error, where) from error
+        if not where and not isinstance(error, _OF_MODEL_OR_DATA):
+            raise  # an error of ours
+        text = explain(error, folder)
+        if not where:
+            text = f"{file}: {text}"
+        raise UserError(f"{what}: {text}") from error
+
+
+def _unanswered(what: str, error: Exception, where: str | None) -> UserError:
+    text = str(error).strip().partition("\n")[0].rstrip(".") or "no message"
+    return UserError(
+        f"{what}: another task or a service on the network did not answer "
+        f"({type(error).__name__}: {text})"
+        + (f", at {where}" if where else "")
+        + ". Check the network and that the other tasks and services are running."
+    )

@@ -1,0 +1,101 @@
+"""Explains a model that fails on features of varying length, as missing values are.
+
+Such a feature reaches a model as a `tf.SparseTensor`, a ragged one as a
+`tf.RaggedTensor`; most layers take neither, and what TensorFlow then raises quotes the
+tensors, not the features.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.user_code.user_errors import explain, location
+
+_SPARSE = (tf.SparseTensor, tf.io.VarLenFeature, tf.io.SparseFeature)
+_RAGGED = (tf.RaggedTensor, tf.io.RaggedFeature)
+_UNDEFINED = "last dimension of the inputs to a Dense layer should be defined"
+
+
+@contextlib.contextmanager
+def explained(
+    where: str, folder: str, features: Mapping[str, Any], inputs: Mapping[str, Any]
+) -> Iterator[None]:
+    """Turns an error about a sparse or ragged tensor into one that names features.
+
+    Args:
+      where: What to call the user's function if no line of theirs is known.
+      folder: Folder of the user's code.
+      features: Tensor or `tf.io` spec of each feature.
+      inputs: `Input` of each feature that the model takes; empty if unknown.
+
+    Raises:
+      UserError: The block failed on such a tensor.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error) if isinstance(error, UserError) else explain(error, folder)
+        advice = _advice(text, features, inputs)
+        if not advice:
+            raise
+        root = error.__cause__ or error
+        raise UserError(f"{location(root, folder) or where}: {advice}") from root
+
+
+def _advice(text: str, features: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
+    """What to do about the features that an error may be about; "" if about none."""
+    found: dict[str, str] = {}
+    for word, kinds, remedy in (
+        ("SparseTensor", _SPARSE, _fill),
+        ("RaggedTensor", _RAGGED, _pad),
+    ):
+        names = [
+            name
+            for name, value in features.items()
+            if isinstance(value, kinds)
+            and (name in inputs or not inputs)
+            and not _declared(inputs.get(name), kinds[0])
+        ]
+        if names:
+            found[word] = remedy(names)
+    named = [remedy for word, remedy in found.items() if word in text]
+    if not named and _UNDEFINED in text:
+        named = list(found.values())
+    return " ".join(named)
+
+
+def _declared(given: Any, kind: type) -> bool:
+    """Whether an `Input` is one for such a tensor."""
+    attribute = "sparse" if kind is tf.SparseTensor else "ragged"
+    spec = getattr(given, "type_spec", None)
+    if spec is not None:
+        return spec.value_type is kind
+    return bool(getattr(given, attribute, False))
+
+
+def _fill(names: list[str]) -> str:
+    return (
+        f"the model needs dense values of {_listed(names)}, but a row may have none or "
+        "several: a layer that takes no tf.SparseTensor got one. In "
+        "`preprocessing_fn`, fill the missing values of the column that it is computed "
+        'from: `tft.sparse_tensor_to_dense_with_shape(inputs[COLUMN], [None, 1], "")`, '
+        'with a number in place of "" for a column of numbers.'
+    )
+
+
+def _pad(names: list[str]) -> str:
+    return (
+        f"the model needs dense values of {_listed(names)}, but these rows differ in "
+        "length: a layer that takes no tf.RaggedTensor got one. Declare the input "
+        "with `ragged=True` and use layers that take it, or pad it in "
+        "`preprocessing_fn`: `x.to_tensor(shape=[None, LENGTH])`."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))

@@ -1,0 +1,99 @@
+"""What a `WorkerSpec` names, read: its examples, and the facts for `build_model`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.spec import WorkerSpec
+
+
+def training_split(
+    spec: WorkerSpec, cluster: ClusterSpec, agreement: Agreement
+) -> dataset.Split | file_shards.FileShare:
+    """The training examples; only this worker's files where the user asks for that.
+
+    Raises:
+      UserError: There is none, or no label in them.
+    """
+    if spec.distribution.get("shard") != "files" or agreement.alone:
+        return split(spec, spec.train_files)
+    return file_shards.read(
+        spec.train_files,
+        _features(spec),
+        spec.label,
+        spec.settings.cache_limit,
+        pipeline=cluster.tasks.index(cluster.task),
+        pipelines=agreement.workers,
+        total=agreement.total,
+    )
+
+
+def split(spec: WorkerSpec, files: tuple[str, ...]) -> dataset.Split:
+    """The examples in `files`.
+
+    Raises:
+      UserError: There is none, or no label in them.
+    """
+    limit = spec.settings.cache_limit
+    return dataset.read(files, _features(spec), spec.label, cache_limit=limit)
+
+
+def context(
+    spec: WorkerSpec, rows: int, replicas: int, *, is_chief: bool = True
+) -> TrainingContext:
+    """What `build_model(context)` gets.
+
+    Args:
+      spec: What is trained.
+      rows: Training examples of an epoch.
+      replicas: Copies of the model that train together.
+      is_chief: Whether this process is the one whose model is published.
+    """
+    transform_output = tft.TFTransformOutput(spec.transform_graph)
+    feature_spec = transform_output.transformed_feature_spec()
+    schema = schema_pb2.Schema()
+    with tf.io.gfile.GFile(spec.schema_file) as file:
+        text_format.Parse(file.read(), schema)
+    return TrainingContext(
+        hyperparameters=dict(spec.hyperparameters),
+        label=spec.label,
+        label_spec=feature_spec.pop(spec.label),
+        feature_spec=feature_spec,
+        schema=schema,
+        transform_output=transform_output,
+        rows=rows,
+        epochs=spec.epochs,
+        replicas=replicas,
+        global_batch_size=spec.batch_size,
+        seed=spec.seed,
+        drops_last_batch=spec.settings.last_batch == "drop",
+        is_chief=is_chief,
+    )
+
+
+def _features(spec: WorkerSpec) -> dict[str, Any]:
+    feature_spec = tft.TFTransformOutput(
+        spec.transform_graph
+    ).transformed_feature_spec()
+    if spec.label not in feature_spec:
+        raise UserError(
+            f"The label `{spec.label}` is not among the outputs of `preprocessing_fn`: "
+            f"{', '.join(sorted(feature_spec))}. Return it there, or correct `label`."
+        )
+    if not isinstance(feature_spec[spec.label], tf.io.FixedLenFeature):
+        raise UserError(
+            f"The label `{spec.label}` is of varying length after Transform: a row may "
+            "lack it. Require it in the schema (presence and shape), or make it dense "
+            "in `preprocessing_fn`."
+        )
+    return feature_spec

@@ -1,0 +1,1 @@
+"""One training, from its request to the exported model."""

@@ -1,0 +1,72 @@
+"""The names of the classes that a model answers with, where Transform knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.transform.graph import TransformGraph
+
+
+def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
+    """What the label's column holds for class 0, 1, 2, …; empty where unknown.
+
+    The names are not guessed: each list of values that may be the right one, the
+    vocabularies of Transform and the label's domain in the schema, goes through
+    Transform's graph, which must give each value a class of its own.
+
+    Args:
+      graph: Transform's.
+      context: Of the training.
+    """
+    label = context.label
+    if label not in graph.outputs or graph.raw_features_of([label]) != {label}:
+        return []
+    spec = graph.raw_spec[label]
+    if context.label_spec.dtype != tf.int64 or spec.dtype != tf.string:
+        return []
+    for values in _candidates(context):
+        classes = _transformed(values, graph, label)
+        if sorted(classes) == list(range(len(values))):
+            return [values[place] for place in np.argsort(classes)]
+    return []
+
+
+def _candidates(context: TrainingContext) -> Iterator[list[str]]:
+    domains = {domain.name: domain for domain in context.schema.string_domain}
+    for feature in context.schema.feature:
+        if feature.name == context.label:
+            domain = _domain(feature, domains)
+            if domain is not None:
+                yield list(domain.value)
+    for name in context.vocabularies():
+        yield context.vocabulary(name)
+
+
+def _domain(
+    feature: schema_pb2.Feature, domains: dict[str, schema_pb2.StringDomain]
+) -> schema_pb2.StringDomain | None:
+    if feature.HasField("string_domain"):
+        return feature.string_domain
+    return domains.get(feature.domain)
+
+
+def _transformed(values: Sequence[str], graph: TransformGraph, label: str) -> list[int]:
+    """The class of each value; empty where that is not one number."""
+    rows = []
+    for value in values:
+        example = tf.train.Example()
+        example.features.feature[label].bytes_list.value.append(value.encode())
+        rows.append(example.SerializeToString())
+    if not rows:
+        return []
+    raw = tf.io.parse_example(rows, {label: graph.raw_spec[label]})
+    found = graph.transform(raw, [label])[label]
+    if isinstance(found, tf.SparseTensor):
+        found = found.values
+    classes = np.asarray(found).reshape(-1)
+    return classes.tolist() if len(classes) == len(values) else []

@@ -1,0 +1,205 @@
+"""From trained weights to a SavedModel that answers raw examples.
+
+The SavedModel holds Transform's graph and the model, so that it needs nothing else:
+
+- `serving_default`: `examples` string[batch], serialized raw `tf.Example`, to
+  `predictions` float32[batch, k] (a model with several outputs: one key each).
+- `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
+  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value.
+  Absent if a raw feature is nested: sparse or ragged in more than one dimension.
+- `transform_features`: `examples` to the transformed features, the label included.
+
+The first two take only the raw features that the model's inputs are made of. Beside the
+graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these features, the
+label, the names of its classes, and what else is parsed), so that a pushed model
+describes itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.run import class_names
+from strategos.components.transform.graph import TransformGraph
+
+MISSING_INT = tf.int64.min
+"""What stands for no value in an integer feature of the `predict` signature."""
+
+
+def export(
+    model: tf.keras.Model, context: TrainingContext, schema_file: str, folder: str
+) -> None:
+    """Writes `model` as a SavedModel to `folder`.
+
+    Raises:
+      UserError: An input of the model is computed from the label's raw column.
+    """
+    graph = TransformGraph(context.transform_output)
+    servable = _Servable(model, graph, context)
+    signatures = servable.signatures()
+    archive = tf.keras.export.ExportArchive()  # of Keras 3 models too
+    archive.track(model)
+    archive.track(graph.layer)
+    for name, function in signatures.items():
+        archive.add_endpoint(name, function)
+    archive.write_out(folder)
+    named = class_names.class_names(graph, context)
+    needed = graph.raw_columns_of(servable.raw_spec)
+    describe(folder, schema_file, context.label, needed, classes=named)
+
+
+def describe(
+    folder: str,
+    schema_file: str,
+    label: str,
+    features: Iterable[str],
+    *,
+    classes: Sequence[str] = (),
+    unused: Iterable[str] = (),
+) -> None:
+    """Lets a SavedModel say what it takes: see above, `assets.extra`.
+
+    Args:
+      folder: The SavedModel.
+      schema_file: Schema of the raw examples.
+      label: Name of the label.
+      features: Raw columns that the model reads.
+      classes: Names of the classes that it answers with, where they are known.
+      unused: Raw columns that the model parses, but computes no answer from: a client
+        may send any value.
+    """
+    extra = f"{folder}/assets.extra"
+    tf.io.gfile.makedirs(extra)
+    tf.io.gfile.copy(schema_file, f"{extra}/schema.pbtxt", overwrite=True)
+    with tf.io.gfile.GFile(f"{extra}/serving.json", "w") as file:
+        described = {"label": label, "features": sorted(features)}
+        described |= {"classes": list(classes), "unused": sorted(unused)}
+        file.write(json.dumps(described))
+
+
+class _Servable:
+    """The functions behind the signatures."""
+
+    def __init__(
+        self, model: tf.keras.Model, graph: TransformGraph, context: TrainingContext
+    ):
+        self._model = model
+        self._graph = graph
+        self._label = context.label
+        names = list(keras3.inputs_of(model)) or list(context.feature_spec)
+        self._features = [name for name in names if name in context.feature_spec]
+        needed = graph.raw_features_of(self._features)
+        self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}
+        if context.label in self.raw_spec:
+            raise UserError(_leak(context.label, graph, self._features))
+
+    def signatures(self) -> dict[str, Any]:
+        """Traced functions by signature name."""
+        examples = tf.TensorSpec([None], tf.string, name="examples")
+        found = {
+            "serving_default": tf.function(self._answer, input_signature=[examples]),
+            "transform_features": tf.function(
+                self._transform_all, input_signature=[examples]
+            ),
+        }
+        if not any(map(_is_nested, self.raw_spec.values())):
+            raw = {n: _dense_spec(n, spec) for n, spec in self.raw_spec.items()}
+            found["predict"] = tf.function(self._answer_raw, input_signature=[raw])
+        for function in found.values():
+            function.get_concrete_function()
+        return found
+
+    def _answer(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._predictions(self._parsed_features(examples))
+
+    def _answer_raw(self, raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return self._predictions(self._given_features(raw))
+
+    def _parsed_features(self, examples: tf.Tensor) -> dict[str, Any]:
+        raw = tf.io.parse_example(examples, self.raw_spec)
+        return self._graph.transform(raw, self._features)
+
+    def _given_features(self, raw: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+        values = {n: _as_parsed(raw[n], spec) for n, spec in self.raw_spec.items()}
+        return self._graph.transform(values, self._features)
+
+    def _transform_all(self, examples: tf.Tensor) -> dict[str, Any]:
+        needed = self._graph.raw_features_of(self._graph.outputs)
+        spec = {name: self._graph.raw_spec[name] for name in needed}
+        for name in set(spec) - set(self.raw_spec):  # the label's: may be missing
+            spec[name] = _with_default(spec[name])
+        raw = tf.io.parse_example(examples, spec)
+        return self._graph.transform(raw, self._graph.outputs)
+
+    def _predictions(self, features: dict[str, Any]) -> dict[str, tf.Tensor]:
+        output = self._model(features, training=False)
+        return _named(output, getattr(self._model, "output_names", None))
+
+
+def _named(output: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
+    if isinstance(output, Mapping):
+        found = dict(output)
+    elif isinstance(output, (list, tuple)) and len(output) > 1:
+        keys = names or [f"output_{i}" for i in range(len(output))]
+        found = dict(zip(keys, output, strict=True))
+    else:
+        found = {"predictions": tf.nest.flatten(output)[0]}
+    return {name: _as_answer(value) for name, value in found.items()}
+
+
+def _as_answer(value: tf.Tensor) -> tf.Tensor:
+    if value.shape.rank == 1:
+        value = value[:, tf.newaxis]
+    return tf.cast(value, tf.float32) if value.dtype.is_floating else value
+
+
+def _is_nested(spec: Any) -> bool:
+    return isinstance(spec, tf.io.SparseFeature) or bool(
+        getattr(spec, "partitions", ())
+    )
+
+
+def _dense_spec(name: str, spec: Any) -> tf.TensorSpec:
+    if isinstance(spec, tf.io.FixedLenFeature):
+        return tf.TensorSpec([None, *spec.shape], spec.dtype, name=name)
+    return tf.TensorSpec([None, None], spec.dtype, name=name)
+
+
+def _as_parsed(value: tf.Tensor, spec: Any) -> Any:
+    """A dense raw feature as `tf.io.parse_example` would have given it."""
+    if isinstance(spec, tf.io.FixedLenFeature):
+        return value
+    if spec.dtype.is_floating:
+        present = tf.logical_not(tf.math.is_nan(value))
+    else:
+        missing = "" if spec.dtype == tf.string else MISSING_INT
+        present = tf.not_equal(value, tf.constant(missing, spec.dtype))
+    found = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(value, present),
+        tf.reduce_sum(tf.cast(present, tf.int64), axis=1),
+    )
+    return found if isinstance(spec, tf.io.RaggedFeature) else found.to_sparse()
+
+
+def _with_default(spec: Any) -> Any:
+    if not isinstance(spec, tf.io.FixedLenFeature):
+        return spec
+    nothing = "" if spec.dtype == tf.string else spec.dtype.as_numpy_dtype()
+    default = np.full(spec.shape, nothing)
+    return tf.io.FixedLenFeature(spec.shape, spec.dtype, default)
+
+
+def _leak(label: str, graph: TransformGraph, features: list[str]) -> str:
+    leaking = [name for name in features if label in graph.raw_features_of([name])]
+    return (
+        f"`preprocessing_fn` computes {', '.join(leaking)} from the label `{label}`, "
+        "which nobody knows when the model is asked. Compute it from other columns."
+    )

@@ -1,0 +1,159 @@
+"""What a training step costs: the sizes of a model, and the time of a few real steps.
+
+`python -m strategos.components.trainer.run.measure`, for `strategos explain`: what it
+builds is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from strategos.components.errors import UserError
+from strategos.components.files import filesystems
+from strategos.components.trainer.cluster import devices
+from strategos.components.trainer.compat.autograph import convert_user_code_only
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import modules
+from strategos.components.user_code.user_errors import explain
+from strategos.components.worker_process import serve
+
+_STEPS = 30
+_SECONDS = 4.0  # after which no more steps are timed
+
+
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    """Builds the model, looks at a gradient, times steps.
+
+    Args:
+      request: `spec`, a `WorkerSpec` whose `train_files` are patterns and whose
+        `schema_file` is the folder of a schema; `strategy`, its name; `replicas`;
+        `sample`, the rows of the batch whose gradients are looked at; `timed`, numbers
+        of rows to time steps of.
+
+    Returns:
+      `rows`, `files`, `bytes` of the training split; unless only the user's own loop
+      builds the model, `parameters`, `trainable`, and `dense_bytes` and `sparse_bytes`
+      of the gradients; `seconds` of a step for each of `timed`, in their order, or none
+      where the loop has the optimizer.
+
+    Raises:
+      UserError: The user's code or data cannot be trained with.
+    """
+    filesystems.register(request["spec"]["transform_graph"])
+    convert_user_code_only()
+    from strategos.components.trainer.run import session, tfx_run_fn
+
+    devices.configure("one_device", "GPU", 1)
+    spec = _with_files(WorkerSpec.from_json(request["spec"]))
+    if modules.takes_fn_args(spec.folder, spec.module):
+        rows = tfx_run_fn.count_rows(spec.train_files)
+        return {"rows": rows, **_files(spec), "seconds": []}
+    model, split = session.untrained(spec, request["strategy"], request["replicas"])
+    facts = {"rows": split.rows, **_files(spec), "seconds": []}
+    facts.update(_sizes(model))
+    if getattr(model, "optimizer", None) is None:
+        return facts
+    with _blamed(spec):
+        features, labels = split.sample(min(request["sample"], split.rows))
+        facts.update(_gradient_bytes(model, features, labels))
+        facts["seconds"] = _step_seconds(model, split, request["timed"])
+    return facts
+
+
+def _with_files(spec: WorkerSpec) -> WorkerSpec:
+    from tensorflow.io import gfile
+
+    files = [file for pattern in spec.train_files for file in gfile.glob(pattern)]
+    (schema,) = gfile.glob(f"{spec.schema_file}/*.pbtxt")
+    return dataclasses.replace(
+        spec, train_files=tuple(sorted(files)), schema_file=schema
+    )
+
+
+def _files(spec: WorkerSpec) -> dict[str, int]:
+    from tensorflow.io import gfile
+
+    sizes = [gfile.stat(file).length for file in spec.train_files]
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _variables(model: Any) -> list[Any]:
+    """The variables that are trained, as TensorFlow knows them."""
+    import tensorflow as tf
+
+    return [
+        each if isinstance(each, tf.Variable) else each.value  # of Keras 3
+        for each in model.trainable_variables
+    ]
+
+
+def _sizes(model: Any) -> dict[str, int]:
+    variables = _variables(model)
+    return {
+        "parameters": int(model.count_params()),
+        "trainable": sum(each.shape.num_elements() for each in variables),
+        "dense_bytes": sum(map(_bytes, variables)),
+        "sparse_bytes": 0,
+    }
+
+
+def _gradient_bytes(model: Any, features: Any, labels: Any) -> dict[str, int]:
+    """What a replica sends: of an embedding, only the rows that the batch touches."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(features, labels, model(features, training=True))
+    found = [x for x in tape.gradient(loss, _variables(model)) if x is not None]
+    sparse = [x for x in found if isinstance(x, tf.IndexedSlices)]
+    return {
+        "dense_bytes": sum(_bytes(x) for x in found if isinstance(x, tf.Tensor)),
+        "sparse_bytes": sum(_bytes(x.values) + _bytes(x.indices) for x in sparse),
+    }
+
+
+def _bytes(tensor: Any) -> int:
+    return tensor.shape.num_elements() * tensor.dtype.size
+
+
+def _step_seconds(model: Any, split: Any, batches: list[int]) -> list[float]:
+    """Time of a step for each size of batch: the least that was seen.
+
+    The sizes take turns, so that whatever else the machine does disturbs all alike.
+    """
+    import tensorflow as tf
+
+    model.make_train_function()
+    feeds = [
+        iter(split.shuffled(rows, seed=1, epochs=None, drop_last=True))
+        for rows in (min(rows, split.rows) for rows in batches)
+    ]
+    times: list[list[float]] = [[] for _ in feeds]
+    began = time.perf_counter()
+    for turn in range(_STEPS):
+        for feed, seen in zip(feeds, times, strict=True):
+            before = time.perf_counter()
+            for value in tf.nest.flatten(model.train_function(feed)):
+                value.numpy()  # waits for a GPU
+            seen.append(time.perf_counter() - before)
+        if turn and time.perf_counter() - began > _SECONDS:
+            break
+    return [min(seen) for seen in times]
+
+
+@contextlib.contextmanager
+def _blamed(spec: WorkerSpec) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        text = explain(error, spec.folder)
+        raise UserError(f"a training step fails: {text}") from error
+
+
+if __name__ == "__main__":
+    serve(work)

@@ -1,0 +1,181 @@
+"""A module written for TFX's own Trainer: `run_fn(fn_args)`, unchanged.
+
+It reads, distributes, trains and exports by itself. What it is given is what TFX's
+executor gives: the transformed examples by file pattern and `data_accessor`, steps, the
+paths of schema and transform graph, and where to export. The only place of the trainer
+that imports TFX, because such a module does too.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow.io import gfile
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.gang import heartbeat
+from strategos.components.trainer.model.user_module import blamed, check_together
+from strategos.components.trainer.run.export import describe
+from strategos.components.trainer.run.saved_model import SavedModel
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transform.graph import TransformGraph
+from strategos.components.user_code import modules
+
+_SERVING = "serving_default"
+
+
+def train(
+    spec: WorkerSpec, cluster: ClusterSpec, choice: Choice, export_dir: str
+) -> dict[str, Any]:
+    """Calls the module's `run_fn`, which trains and exports.
+
+    Args:
+      spec: What is trained.
+      cluster: Whom this process trains with; the module finds it in `TF_CONFIG`.
+      choice: The strategy that the settings name. The module makes its own: of this
+        one it gets the processes.
+      export_dir: Where the chief's SavedModel goes, which is published.
+
+    Returns:
+      The facts of the training, as far as they can be known.
+
+    Raises:
+      UserError: The module fails, or exports no SavedModel.
+    """
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)  # TFX imports it
+    run_fn = modules.function(spec.folder, spec.module, "run_fn")
+    file = str(modules.load(spec.folder, spec.module).__file__)
+    check_together(file, choice.name)
+    rows = count_rows(spec.train_files)
+    if cluster.is_chief:
+        events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
+    with tempfile.TemporaryDirectory(prefix="exported-") as aside:
+        fn_args = _fn_args(spec, rows, export_dir if cluster.is_chief else aside)
+        with heartbeat.pulse(), blamed("`run_fn` fails", file, spec.folder):
+            run_fn(fn_args)
+    if cluster.is_chief:
+        _check_export(export_dir, file)
+    return {
+        "strategy": choice.name,
+        "reason": f"{choice.reason}; `run_fn(fn_args)` makes its own",
+        "replicas": choice.replicas or 1,
+        "workers": choice.workers,
+        "rows": rows,
+        "global_batch": spec.batch_size,
+        "seed": spec.seed,
+        "steps": fn_args.train_steps,
+        "history": {},
+        "exported": export_dir,
+    }
+
+
+def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
+    """Copies a SavedModel as it is, and says beside it what columns it takes."""
+    for path, _, files in gfile.walk(exported):
+        target = folder + path[len(exported) :]
+        gfile.makedirs(target)
+        for file in files:
+            gfile.copy(f"{path}/{file}", f"{target}/{file}")
+    graph = TransformGraph(tft.TFTransformOutput(spec.transform_graph))
+    known = graph.raw_columns_of(graph.raw_spec)
+    parsed = (SavedModel(exported).parsed_columns(_SERVING) & known) or known
+    used = graph.raw_columns_of(_features(graph, spec.label)) & parsed
+    describe(folder, spec.schema_file, spec.label, used, unused=parsed - used)
+
+
+def _features(graph: TransformGraph, label: str) -> set[str]:
+    """The raw features that outputs other than the label are computed from."""
+    outputs = {
+        name
+        for name in graph.outputs
+        if name != label and label not in graph.raw_features_of([name])
+    }
+    return graph.raw_features_of(outputs)
+
+
+def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
+    """What TFX's Trainer passes to a `run_fn`."""
+    try:
+        from tfx.components.trainer import fn_args_utils
+        from tfx.components.util import tfxio_utils
+        from tfx.types import standard_artifacts
+    except ImportError as error:
+        raise UserError(
+            f"`run_fn(fn_args)` needs TFX, which is not installed here ({error}). "
+            "Install it, or write `build_model(context)` instead."
+        ) from error
+    # As TFX's executor makes them of the Examples artifact: TFRecords of tf.Example.
+    examples, why = [standard_artifacts.Examples()], ["Trainer"]
+    examples[0].set_string_custom_property("payload_format", "FORMAT_TF_EXAMPLE")
+    data_accessor = fn_args_utils.DataAccessor(
+        tf_dataset_factory=tfxio_utils.get_tf_dataset_factory_from_artifact(
+            examples, why
+        ),
+        record_batch_factory=tfxio_utils.get_record_batch_factory_from_artifact(
+            examples, why
+        ),
+        data_view_decode_fn=None,
+    )
+    return fn_args_utils.FnArgs(
+        train_files=_patterns(spec.train_files),
+        eval_files=_patterns(spec.eval_files),
+        train_steps=spec.epochs * -(-rows // spec.batch_size),
+        eval_steps=-(-count_rows(spec.eval_files) // spec.batch_size),
+        schema_path=spec.schema_file,
+        schema_file=spec.schema_file,
+        transform_graph_path=spec.transform_graph,
+        transform_output=spec.transform_graph,
+        data_accessor=data_accessor,
+        serving_model_dir=export_dir,
+        model_run_dir=spec.log_dir,
+        custom_config=dict(spec.hyperparameters),
+    )
+
+
+def _patterns(files: Sequence[str]) -> list[str]:
+    return sorted({f"{file.rpartition('/')[0]}/*" for file in files})
+
+
+def count_rows(files: Sequence[str]) -> int:
+    """Rows of TFRecord files, without an operation of TensorFlow.
+
+    The module may make a strategy of several workers, which must come first.
+    """
+    rows = 0
+    for file in files:
+        kind = "GZIP" if file.endswith(".gz") else ""
+        options = tf.io.TFRecordOptions(kind)
+        rows += sum(1 for _ in tf.compat.v1.io.tf_record_iterator(file, options))
+    return rows
+
+
+def _check_export(folder: str, file: str) -> None:
+    if not gfile.exists(f"{folder}/saved_model.pb"):
+        there = gfile.listdir(folder) if gfile.exists(folder) else []
+        raise UserError(
+            f"{file}: `run_fn` ended without a SavedModel in "
+            f"`fn_args.serving_model_dir`; there is: {', '.join(there) or 'nothing'}. "
+            "End it with `model.save(fn_args.serving_model_dir, save_format='tf', "
+            "signatures=…)` or `tf.saved_model.save`."
+        )
+    found = SavedModel(folder).signatures()
+    logging.info("the exported model has the signatures %s", found)
+    takes = found.get(_SERVING)
+    if takes is None or len(takes) != 1 or takes[0] != (tf.string, 1):
+        how = f"`{_SERVING}` takes other inputs" if takes else f"no `{_SERVING}`"
+        events.emit(
+            "warning",
+            message=f"{file}: the exported model has {how} (signatures: "
+            f"{', '.join(sorted(found)) or 'none'}). Evaluator, InfraValidator and "
+            f"`strategos predict` ask `{_SERVING}` for serialized tf.Examples "
+            "(`examples` string[batch]) and will refuse it.",
+        )

@@ -1,0 +1,161 @@
+"""The host of a gang: forks the tasks that train, then one that exports.
+
+`python -m strategos.components.trainer.run.worker`, started by a launcher. This process
+imports TensorFlow, runs nothing, and forks one process per task. When these have
+written the weights and are gone, one more fork, as fresh as they were, builds the model
+anew, reads them, evaluates and exports: the SavedModel holds nothing of the training
+strategy. It is watched as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from strategos.components import events
+from strategos.components.files import filesystems
+from strategos.components.trainer import finished
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.compat.autograph import convert_user_code_only
+from strategos.components.trainer.gang import gang, heartbeat, watchdog
+from strategos.components.trainer.gang.ports import Ports
+from strategos.components.trainer.hosts import worker
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.worker_process import serve
+
+
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    """Trains and exports as the request's `spec` and `operation` say.
+
+    With a `seat` in it this is one of several hosts: it has one task, of which
+    TF_CONFIG says which it is, and exports if that is the chief.
+
+    Returns:
+      The facts of the training; none where another host exports.
+
+    Raises:
+      UserError: The user's code, settings or data cannot be trained with.
+    """
+    spec = WorkerSpec.from_json(request["spec"])
+    operation = Operation.from_json(request["operation"])
+    here = ClusterSpec.from_environment()
+    for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets one of its own
+        os.environ.pop(variable, None)
+    if "seat" not in request:
+        return _train(spec, operation, here)
+    seat = worker.Seat(cluster=here, **request["seat"])
+    with worker.reported(seat):
+        return _train(spec, operation, here, seat)
+
+
+def _train(
+    spec: WorkerSpec,
+    operation: Operation,
+    here: ClusterSpec,
+    seat: worker.Seat | None = None,
+) -> dict[str, Any]:
+    """Trains in a gang, all of it on this machine or, with a `seat`, one task of it."""
+    choice = strategy.choose(spec.distribution, here, spec.settings)
+    events.emit("progress", message="importing TensorFlow")
+    from strategos.components.trainer.run import session
+
+    for place in (spec.model_dir, spec.warm_start):
+        filesystems.register(place)
+    convert_user_code_only()
+    if operation.from_scratch:
+        finished.remove(spec.checkpoint_dir)
+    limits = watchdog.Limits.of(operation)
+    with tempfile.TemporaryDirectory(prefix="weights-") as folder:
+
+        def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
+            return session.train(spec, operation, cluster, f"{folder}/weights")
+
+        if seat:
+            facts = worker.train(seat, here, train, limits)
+        else:
+            clusters = _on_free_ports(here, choice)
+            facts = gang.run(local_tasks(choice), clusters, train, limits)
+        return _export(spec, facts, folder, limits) if facts else {}
+
+
+def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:
+    """The tasks of a gang that runs on this machine alone.
+
+    The chief of a synchronous gang is the first of its workers; the one of a gang with
+    parameter servers, their coordinator, is none of them.
+    """
+    workers = choice.workers - choice.is_synchronous
+    return (
+        Task("chief"),
+        *(Task("worker", index) for index in range(workers)),
+        *(Task("ps", index) for index in range(choice.parameter_servers)),
+    )
+
+
+def _on_free_ports(
+    here: ClusterSpec, choice: strategy.Choice
+) -> Callable[[int], ClusterSpec]:
+    """Gives the gang's cluster anew for each attempt; no addresses for one task."""
+    ports, tasks = Ports(), local_tasks(choice)
+
+    def cluster_of(_: int) -> ClusterSpec:
+        addresses: dict[str, tuple[str, ...]] = {}
+        found = ports.take(len(tasks)) if len(tasks) > 1 else []
+        for task, port in zip(tasks, found, strict=False):
+            others = addresses.get(task.type, ())
+            addresses[task.type] = (*others, f"127.0.0.1:{port}")
+        return dataclasses.replace(here, addresses=addresses, task=None)
+
+    return cluster_of
+
+
+def _export(
+    spec: WorkerSpec, facts: dict[str, Any], weights: str, limits: watchdog.Limits
+) -> dict[str, Any]:
+    """Has what the gang has trained evaluated, exported and published.
+
+    Args:
+      spec: What was trained.
+      facts: What the gang says of it.
+      weights: The folder with the weights.
+      limits: Time and restarts, as for training.
+
+    Returns:
+      The facts, the evaluation among them.
+    """
+    events.emit("progress", message="evaluating and exporting")
+
+    def export(*_: Any) -> dict[str, Any]:
+        with heartbeat.pulse():
+            return _evaluate_and_publish(spec, facts, weights)
+
+    try:
+        found = gang.run(
+            (Task("chief"),), lambda _: ClusterSpec(), export, limits, name="the export"
+        )
+    finally:
+        finished.remove(f"{spec.model_dir}/{finished.ASIDE}")
+    return {**found, "restarts": facts["restarts"]}  # of the training
+
+
+def _evaluate_and_publish(
+    spec: WorkerSpec, facts: dict[str, Any], weights: str
+) -> dict[str, Any]:
+    """What the fork does that exports; also after one that was killed in between."""
+    from strategos.components.trainer.run import session
+
+    finished.clear(spec.model_dir)
+    aside = f"{spec.model_dir}/{finished.ASIDE}/{finished.SERVING_DIR}"
+    evaluation = session.evaluate_and_export(spec, facts, f"{weights}/weights", aside)
+    facts = {**facts, "evaluation": evaluation}
+    finished.publish(spec, weights, facts)
+    return facts
+
+
+if __name__ == "__main__":
+    serve(work)

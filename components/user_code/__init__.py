@@ -1,0 +1,1 @@
+"""User code: how its modules are found, imported and fingerprinted."""

@@ -1,0 +1,195 @@
+"""A hash of the user's code and of what it visibly reads, for cache keys.
+
+Everything is read from the source alone; nothing is imported. What counts:
+
+- the module, and every module that it or one of these imports, in the workload's folder
+  or elsewhere on the import path, but for installed packages and the standard library;
+- files that the code names by a literal (`open("vocab.txt")`, `HERE / "assets" /
+  "vocab.txt"`), whole;
+- environment variables that the code reads by a literal name, where that is asked for.
+
+What does not: names that are computed, folders as a whole, and installed packages.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from strategos.components.files import digests
+from strategos.components.user_code import modules
+
+_LONGEST_NAME = 255
+_INSTALLED = {"site-packages", "dist-packages"}
+_OWN = "strategos"  # counts by the version of the stack
+
+
+def fingerprint(
+    folder: str,
+    module: str,
+    environ: Mapping[str, str] | None = None,
+    memo: Path | None = None,
+) -> str:
+    """A hash of what `module` does.
+
+    Args:
+      folder: Where the workload's modules lie.
+      module: The module's name.
+      environ: Environment whose variables count where the code reads them; by default
+        none count.
+      memo: Where the hashes of files are remembered, see `file_digests`.
+    """
+    code = _Code(Path(folder).resolve())
+    code.add(module)
+    digest = hashlib.sha256()
+    for name, source in sorted(code.sources.items()):
+        digest.update(f"{name}\0".encode() + source.content + b"\0")
+    files = sorted(code.files())
+    contents = digests.digests([str(path) for _, path in files], memo)
+    for (name, _), content in zip(files, contents, strict=True):
+        digest.update(f"{name}\0{content}\0".encode())
+    for name in sorted(code.variables()) if environ is not None else ():
+        digest.update(f"{name}={environ.get(name)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A source file, parsed; an empty tree where it cannot be."""
+
+    path: Path
+    package: str
+    content: bytes
+    tree: ast.AST
+
+    @classmethod
+    def read(cls, path: Path, name: str) -> _Source:
+        content = path.read_bytes()
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        try:
+            tree = ast.parse(content)
+        except (SyntaxError, ValueError):
+            tree = ast.Module([], [])  # its import will say so, with file and line
+        return cls(path, package, content, tree)
+
+
+class _Code:
+    """The sources that a module consists of, by name."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self.sources: dict[str, _Source] = {}
+
+    def add(self, module: str) -> None:
+        """Adds a module and all that it imports."""
+        todo, seen = [module], set()
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            parents = name.split(".")[:-1]
+            todo.extend(".".join(parents[: i + 1]) for i in range(len(parents)))
+            path = modules.find(str(self._folder), name) or _elsewhere(name)
+            if path is not None:
+                self.sources[name] = source = _Source.read(path, name)
+                todo.extend(_imports(source))
+
+    def files(self) -> set[tuple[str, Path]]:
+        """Existing files that the code names, each with the name that it uses."""
+        found = set()
+        for source in self.sources.values():
+            bases = {self._folder, source.path.parent}
+            names = set(_literals(source.tree))
+            folders = {base / n for base in bases for n in names if (base / n).is_dir()}
+            for base in bases | folders:
+                for name in names:
+                    path = base / name
+                    if path.is_file() and path.suffix not in (".py", ".pyc"):
+                        found.add((name, path))
+        return found
+
+    def variables(self) -> set[str]:
+        """Environment variables that the code reads by a literal name."""
+        return {
+            name for source in self.sources.values() for name in _variables(source.tree)
+        }
+
+
+def _elsewhere(name: str) -> Path | None:
+    """The source of a module on the import path that is not installed, or None."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top == _OWN:
+        return None
+    spec = None
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    places = list(spec.submodule_search_locations or [])
+    origins = [Path(place).parent for place in places]
+    if not places and spec.origin and spec.origin.endswith(".py"):
+        origins = [Path(spec.origin).parent]
+    outside = [each for each in origins if not _INSTALLED & set(each.parts)]
+    found = (modules.find(str(each), name) for each in outside)
+    return next(filter(None, found), None)
+
+
+def _imports(source: _Source) -> Iterator[str]:
+    """Absolute names of what a source imports, and of what may be modules in it."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = source.package.split(".")
+                parts = parts[: len(parts) - node.level + 1]
+                base = ".".join([*filter(None, parts), *filter(None, [base])])
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            yield from (name.strip(".") for name in names if name.strip("."))
+        elif isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            first = _literal(node.args[0]) if node.args else None
+            if called in ("import_module", "__import__") and first:
+                yield first.lstrip(".")
+
+
+def _literals(tree: ast.AST) -> Iterator[str]:
+    """Literals that may be the name of a file."""
+    for node in ast.walk(tree):
+        text = _literal(node)
+        if text and len(text) <= _LONGEST_NAME and text.isprintable():
+            yield text
+
+
+def _variables(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        name = None
+        if isinstance(node, ast.Subscript) and _is_environ(node.value):
+            name = _literal(node.slice)
+        elif isinstance(node, ast.Compare) and _is_environ(node.comparators[0]):
+            name = _literal(node.left)
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            owner = getattr(node.func, "value", None)
+            if called == "getenv" or (owner is not None and _is_environ(owner)):
+                name = _literal(node.args[0])
+        if name:
+            yield name
+
+
+def _is_environ(node: ast.AST) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) == "environ"
+
+
+def _literal(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None

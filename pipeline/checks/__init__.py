@@ -1,0 +1,1 @@
+"""Checks before a run that need files, data or this machine."""

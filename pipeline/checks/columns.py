@@ -1,0 +1,86 @@
+"""Do the data have the columns that the settings name? Read from the first file."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+from collections.abc import Iterator
+
+from strategos.components.user_code import modules
+from strategos.pipeline.config.introspect import nearest
+from strategos.pipeline.config.problems import Problem, listed, shown
+from strategos.pipeline.config.sections import Config
+
+
+def column_problems(
+    config: Config, files: list[str], schema: list[str]
+) -> Iterator[Problem]:
+    """Columns that the settings name and the data do not have.
+
+    Args:
+      config: The effective settings.
+      files: The data files, of which the first is read; none if there are no data yet.
+      schema: The features of the curated schema; none without one.
+    """
+    named = [("label", config.label)]
+    named += [("data.split.keys", name) for name in config.data.split.keys]
+    if config.evaluator:
+        named += [("evaluator.slices", name) for name in config.evaluator.slices]
+    sources = [(config.schema_.file, schema)]
+    sources += [(files[0], _header(files[0]))] if files else []
+    for path, columns in sources:
+        for key, name in named:
+            if columns and name not in columns:
+                yield _no_column(config, key, name, path, columns)
+
+
+def _no_column(
+    config: Config, key: str, name: str, path: str, columns: list[str]
+) -> Problem:
+    near = nearest(name, columns)
+    message, remedy = "", f"Did you mean `{near}`?" if near else ""
+    if key == "label" and name in _texts_of(config, config.transform.module):
+        message = (
+            ": only `preprocessing_fn` makes it, but the model is judged by the raw "
+            "column"
+        )
+        remedy = (
+            "Make the column before the data are read, for example by `data.prepare`, "
+            "or let `label` name the column that it is made of."
+        )
+    message = f"{shown(path)} has no column `{name}`{message}"
+    return Problem(config.where(key), key, message, listed(columns), remedy)
+
+
+def _texts_of(config: Config, module: str) -> set[str]:
+    """The string literals of a module of the user's."""
+    path = modules.find(str(config.folder), module)
+    try:
+        tree = ast.parse(path.read_bytes()) if path else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return set()  # reported as a problem of the module
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def _header(path: str) -> list[str]:
+    """The columns of a file; none for what ingestion refuses."""
+    if path.endswith(".parquet"):
+        return _parquet_columns(path)
+    opener = gzip.open if path.endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            return next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _parquet_columns(path: str) -> list[str]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_schema(path).names
+    except (OSError, pyarrow.ArrowException):
+        return []

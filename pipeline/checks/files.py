@@ -1,0 +1,368 @@
+"""What only the file system shows about a config: before each run, and in `validate`.
+
+Nothing of the user's is imported: modules are parsed. TensorFlow, TFX and pandas stay
+out.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from strategos.components.errors import UserError
+from strategos.components.files.filesystems import is_remote, missing
+from strategos.components.user_code import modules
+from strategos.pipeline.checks.columns import column_problems
+from strategos.pipeline.config.introspect import nearest
+from strategos.pipeline.config.problems import Problem, listed, shown
+from strategos.pipeline.config.sections import Config
+
+_NOT_FOR_STOCK = (
+    "checkpoint",
+    "callbacks",
+    "last_batch",
+    "scale_learning_rate",
+    "base_batch_size",
+    "warm_up_steps",
+    "mixed_precision",
+    "jit_compile",
+    "steps_per_execution",
+    "cache_limit",
+    "warm_start",
+)
+"""Keys of `trainer` for what a module for TFX's own Trainer does by itself."""
+
+
+def check(config: Config, *, here: bool = True) -> list[Problem]:
+    """Problems with the files, modules and folders that `config` names.
+
+    Args:
+      config: The effective settings.
+      here: Whether the pipeline runs on this machine; False for a cluster.
+    """
+    files, problems = data_files(config)
+    schema, found = _schema_features(config)
+    return [
+        *problems,
+        *found,
+        *column_problems(config, files, schema),
+        *_module_problems(config),
+        *_custom_config_problems(config),
+        *_weights_problems(config),
+        *_folder_problems(config),
+        *(serving_problems(config) if here else ()),
+    ]
+
+
+def check_data(config: Config) -> list[Problem]:
+    """Problems with the data files and their columns, once there are data."""
+    files, problems = data_files(config)
+    schema, _ = _schema_features(config)
+    return [*problems, *column_problems(config, files, schema)]
+
+
+def _module_problems(config: Config) -> Iterator[Problem]:
+    wanted = [
+        ("transform.module", config.transform.module, "preprocessing_fn(inputs)"),
+        ("trainer.module", config.trainer.module, "build_model(context)"),
+    ]
+    if config.data.prepare:
+        module, _, function = config.data.prepare.partition(":")
+        wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
+    for key, module, signature in wanted:
+        found = _read_module(config, key, module)
+        if isinstance(found, Problem):
+            yield found
+        elif found and key == "trainer.module" and "run_fn" in found.names:
+            yield from _loop_problems(config)
+            if modules.takes_fn_args(str(config.folder), module):
+                yield from _stock_problems(config)
+            else:
+                yield from _function_problems(config, key, found, signature)
+        elif found:
+            yield from _function_problems(config, key, found, signature)
+
+
+def _custom_config_problems(config: Config) -> Iterator[Problem]:
+    """Settings for a `preprocessing_fn` that takes none."""
+    module, key = config.transform.module, "transform.custom_config"
+    found = modules.parameters(str(config.folder), module, "preprocessing_fn")
+    if config.transform.custom_config and found and "custom_config" not in found:
+        yield Problem(
+            config.where(key),
+            key,
+            f"has no effect: `{module}` has `preprocessing_fn({', '.join(found)})`",
+            remedy="Define `def preprocessing_fn(inputs, custom_config)` there, or "
+            "remove the setting.",
+        )
+
+
+def _loop_problems(config: Config) -> Iterator[Problem]:
+    """A training loop of the user's own, where there can be none."""
+    if config.trainer.distribution.strategy == "parameter_server":
+        key = "trainer.distribution.strategy"
+        yield Problem(
+            config.where(key),
+            key,
+            f"`{config.trainer.module}` has a loop of its own, `run_fn`, which needs "
+            "workers that take each step together: under `parameter_server` they do "
+            "not",
+            remedy="Use `multi_worker_mirrored`, or let `build_model(context)` take "
+            "the place of `run_fn`.",
+        )
+
+
+def _stock_problems(config: Config) -> Iterator[Problem]:
+    """Settings without effect on a module for TFX's own Trainer."""
+    trainer = config.trainer
+    for name in _NOT_FOR_STOCK:
+        default = (
+            type(trainer).model_fields[name].get_default(call_default_factory=True)
+        )
+        if getattr(trainer, name) != default:
+            key = f"trainer.{name}"
+            yield Problem(
+                config.where(key),
+                key,
+                f"has no effect on `{trainer.module}`, whose `run_fn(fn_args)` builds "
+                "and trains the model by itself",
+                remedy="Remove it, and do in `run_fn` what it asks for.",
+            )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a module of the user's defines; `*` among names for what cannot be known."""
+
+    path: Path
+    names: frozenset[str]
+    functions: tuple[str, ...]
+
+
+def _read_module(config: Config, key: str, module: str) -> _Source | Problem | None:
+    """The parsed module, or what is wrong with it; None where it is no source."""
+    path = modules.find(str(config.folder), module) or _installed(module)
+    if path is None:
+        return _no_module(config, key, module)
+    if path.suffix != ".py":
+        return None
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError) as error:
+        return _unreadable_module(config, key, path, error)
+    functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
+    return _Source(path, frozenset(_defined(body)), functions)
+
+
+def _function_problems(
+    config: Config, key: str, source: _Source, signature: str
+) -> Iterator[Problem]:
+    name = signature.partition("(")[0]
+    if name in source.names or "*" in source.names:
+        return
+    near = nearest(name, source.functions)
+    remedy = f"Rename `{near}`, or define" if near else "Define"
+    yield Problem(
+        config.where(key),
+        key,
+        f"{shown(source.path)} has no function `{name}`; functions there: "
+        f"{listed(source.functions)}",
+        "",
+        f"{remedy} `def {signature}` there.",
+    )
+
+
+def _unreadable_module(
+    config: Config, key: str, path: Path, error: Exception
+) -> Problem:
+    if isinstance(error, OSError):
+        message = f"{shown(path)} cannot be read: {error.strerror}"
+        remedy = "Make it readable."
+    else:
+        line = getattr(error, "lineno", None) or 1
+        message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
+        remedy = "Correct that line."
+    return Problem(config.where(key), key, message, "", remedy)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that a module's statements bind; `*` where that cannot be known."""
+    for node in body:
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _defined(getattr(node, field, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _defined(handler.body)
+
+
+def _installed(module: str) -> Path | None:
+    """The source of an installed module; of a package's module, the package's."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.has_location or not spec.origin:
+        return None
+    origin = Path(spec.origin)
+    return origin.parent if "." in module else origin
+
+
+def _no_module(config: Config, key: str, module: str) -> Problem:
+    others = modules.local_modules(str(config.folder))
+    near = nearest(module, others)
+    if module.endswith(".py"):
+        remedy = f"Write `{module[:-3]}`, without `.py`."
+    elif near:
+        remedy = f"Did you mean `{near}`?"
+    else:
+        remedy = f"Create {shown(config.folder / (module.replace('.', '/') + '.py'))}."
+    return Problem(
+        config.where(key),
+        key,
+        f"there is no module `{module}` in {shown(config.folder)}; modules there: "
+        f"{listed(others)}",
+        "",
+        remedy,
+    )
+
+
+def data_files(config: Config) -> tuple[list[str], list[Problem]]:
+    """The files to read, and what is wrong with their names."""
+    from strategos.components.example_gen import formats, spans
+
+    key = "data.examples"
+    if is_remote(config.data.examples):
+        return [], [_not_local(config, key, config.data.examples)]
+    try:
+        found = spans.find_spans(config.data.examples)
+        key = "data.spans"
+        chosen = spans.select_spans(found, config.data.spans)
+    except spans.NoFilesError as error:
+        if config.data.prepare:
+            return [], []
+        return [], [_from_error(config, key, error)]
+    except (UserError, OSError) as error:
+        return [], [_from_error(config, key, error)]
+    files = [path for span in chosen for path in span.files]
+    for path in files:
+        if not path.endswith(formats.EXTENSIONS):
+            message = f"{shown(path)} is in none of the formats that are read"
+            remedy = "Narrow the pattern, or convert the file."
+            allowed = ", ".join(formats.EXTENSIONS)
+            key = "data.examples"
+            return [], [Problem(config.where(key), key, message, allowed, remedy)]
+    problems = list(_format_problems(config, files))
+    return ([] if problems else files), problems
+
+
+def _format_problems(config: Config, files: list[str]) -> Iterator[Problem]:
+    """Files that cannot be opened, or are not what their names say."""
+    from strategos.components.example_gen import formats
+
+    for path in files:
+        try:
+            formats.check(path)
+        except UserError as error:
+            yield _from_error(config, "data.examples", error)
+
+
+def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:
+    """The features of the curated schema, and what is wrong with its file."""
+    if not config.schema_.file:
+        return [], []
+    if is_remote(config.schema_.file):
+        return [], [_not_local(config, "schema.file", config.schema_.file)]
+    from strategos.components.schema_file import read_schema
+
+    try:
+        return [f.name for f in read_schema(config.schema_.file).feature], []
+    except UserError as error:
+        return [], [_from_error(config, "schema.file", error)]
+
+
+def _weights_problems(config: Config) -> Iterator[Problem]:
+    """A model to start from that is not there."""
+    key, folder = "trainer.warm_start", config.trainer.named_weights
+    if folder and missing(folder):
+        yield Problem(config.where(key), key, missing(folder) or "")
+    elif folder and not is_remote(folder) and not Path(folder).is_dir():
+        yield Problem(
+            config.where(key),
+            key,
+            f"there is no folder {shown(folder)}",
+            remedy="Name the folder of a Model artifact, such as "
+            f"{config.name}/Trainer/model/4 under the root, or `latest`.",
+        )
+
+
+def _folder_problems(config: Config) -> Iterator[Problem]:
+    folders = {"run.root": config.run.root}
+    if config.pusher:
+        folders["pusher.to"] = config.pusher.to
+        if f"{config.run.root}/".startswith(f"{config.pusher.to.rstrip('/')}/"):
+            message = f"models must not be pushed over the root, {config.run.root}"
+            key = "pusher.to"
+            remedy = "Name a folder of its own."
+            yield Problem(config.where(key), key, message, "", remedy)
+    for key, folder in folders.items():
+        refusal = missing if is_remote(folder) else _not_writable
+        cause = refusal(folder)
+        if cause:
+            remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
+            yield Problem(config.where(key), key, cause, "", remedy)
+
+
+def serving_problems(config: Config) -> Iterator[Problem]:
+    """A serving folder in which no version is found again."""
+    key = "pusher.to"
+    if config.pusher and is_remote(config.pusher.to):
+        yield Problem(
+            config.where(key),
+            key,
+            f"received {config.pusher.to}: a remote folder is not searched for the "
+            "model in production yet, so `may_drop`, `may_rise`, `warm_start: latest` "
+            "and `strategos predict` would find none",
+            "a folder of this machine; remote ones for `strategos compile` alone",
+            f"Set `--set {key}=DIR`, and copy the versions from there.",
+        )
+
+
+def _not_local(config: Config, key: str, path: str) -> Problem:
+    return Problem(
+        config.where(key),
+        key,
+        f"received {path}: remote files cannot be read there yet",
+        "a path on this machine",
+        "Copy or mount them.",
+    )
+
+
+def _not_writable(path: str) -> str | None:
+    """Why nothing can be written under `path`, which need not exist yet."""
+    folder = Path(path)
+    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not existing.is_dir():
+        return f"{shown(existing)} is not a folder"
+    if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
+        return f"{shown(existing)} cannot be written"
+    return None
+
+
+def _from_error(config: Config, key: str, error: Exception) -> Problem:
+    message = str(error).removeprefix(f"`{key}`: ")
+    return Problem(config.where(key), key, message, "", "")

@@ -1,0 +1,378 @@
+"""What a machine brings, what it lacks, and what to do about each: `strategos doctor`.
+
+Answers in about a second: TensorFlow is started only where there is a GPU's driver to
+compare it with.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import UserError
+from strategos.pipeline.view import quiet
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_NEW_STACK_GLIBC = (2, 39)  # What ml-metadata and TFDV 1.21 are built for.
+_MIN_FREE_GB = 5
+_TENSORFLOW_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+      name: Of the thing: "Python", "GPU".
+      ok: False is to be mended; None is not there and need not be.
+      found: What is there.
+      remedy: What to do, where something can be done.
+    """
+
+    name: str
+    ok: bool | None
+    found: str
+    remedy: str | None = None
+
+
+def diagnose(config_path: str | None = None) -> list[Check]:
+    """Looks at this machine, and at what the pipeline of `config_path` needs of it."""
+    config, problem = _load(config_path)
+    return [
+        *filter(None, [problem]),
+        python(),
+        stack(),
+        glibc(),
+        compiler(),
+        bytecode(),
+        gpu(),
+        tpu(os.environ),
+        java(),
+        metadata(config),
+        disk(config.run.root if config else os.getcwd()),
+    ]
+
+
+def render(checks: list[Check]) -> str:
+    """The checks as text: a line each, the remedy below it, a verdict at the end."""
+    from strategos.pipeline.view import terminal
+
+    console = terminal.console()
+    states = {True: "complete", False: "failed", None: "pending"}
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        sign = terminal.symbol(states[check.ok], console).plain
+        lines.append(f"{sign} {check.name:{width}}  {check.found}")
+        for line in (check.remedy or "").splitlines():
+            lines.append(f"  {'':{width}}  -> {line}")
+    wrong = sum(check.ok is False for check in checks)
+    things = "1 thing needs" if wrong == 1 else f"{wrong} things need"
+    lines += ["", f"{things} mending." if wrong else "All that is needed is here."]
+    return "\n".join(lines)
+
+
+def python() -> Check:
+    """This interpreter."""
+    found = f"{platform.python_version()} ({sys.executable})"
+    if (3, 10) <= sys.version_info[:2] <= (3, 13):
+        return Check("Python", True, found)
+    return Check("Python", False, found, "Use Python 3.10 to 3.13: make setup")
+
+
+def stack(
+    required: list[str] | None = None,
+    version_of: Callable[[str], str] = importlib.metadata.version,
+) -> Check:
+    """The packages that are installed, against those that Strategos asks for.
+
+    Args:
+      required: Requirements with markers; those of Strategos by default.
+      version_of: From a package's name to its version; raises PackageNotFoundError.
+    """
+    from packaging.requirements import Requirement
+
+    if required is None:
+        required = importlib.metadata.requires("strategos") or []
+    wrong, found = [], {}
+    for requirement in map(Requirement, required):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found[requirement.name] = version_of(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{requirement.name} is missing")
+            continue
+        if found[requirement.name] not in requirement.specifier:
+            wrong.append(
+                f"{requirement.name} is {found[requirement.name]}, needed is "
+                f"{requirement.specifier}"
+            )
+    if wrong:
+        return Check("stack", False, "; ".join(wrong), _install())
+    shown = (("tfx", "TFX"), ("tensorflow", "TensorFlow"), ("apache-beam", "Beam"))
+    return Check(
+        "stack", True, ", ".join(f"{t} {found[n]}" for n, t in shown if n in found)
+    )
+
+
+def glibc(version: tuple[int, int] | None = None, newer: bool | None = None) -> Check:
+    """The C library, which decides on the stack.
+
+    Args:
+      version: Such as `(2, 36)`; this machine's by default.
+      newer: Whether this is the newer stack, of Python 3.11 and later.
+    """
+    version = version or _glibc_version()
+    newer = sys.version_info >= (3, 11) if newer is None else newer
+    found = "{}.{}".format(*version)
+    if newer and version < _NEW_STACK_GLIBC:
+        remedy = "TFX 1.21 needs 2.39 (Debian 13, Ubuntu 24.04): use Python 3.10"
+        return Check("glibc", False, found, remedy)
+    if not newer and version >= _NEW_STACK_GLIBC:
+        remedy = "The newer stack (TFX 1.21, Python 3.13) would run here: make setup"
+        return Check("glibc", True, found, remedy)
+    return Check("glibc", True, found)
+
+
+def compiler(
+    which: Callable[[str], str | None] = shutil.which,
+    include: str = sysconfig.get_config_var("INCLUDEPY") or "",
+    installed: bool | None = None,
+) -> Check:
+    """What builds pyfarmhash: needed until it is installed."""
+    if installed is None:
+        installed = importlib.util.find_spec("farmhash") is not None
+    program = next(filter(None, map(which, ("c++", "g++", "clang++"))), None)
+    headers = os.path.exists(f"{include}/Python.h")
+    if program and headers:
+        return Check("compiler", True, f"{program}, with Python's headers")
+    package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
+    missing = [] if program else ["g++"]
+    missing += [] if headers else [package]
+    found = " and ".join(
+        ([] if program else ["no C++ compiler"]) + ([] if headers else ["no Python.h"])
+    )
+    if installed:
+        return Check("compiler", None, f"{found}; needed only to build pyfarmhash")
+    return Check("compiler", False, found, f"apt-get install -y {' '.join(missing)}")
+
+
+def bytecode(
+    packages: tuple[str, ...] = ("tensorflow", "tfx", "apache_beam"),
+    writes: bool | None = None,
+) -> Check:
+    """Whether imports find compiled modules, or compile them in every process."""
+    writes = not sys.dont_write_bytecode if writes is None else writes
+    specs = filter(None, map(importlib.util.find_spec, packages))
+    raw = [spec.name for spec in specs if not os.path.exists(spec.cached or "")]
+    if not raw:
+        return Check("bytecode", True, "compiled")
+    found = f"{', '.join(raw)} not compiled"
+    if writes:
+        return Check("bytecode", None, f"{found} yet: the first import is slow")
+    return Check(
+        "bytecode",
+        False,
+        f"{found}, and PYTHONDONTWRITEBYTECODE is set: every process imports 3 times "
+        "slower",
+        f"{sys.executable} -m compileall -q {sysconfig.get_path('purelib')}",
+    )
+
+
+def gpu(
+    driver: str | None = None,
+    count: Callable[[], tuple[int, str]] | None = None,
+    libraries: bool | None = None,
+) -> Check:
+    """Whether TensorFlow sees the GPUs whose driver is here.
+
+    Args:
+      driver: The driver's version, "" where there is none.
+      count: Returns how many GPUs TensorFlow sees, and what it said if none.
+      libraries: Whether the CUDA libraries of the extra `gpu` are installed.
+    """
+    driver = _nvidia_driver() if driver is None else driver
+    if not driver:
+        return Check("GPU", None, "no NVIDIA driver: training uses the processor")
+    seen, said = (count or _count_gpus)()
+    if seen:
+        plural = "" if seen == 1 else "s"
+        return Check("GPU", True, f"{seen} GPU{plural} (NVIDIA driver {driver})")
+    if libraries is None:
+        libraries = any(
+            re.match(r"nvidia[-_]cudnn", found.name or "")
+            for found in importlib.metadata.distributions()
+        )
+    found = f"NVIDIA driver {driver}, but TensorFlow sees no GPU"
+    if not libraries:
+        remedy = "make setup EXTRAS=gpu   (that is: uv sync --inexact --extra gpu)"
+        if not (_CHECKOUT / "Makefile").exists():
+            remedy = "pip install 'strategos[gpu]'"
+        return Check("GPU", False, found, remedy)
+    return Check(
+        "GPU",
+        False,
+        f"{found}: {said or 'it does not say why'}",
+        "The CUDA libraries are installed: see whether `nvidia-smi` lists the GPU, and "
+        "whether CUDA_VISIBLE_DEVICES hides it; a newer driver may be needed.",
+    )
+
+
+def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
+    """Whether the environment names a TPU, or one is attached."""
+    variables = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_WORKER_HOSTNAMES")
+    named = [f"{name}={environ[name]}" for name in variables if environ.get(name)]
+    devices = glob.glob("/dev/accel[0-9]*") if devices is None else devices
+    if not named and not devices:
+        return Check("TPU", None, "none")
+    found = ", ".join([*named, *devices])
+    if devices and importlib.util.find_spec("libtpu") is None:
+        remedy = "Install TensorFlow's TPU build, or use a TPU VM's own image."
+        return Check("TPU", False, f"{found}, but no libtpu", remedy)
+    return Check("TPU", True, found)
+
+
+def java(which: Callable[[str], str | None] = shutil.which) -> Check:
+    """Java, which only engines such as Flink need."""
+    program = which("java")
+    if not program:
+        return Check("Java", None, "none: only Beam on Flink or Spark needs it")
+    try:
+        said = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=10
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        said = ""
+    version = re.search(r'version "([^"]+)"', said)
+    if not version:
+        return Check("Java", None, f"{program} does not say its version")
+    return Check("Java", True, f"{version.group(1)} ({program})")
+
+
+def metadata(config: Config | None) -> Check:
+    """Whether ML Metadata answers where the pipeline keeps it."""
+    if config is None:
+        return Check("metadata", None, "not looked at: name a pipeline.yaml")
+    from strategos.pipeline.root.metadata import (
+        connection,
+        reach,
+        sqlite_file,
+        unusable,
+    )
+
+    run = config.run
+    if run.metadata == "sqlite":
+        place = str(sqlite_file(run.root))
+        if not os.path.exists(place):
+            return Check("metadata", None, f"{place}: made by the first run")
+    else:
+        place = run.metadata
+    server = connection(run.root, run.metadata, config.metadata_password)
+    try:
+        reach(server)
+        import ml_metadata
+
+        types = len(ml_metadata.MetadataStore(server).get_artifact_types())
+    except Exception as error:
+        message, _, remedy = unusable(server, error).partition("). ")
+        return Check("metadata", False, f"{message})", remedy)
+    return Check("metadata", True, f"{place} ({types} types of artifacts)")
+
+
+def disk(root: str, free: int | None = None) -> Check:
+    """Room under the pipeline root.
+
+    Args:
+      root: A folder, which need not exist yet, or a URL.
+      free: Bytes; what the file system says by default.
+    """
+    from strategos.components.files.filesystems import is_remote
+
+    if is_remote(root):
+        return Check("disk", None, f"{root}: not on this machine")
+    place = Path(root).absolute()
+    existing = next(p for p in (place, *place.parents) if p.is_dir())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        remedy = "Make it writable, or name another `run.root`."
+        return Check("disk", False, f"{existing} cannot be written", remedy)
+    free_gb = (shutil.disk_usage(existing).free if free is None else free) / 1e9
+    found = f"{free_gb:.0f} GB free at {existing}"
+    if free_gb >= _MIN_FREE_GB:
+        return Check("disk", True, found)
+    remedy = f"Make room ({_MIN_FREE_GB} GB), or name another `run.root`."
+    return Check("disk", False, found, remedy)
+
+
+def _load(config_path: str | None) -> tuple[Config | None, Check | None]:
+    if config_path is None:
+        return None, None
+    from strategos.pipeline.config import loading
+
+    try:
+        return loading.load(config_path).config, None
+    except UserError as error:
+        first = str(error).strip().splitlines()[0]
+        remedy = f"strategos validate {config_path}"
+        return None, Check("pipeline", False, first, remedy)
+
+
+def _install() -> str:
+    if (_CHECKOUT / "Makefile").exists():
+        return "make setup"
+    return "pip install --force-reinstall strategos"
+
+
+def _glibc_version() -> tuple[int, int]:
+    found = re.match(r"glibc (\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def _nvidia_driver() -> str:
+    """The version of NVIDIA's kernel driver, "" where there is none."""
+    try:
+        said = Path("/proc/driver/nvidia/version").read_text()
+        return re.search(r"\d+(\.\d+)+", said).group()
+    except (OSError, AttributeError):
+        pass  # Under WSL the driver is Windows's, but the tool is here too.
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if said.returncode else said.stdout.partition("\n")[0].strip()
+
+
+def _count_gpus() -> tuple[int, str]:
+    """Asks TensorFlow in a process of its own, with what it said last."""
+    code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    env = {**os.environ, **quiet.environment(), "TF_CPP_MIN_LOG_LEVEL": "0"}
+    try:
+        said = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=_TENSORFLOW_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return 0, f"it did not start within {_TENSORFLOW_SECONDS} s"
+    about = [line for line in said.stderr.splitlines() if re.search("(?i)cu|gpu", line)]
+    reason = re.sub(r"^.*?\] ", "", about[-1]) if about else ""
+    last = said.stdout.strip().splitlines()[-1:]
+    return (int(last[0]) if last and last[0].isdigit() else 0), reason

@@ -1,0 +1,121 @@
+"""Whether this machine and these data allow the training that the settings ask for.
+
+Asked before the first node runs, so that what cannot be ends a run within seconds.
+TensorFlow is imported only to ask a TPU whether it is there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from strategos.components.errors import UserError
+from strategos.components.files.filesystems import is_remote
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.pipeline.checks import files as file_checks
+from strategos.pipeline.config.problems import Place, Problem
+from strategos.pipeline.config.sections import Config
+
+
+def check(config: Config, environ: Mapping[str, str] = os.environ) -> list[Problem]:
+    """Why training as `config` says cannot be here; needs no network."""
+    problems = list(_step_problems(config))
+    if config.trainer.distribution.launcher == "local":
+        try:
+            _choose(config, environ)
+        except UserError as error:
+            problems.append(_located(config, error))
+    return problems
+
+
+def probe(config: Config, environ: Mapping[str, str] = os.environ) -> list[Problem]:
+    """Why the TPU that training would take does not answer; takes at most 15 s.
+
+    To be asked where `check` found nothing.
+    """
+    if config.trainer.distribution.launcher != "local":
+        return []
+    choice, cluster = _choose(config, environ)
+    if choice.name != "tpu":
+        return []
+    try:
+        strategy.probe_tpu(config.trainer.distribution.for_results(), cluster)
+    except UserError as error:
+        key = "trainer.distribution.strategy"
+        return [Problem(config.where(key), key, str(error))]
+    return []
+
+
+def _choose(
+    config: Config, environ: Mapping[str, str]
+) -> tuple[strategy.Choice, ClusterSpec]:
+    trainer, cluster = config.trainer, ClusterSpec.from_environment(environ)
+    wanted = trainer.distribution.for_results()
+    choice = strategy.choose(wanted, cluster, trainer.settings())
+    strategy.check_batch(trainer.batch_size, choice.replicas or 1)
+    return choice, cluster
+
+
+def _located(config: Config, error: UserError) -> Problem:
+    """The problem at the place of the key that the message begins with."""
+    found = re.match(r"(trainer(?:\.\w+)+): ", str(error))
+    if not found:
+        return Problem(Place("the environment"), "", str(error))
+    key = found.group(1)
+    return Problem(config.where(key), key, str(error)[found.end() :])
+
+
+def _step_problems(config: Config) -> Iterator[Problem]:
+    """Steps that the data cannot fill, whichever of the rows are for training."""
+    trainer = config.trainer
+    needs = []
+    if trainer.last_batch == "drop":
+        message = "`last_batch: drop` leaves no step"
+        needs.append(("batch_size", trainer.batch_size, message))
+    if trainer.warm_up_steps:
+        rows = -(-trainer.warm_up_steps * trainer.batch_size // trainer.epochs)
+        message = f"{trainer.epochs} epochs have fewer steps than that"
+        needs.append(("warm_up_steps", rows, message))
+    if not needs:
+        return
+    files, _ = file_checks.data_files(config)
+    there = _count_rows(files, enough=max(rows for _, rows, _ in needs))
+    for name, rows, message in needs:
+        if there is not None and there < rows:
+            key = f"trainer.{name}"
+            yield Problem(
+                config.where(key),
+                key,
+                f"received {getattr(trainer, name)}, but the data have {there:,} rows: "
+                f"{message}",
+                remedy="Lower it.",
+            )
+
+
+def _count_rows(files: list[str], enough: int) -> int | None:
+    """Rows in `files`, counted up to `enough`; None where that is not known here."""
+    if not files or any(is_remote(path) for path in files):
+        return None
+    rows = 0
+    for path in files:
+        if rows >= enough:
+            break
+        try:
+            rows += _rows(path, enough - rows)
+        except (OSError, ValueError):  # ingestion will say what is wrong with it
+            return None
+    return rows
+
+
+def _rows(path: str, enough: int) -> int:
+    if path.endswith(".parquet"):
+        from pyarrow import parquet
+
+        return parquet.read_metadata(path).num_rows
+    # A quoted line break makes two lines of a row: never fewer lines than rows.
+    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+        return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)

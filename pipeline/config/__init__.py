@@ -1,0 +1,1 @@
+"""The settings of a pipeline: sections of the YAML, loading, problems."""

@@ -1,0 +1,247 @@
+"""The section `trainer.distribution`: on what the model trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import InitErrorDetails
+
+from strategos.components.trainer.cluster.strategy import (
+    DEFAULT_PARAMETER_SERVERS,
+    DEFAULT_WORKERS,
+    STRATEGIES,
+)
+from strategos.pipeline.config.problems import raise_all, refuse_at
+from strategos.pipeline.config.types import (
+    Duration,
+    NotNegative,
+    Positive,
+    Rate,
+    Section,
+    Size,
+    rate,
+    seconds,
+    size,
+)
+
+
+class Communication(Section):
+    """How workers exchange gradients."""
+
+    implementation: Literal["auto", "ring", "nccl"] = Field(
+        "auto", description="`ring` works everywhere, `nccl` needs GPUs."
+    )
+    bytes_per_pack: Size | None = Field(
+        None, description="Gradients are exchanged in packs of this size."
+    )
+    timeout: Duration | None = Field(
+        None, description="After which an exchange that does not end is an error."
+    )
+
+
+class Tpu(Section):
+    """Which TPU, where the environment does not name it."""
+
+    name: str | None = Field(None, description="Its name or its gRPC address.")
+    zone: str | None = Field(None, description="Google Cloud zone.")
+    project: str | None = Field(None, description="Google Cloud project.")
+
+
+class VariablePartitioner(Section):
+    """How variables that are large are split over the parameter servers."""
+
+    kind: Literal["min_size", "max_size"] = Field(
+        "min_size",
+        description="`min_size`: as many shards as `max_shards`, but none smaller than "
+        "`min_shard_bytes`; `max_size`: as few as can be, none larger than that.",
+    )
+    min_shard_bytes: Size = Field("256KiB", description="The size that `kind` means.")
+    max_shards: Positive | None = Field(
+        None, description="At most so many; by default one per parameter server."
+    )
+
+
+class ParameterServer(Section):
+    """What there is under `strategy: parameter_server` only."""
+
+    variable_partitioner: VariablePartitioner | None = Field(
+        None, description="Splits large variables; without it none is split."
+    )
+
+
+_UNDER = {
+    "workers": ("multi_worker_mirrored", "parameter_server"),
+    "parameter_servers": ("parameter_server",),
+    "parameter_server": ("parameter_server",),
+    "communication": ("multi_worker_mirrored", "auto"),
+    "cross_device_ops": ("mirrored", "auto"),
+    "tpu": ("tpu", "auto"),
+    "shard": ("multi_worker_mirrored", "auto"),
+}
+"""Keys that mean something under some strategies only."""
+
+_PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
+"""Keys whose value is handed on as it is."""
+
+_SHORTEST_STALL = 15  # seconds
+
+_GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
+
+
+class Distribution(Section):
+    """On what the model trains."""
+
+    strategy: Literal[STRATEGIES] = Field(
+        "auto",
+        description="`auto` follows the environment: a TPU or a cluster that it names, "
+        "several GPUs, else one device.",
+    )
+    workers: Positive | None = Field(
+        None,
+        description="Processes that compute gradients, under `multi_worker_mirrored` "
+        "and `parameter_server`; by default 2.",
+    )
+    parameter_servers: Positive | None = Field(
+        None,
+        description="Processes that hold variables, under `parameter_server`; by "
+        "default 1.",
+    )
+    devices: Positive | None = Field(
+        None,
+        description="Devices per process, by default all visible GPUs; without a GPU "
+        "the CPU is divided into so many.",
+    )
+    communication: Communication = Field(
+        default_factory=Communication, description="How workers exchange gradients."
+    )
+    cross_device_ops: (
+        Literal["nccl", "hierarchical_copy", "reduction_to_one"] | None
+    ) = Field(
+        None,
+        description="How devices of one process exchange gradients, under `mirrored`; "
+        "by default TensorFlow chooses.",
+    )
+    tpu: Tpu = Field(default_factory=Tpu, description="Which TPU.")
+    parameter_server: ParameterServer = Field(
+        default_factory=ParameterServer,
+        description="What there is under `strategy: parameter_server` only.",
+    )
+    shard: Literal["rows", "files"] = Field(
+        "rows",
+        description="`rows`: the same rows make a global batch for any number of "
+        "workers; `files`: each worker reads files of its own, which is less, and "
+        "equals nothing.",
+    )
+    launcher: Literal["local", "external"] = Field(
+        "local",
+        description="`local` starts all processes on this machine; `external` waits "
+        "for those that join by `strategos worker`.",
+    )
+    start_timeout: Duration = Field(
+        "300s", description="In which all processes must join and do their first step."
+    )
+    stall_timeout: Duration = Field(
+        "300s",
+        description="Without a step for so long, training is started again; at least "
+        f"{_SHORTEST_STALL}s.",
+    )
+    max_restarts: NotNegative = Field(
+        3, description="How often training that failed is started again in one run."
+    )
+    bandwidth: Rate | None = Field(
+        None,
+        description="Of the network between workers, for `strategos explain "
+        "distribution` to tell what the exchange costs.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_strategy(self) -> Distribution:
+        errors = list(self._misplaced())
+        if self.strategy == "one_device" and (self.devices or 1) > 1:
+            message = f"`one_device` trains on one, not on {self.devices}"
+            remedy = "Use `strategy: mirrored`, or remove `devices`."
+            errors.append(refuse_at(("devices",), message, remedy=remedy))
+        if self.launcher == "external" and self.strategy not in _GANGS:
+            message = f"under `{self.strategy}` there are no workers to wait for"
+            remedy = "Use `launcher: local`, or a strategy with workers."
+            errors.append(refuse_at(("launcher",), message, remedy=remedy))
+        if seconds(self.stall_timeout) < _SHORTEST_STALL:
+            message = "all that works says so every five seconds, not more often"
+            errors.append(
+                refuse_at(
+                    ("stall_timeout",),
+                    message,
+                    remedy=f"Give it {_SHORTEST_STALL}s or more.",
+                )
+            )
+        if errors:
+            raise_all(errors)
+        return self
+
+    def _misplaced(self) -> Iterator[InitErrorDetails]:
+        """Keys that are given and mean nothing under the strategy."""
+        for key, strategies in _UNDER.items():
+            if not self._given(key) or self.strategy in strategies:
+                continue
+            message = f"means nothing under `strategy: {self.strategy}`"
+            remedy = f"Remove it, or use `strategy: {strategies[0]}`."
+            if key == "tpu" and self.strategy == "multi_worker_mirrored":
+                message = "a TPU does not train under `multi_worker_mirrored`"
+                remedy = "Use `strategy: tpu`, which takes all cores of all its hosts."
+            yield refuse_at((key,), message, remedy=remedy)
+
+    def _given(self, key: str) -> bool:
+        default = type(self).model_fields[key].get_default(call_default_factory=True)
+        return getattr(self, key) != default
+
+    def for_results(self) -> dict[str, Any]:
+        """What changes results: the strategy, and what it does not do by default.
+
+        Sizes are bytes, times seconds.
+        """
+        settings: dict[str, Any] = {"strategy": self.strategy}
+        if self.strategy in _UNDER["workers"]:
+            settings["workers"] = self.workers or DEFAULT_WORKERS
+        if self.strategy == "parameter_server":
+            settings["parameter_servers"] = (
+                self.parameter_servers or DEFAULT_PARAMETER_SERVERS
+            )
+        if self._given("parameter_server"):
+            settings["parameter_server"] = self._parameter_server()
+        if self._given("communication"):
+            settings["communication"] = self._communication()
+        others = set(filter(self._given, _PLAIN))
+        return settings | self.model_dump(
+            mode="json", include=others, exclude_none=True
+        )
+
+    def _parameter_server(self) -> dict[str, Any]:
+        plain = self.parameter_server.model_dump(mode="json", exclude_none=True)
+        partitioner = plain["variable_partitioner"]
+        partitioner["min_shard_bytes"] = size(partitioner["min_shard_bytes"])
+        return plain
+
+    def _communication(self) -> dict[str, Any]:
+        plain = self.communication.model_dump(mode="json", exclude_none=True)
+        if "bytes_per_pack" in plain:
+            plain["bytes_per_pack"] = size(plain["bytes_per_pack"])
+        if "timeout" in plain:
+            plain["timeout"] = float(seconds(plain["timeout"]))
+        return plain
+
+    @property
+    def known_replicas(self) -> int:
+        """Replicas that share a global batch, as far as the settings tell."""
+        workers = 1
+        if self.strategy == "multi_worker_mirrored":
+            workers = self.workers or (
+                DEFAULT_WORKERS if self.launcher == "local" else 1
+            )
+        return workers * (self.devices or 1)
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """`bandwidth` as a number."""
+        return None if self.bandwidth is None else rate(self.bandwidth)

@@ -1,0 +1,168 @@
+"""The `evaluator` section: metrics, slices, and the bounds that bless a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import InitErrorDetails
+
+from strategos.components.evaluator.metrics import METRICS, names
+from strategos.pipeline.config.introspect import Allowed, nearest
+from strategos.pipeline.config.problems import raise_all, refuse_at
+from strategos.pipeline.config.types import NotNegative, Section, Texts
+
+_Change = Annotated[float, Field(ge=0)]
+
+
+class Limits(Section):
+    """What a metric must reach."""
+
+    at_least: float | None = Field(None, description="The smallest value that passes.")
+    at_most: float | None = Field(None, description="The largest value that passes.")
+    may_drop: _Change | None = Field(
+        None, description="How far below the model in production it may lie."
+    )
+    may_rise: _Change | None = Field(
+        None, description="How far above the model in production it may lie."
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Limits:
+        low, high = self.at_least, self.at_most
+        if low is not None and high is not None and low > high:
+            message = f"{low:g} is more than at_most ({high:g}): nothing can pass"
+            remedy = "Swap or correct the two."
+            raise_all([refuse_at(("at_least",), message, remedy=remedy)])
+        return self
+
+
+class Bound(Limits):
+    """What a metric must reach, overall and on slices."""
+
+    slices: dict[str, Limits] = Field(
+        default_factory=dict,
+        description="Limits for each value of a feature, by the feature's name.",
+    )
+    min_examples: NotNegative = Field(
+        0, description="Slices with fewer rows are reported and not judged."
+    )
+
+
+class Evaluator(Section):
+    """How the model is judged."""
+
+    task: Literal["binary", "multi_class", "regression"] = Field(
+        "binary", description="What kind of prediction it is."
+    )
+    metrics: Annotated[
+        Texts, Field(min_length=1), Allowed("a list of one metric or more")
+    ] = Field(description="What is measured: see the table of metrics.")
+    slices: Texts = Field(
+        (),
+        description="Features to slice by: metrics are also computed for each of their "
+        "values. A row counts once in each value it has; a row without a value counts "
+        "overall only.",
+    )
+    bounds: dict[str, Bound] = Field(
+        default_factory=dict,
+        description="What must hold for a model to be blessed, by metric.",
+    )
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        task = info.data.get("task")
+        errors = [
+            _unknown_metric((index,), name, task)
+            for index, name in enumerate(metrics)
+            if task and name not in names(task)
+        ]
+        return _checked(metrics, errors)
+
+    @field_validator("bounds")
+    @classmethod
+    def _measured(cls, bounds: dict, info: ValidationInfo) -> dict[str, Bound]:
+        errors = []
+        for metric, bound in bounds.items():
+            errors += _direction_errors(metric, bound, (metric,))
+            for feature, limits in bound.slices.items():
+                loc = (metric, "slices", feature)
+                errors += _direction_errors(metric, limits, loc)
+                errors += _not_among(feature, info, "slices", loc)
+            task = info.data.get("task")
+            if task and metric not in names(task):
+                errors.append(_unknown_metric((metric,), metric, task))
+            else:
+                errors += _not_among(metric, info, "metrics", (metric,))
+        return _checked(bounds, errors)
+
+    @property
+    def compares(self) -> bool:
+        """Whether a bound compares with the model in production."""
+        limits = [
+            each
+            for bound in self.bounds.values()
+            for each in (bound, *bound.slices.values())
+        ]
+        return any((each.may_drop, each.may_rise) != (None, None) for each in limits)
+
+
+def _checked(value: object, errors: list[InitErrorDetails]):
+    if errors:
+        raise_all(errors)
+    return value
+
+
+def _unknown_metric(
+    loc: tuple[str | int, ...], name: str, task: str
+) -> InitErrorDetails:
+    message, remedy = f"`{name}` is not a metric", ""
+    if name in METRICS:
+        tasks = " or ".join(sorted(METRICS[name].tasks))
+        message = f"`{name}` is not defined for the task {task}"
+        remedy = f"It is for {tasks}; the task is set by `evaluator.task`."
+    elif near := _known_by_class(name, task) or nearest(name, names(task)):
+        remedy = f"Did you mean `{near}`?"
+    allowed = ", ".join(names(task))
+    return refuse_at(loc, message, allowed=allowed, remedy=remedy)
+
+
+def _known_by_class(name: str, task: str) -> str | None:
+    """The metric whose class in Keras or TFMA is called so: `mean_squared_error`."""
+    wanted = name.replace("_", "").lower()
+    known = {METRICS[metric].classes[task].lower(): metric for metric in names(task)}
+    return known.get(wanted)
+
+
+def _not_among(
+    name: str, info: ValidationInfo, key: str, loc: tuple[str, ...]
+) -> Iterator[InitErrorDetails]:
+    """A bound on what is not measured; silent where `key` itself is wrong."""
+    known = info.data.get(key)
+    if known is None or name in known:
+        return
+    near = nearest(name, known)
+    yield refuse_at(
+        loc,
+        f"a bound on `{name}`, which is not in `evaluator.{key}`",
+        allowed=", ".join(known),
+        remedy=f"Did you mean `{near}`?" if near else f"Add it to `{key}`.",
+    )
+
+
+def _direction_errors(
+    metric: str, limits: Limits, loc: tuple[str, ...]
+) -> Iterator[InitErrorDetails]:
+    """A limit on a change for the better is a slip."""
+    higher = METRICS[metric].higher_is_better if metric in METRICS else None
+    if higher is None:
+        return
+    wrong, right = ("may_rise", "may_drop") if higher else ("may_drop", "may_rise")
+    if getattr(limits, wrong) is not None:
+        yield refuse_at(
+            (*loc, wrong),
+            f"{metric} is better when {'higher' if higher else 'lower'}",
+            remedy=f"Use `{right}`.",
+        )

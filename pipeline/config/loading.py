@@ -1,0 +1,294 @@
+"""From files and flags to the effective settings, each with its origin.
+
+    loaded = load("pipeline.yaml", overlays=["prod.yaml"], sets=["trainer.epochs=2"])
+    loaded.config.trainer.epochs           # 2
+    loaded.origins["trainer.epochs"]       # "--set"
+
+Layers lie over each other in the order main file, overlays, `--set`, `--param`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from strategos.pipeline.config import introspect
+from strategos.pipeline.config.problems import (
+    ConfigError,
+    Place,
+    Problem,
+    from_pydantic,
+    mask,
+)
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.config.types import PASSWORD_VARIABLE, absolute
+from strategos.pipeline.config.yaml_tree import (
+    Entry,
+    is_plain_text,
+    merge,
+    read_file,
+    read_set,
+)
+
+__all__ = [
+    "PARAMETERS",
+    "ConfigError",
+    "Loaded",
+    "Problem",
+    "apply_parameters",
+    "effective",
+    "effective_json",
+    "load",
+]
+
+PARAMETERS = {
+    "batch_size": "trainer.batch_size",
+    "epochs": "trainer.epochs",
+    "seed": "trainer.seed",
+    "hyperparameters": "trainer.hyperparameters",
+    "distribution": "trainer.distribution",
+    "spans": "data.spans",
+}
+"""What `--param` sets, and the key in the YAML that it stands for."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The effective settings.
+
+    Attributes:
+      config: The settings.
+      origins: Where each value came from, by key path: `pipeline.yaml:12`, `--set`,
+        `--param`, `default` or `environment`.
+    """
+
+    config: Config
+    origins: dict[str, str]
+    _entry: Entry
+    _password: str | None = None
+
+
+def load(
+    path: str | Path,
+    overlays: Sequence[str | Path] = (),
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Reads the YAML at `path`, with overlays and `KEY=VALUE` sets laid over it.
+
+    Args:
+      path: The main YAML; its folder is where the user's modules lie.
+      overlays: YAML files, the later over the earlier.
+      sets: `KEY=VALUE` with VALUE in YAML.
+      environ: The environment; this process's by default. Nothing else reads it.
+
+    Raises:
+      ConfigError: Holds every problem that was found.
+    """
+    environ = os.environ if environ is None else environ
+    main, problems = read_file(path)
+    layers = [main]
+    for overlay in overlays:
+        entry, found = read_file(overlay)
+        problems += found
+        layers.append(entry and _anchor(entry, Path(overlay).parent.resolve()))
+    for text in sets:
+        entry, found = read_set(text)
+        problems += found
+        layers.append(entry)
+    if main is None:
+        raise ConfigError(problems, os.fspath(path))
+    entry = main
+    for layer in filter(None, layers[1:]):
+        entry = merge(entry, layer)
+    return _validate(entry, Path(path), environ.get(PASSWORD_VARIABLE), problems)
+
+
+def apply_parameters(loaded: Loaded, parameters: Mapping[str, str]) -> Loaded:
+    """`loaded` with run-time parameters (`--param K=V`) in place.
+
+    K is one of `PARAMETERS`, or one name inside a mapping (`hyperparameters.units`).
+    V is YAML. A whole mapping replaces the one in the file, as it does in a compiled
+    pipeline.
+
+    Raises:
+      ConfigError: An unknown K, or a V that the settings refuse.
+    """
+    problems: list[Problem] = []
+    entry = loaded._entry
+    for name, value in parameters.items():
+        head, dot, rest = name.partition(".")
+        key = PARAMETERS.get(head)
+        flag = Place(mask(f"--param {name}={value}"))
+        if key is None or (dot and not rest):
+            problems.append(_unknown_parameter(flag, head))
+            continue
+        layer, found = read_set(f"{key}{dot}{rest}={value}", flag="--param")
+        problems += [replace(problem, where=flag) for problem in found]
+        if layer is None:
+            continue
+        layer = _moved(layer, flag)
+        if not dot:
+            entry = _without(entry, key.split("."))
+        entry = merge(entry, layer)
+    return _validate(entry, loaded.config.path, loaded._password, problems)
+
+
+def effective(loaded: Loaded) -> str:
+    """The settings as YAML, each value with its origin as a comment."""
+    rows = list(_rows(loaded.config.model_dump(mode="json", by_alias=True)))
+    width = max(len(text) for text, _ in rows) + 2
+    lines = []
+    for text, key in rows:
+        origin = loaded.origins.get(key, "")
+        if key == "run.metadata" and loaded.config.metadata_password:
+            origin += f"; password **** from {PASSWORD_VARIABLE} (environment)"
+        lines.append(f"{text:<{width}}# {origin}" if origin else text)
+    return "\n".join(lines) + "\n"
+
+
+def effective_json(loaded: Loaded) -> str:
+    """The settings and their origins as JSON."""
+    settings = loaded.config.model_dump(mode="json", by_alias=True)
+    both = {"settings": settings, "origins": loaded.origins}
+    return json.dumps(both, indent=2, ensure_ascii=False) + "\n"
+
+
+def _validate(
+    entry: Entry, path: Path, password: str | None, problems: list[Problem]
+) -> Loaded:
+    path = path.parent.resolve() / path.name
+    places = {".".join(p): e.place for p, e in entry.leaves() if p}
+    context = {"path": path, "password": password, "places": places}
+    try:
+        config = Config.model_validate(_plain(entry, ()), context=context)
+    except ValidationError as error:
+        problems = problems + from_pydantic(error, Config, _locator(entry))
+        config = None
+    if problems or config is None:
+        raise ConfigError(_sorted(problems, entry), entry.place.source)
+    return Loaded(config, _origins(config, entry, password), entry, password)
+
+
+def _sorted(problems: list[Problem], main: Entry) -> list[Problem]:
+    """In reading order: the main file first, then overlays, flags last."""
+
+    def order(problem: Problem) -> tuple:
+        place = problem.where
+        first = place.source == main.place.source
+        return not first, not place.line, place.source, place.line, place.column
+
+    return sorted(problems, key=order)
+
+
+def _plain(entry: Entry, path: tuple[str, ...]) -> Any:
+    """The bare value; null in a mapping of known keys means the key's default."""
+    if isinstance(entry.value, list):
+        return [_plain(item, (*path, "0")) for item in entry.value]
+    if not isinstance(entry.value, dict):
+        return entry.value
+    free = _in_free(path)
+    return {
+        name: _plain(item, (*path, name))
+        for name, item in entry.value.items()
+        if free or item.value is not None
+    }
+
+
+def _in_free(path: tuple[str, ...]) -> bool:
+    return any(introspect.is_free(Config, path[:i]) for i in range(len(path) + 1))
+
+
+def _anchor(entry: Entry, folder: Path, path: tuple[str, ...] = ()) -> Entry:
+    """An overlay with its paths made absolute from its own folder."""
+    if isinstance(entry.value, dict):
+        items = entry.value.items()
+        value = {name: _anchor(item, folder, (*path, name)) for name, item in items}
+        return replace(entry, value=value)
+    named = isinstance(entry.value, str) and entry.value.strip()
+    if named and introspect.is_path(introspect.at(Config, path), entry.value):
+        return replace(entry, value=absolute(entry.value, folder))
+    return entry
+
+
+def _locator(entry: Entry) -> Callable[[tuple[str | int, ...], bool], Place]:
+    def locate(loc: tuple[str | int, ...], of_key: bool) -> Place:
+        found, _ = entry.find(loc)
+        return found.key_place if of_key else found.place
+
+    return locate
+
+
+def _origins(config: Config, entry: Entry, password: str | None) -> dict[str, str]:
+    origins = {}
+    settings = config.model_dump(mode="json", by_alias=True)
+    for path in _leaf_paths(settings):
+        found, exact = entry.find(path)
+        given = exact or (path and found.value is None)
+        origins[".".join(path)] = found.key_place.origin if given else "default"
+    if password is not None:
+        origins["run.metadata_password"] = "environment"
+    return origins
+
+
+def _leaf_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _leaf_paths(item, (*path, name))
+    else:
+        yield path
+
+
+def _rows(settings: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Lines of YAML, each with the key path of the value that it shows."""
+    for name, value in settings.items():
+        key = (*path, name)
+        head = "  " * len(path) + (name if is_plain_text(name) else json.dumps(name))
+        if isinstance(value, dict) and value:
+            yield f"{head}:", ""
+            yield from _rows(value, key)
+        else:
+            yield f"{head}: {_scalar(value)}", ".".join(key)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and is_plain_text(value):
+        return value
+    if isinstance(value, list):
+        items = (_scalar(i) if "," not in str(i) else json.dumps(i) for i in value)
+        return f"[{', '.join(items)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _unknown_parameter(flag: Place, name: str) -> Problem:
+    near = introspect.nearest(name, PARAMETERS)
+    remedy = f"Did you mean `{near}`?" if near else "Other keys: use `--set`."
+    return Problem(
+        flag, "", f"`{name}` is not a parameter", ", ".join(PARAMETERS), remedy
+    )
+
+
+def _moved(entry: Entry, place: Place) -> Entry:
+    value = entry.value
+    if isinstance(value, dict):
+        value = {name: _moved(item, place) for name, item in value.items()}
+    elif isinstance(value, list):
+        value = [_moved(item, place) for item in value]
+    return Entry(value, place, place)
+
+
+def _without(entry: Entry, path: Sequence[str]) -> Entry:
+    if not isinstance(entry.value, dict) or path[0] not in entry.value:
+        return entry
+    value = dict(entry.value)
+    if len(path) == 1:
+        del value[path[0]]
+    else:
+        value[path[0]] = _without(value[path[0]], path[1:])
+    return replace(entry, value=value)

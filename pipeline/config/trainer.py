@@ -1,0 +1,291 @@
+"""The `trainer` section: what is trained, and how training is run.
+
+What changes results becomes parameters of the Trainer: `Trainer.settings`, and
+`Distribution.for_results` in `distribution.py`. What does not (launcher, time-outs,
+restarts, checkpoints) becomes its `Operation`, which caching never compares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    field_serializer,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
+from strategos.pipeline.config.distribution import Distribution
+from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.problems import raise_all, received, refuse, refuse_at
+from strategos.pipeline.config.types import (
+    LATEST,
+    Hyperparameters,
+    Interval,
+    Metric,
+    ModelPath,
+    Module,
+    NotNegative,
+    Positive,
+    Section,
+    Size,
+    interval,
+    ordered,
+    seconds,
+    size,
+)
+
+WEIGHTS = "Format-Weights"
+"""The folder of a Model artifact that holds what another training starts from."""
+
+_Mode = Literal["auto", "min", "max"]
+_MODE = (
+    "Whether the metric is better smaller (`min`) or larger; `auto` goes by its name: "
+    "accuracies and AUC larger, all others smaller."
+)
+
+
+class EarlyStopping(Section):
+    """Ends training when a metric no longer improves."""
+
+    monitor: Metric = Field("val_loss", description="The metric that is watched.")
+    patience: NotNegative = Field(
+        2, description="Epochs without improvement before training ends."
+    )
+    mode: _Mode = Field("auto", description=_MODE)
+
+
+class BestCheckpoint(Section):
+    """Exports the weights of the best epoch in place of those of the last."""
+
+    monitor: Metric = Field("val_loss", description="The metric that decides.")
+    mode: _Mode = Field("auto", description=_MODE)
+
+
+class ReduceLearningRate(Section):
+    """Lowers the learning rate when a metric no longer improves."""
+
+    monitor: Metric = Field("val_loss", description="The metric that is watched.")
+    factor: Annotated[float, Field(gt=0, lt=1), Allowed("a number between 0 and 1")] = (
+        Field(0.1, description="What the learning rate is multiplied by.")
+    )
+    patience: NotNegative = Field(
+        2, description="Epochs without improvement before it is lowered."
+    )
+    min_lr: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="It is never lowered below this."
+    )
+    mode: _Mode = Field("auto", description=_MODE)
+
+
+class TensorBoard(Section):
+    """What logs for TensorBoard hold besides metrics."""
+
+    histograms: bool = Field(False, description="Of the weights, each epoch.")
+    profile: (
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^[1-9][0-9]*\.\.[1-9][0-9]*$"),
+            Allowed("a range of steps such as 10..20"),
+            AfterValidator(ordered),
+        ]
+        | None
+    ) = Field(None, description="Steps that are profiled.")
+
+
+def _switch(value: Any) -> Any:
+    """`true` for a section with its defaults, `false` for none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    if not isinstance(value, dict | TensorBoard):
+        raise refuse(f"received {received(value)}", allowed=_SWITCH)
+    return value
+
+
+_SWITCH = "true, false or a mapping with the keys histograms, profile"
+
+
+class Callbacks(Section):
+    """What accompanies training."""
+
+    early_stopping: EarlyStopping | None = Field(
+        None, description="When training ends before its last epoch; null for never."
+    )
+    best_checkpoint: BestCheckpoint | None = Field(
+        None, description="Which epoch's weights are exported; null for the last."
+    )
+    reduce_learning_rate: ReduceLearningRate | None = Field(
+        None,
+        description="When the learning rate is lowered, which must be a number, no "
+        "schedule; null for never.",
+    )
+    tensorboard: Annotated[
+        TensorBoard | None, BeforeValidator(_switch), Allowed(_SWITCH)
+    ] = Field(
+        default_factory=TensorBoard,
+        description="Whether logs for TensorBoard appear, as they do by default, and "
+        "what they hold.",
+        json_schema_extra=lambda schema: schema["anyOf"].insert(0, {"type": "boolean"}),
+    )
+    csv: bool = Field(
+        False, description="Whether the history is written as `history.csv` too."
+    )
+    terminate_on_nan: bool = Field(
+        True, description="Whether a loss that is no number ends training."
+    )
+
+    @field_serializer("tensorboard")
+    def _as_switch(self, value: TensorBoard | None) -> bool | dict[str, Any]:
+        if value is None or not value.model_fields_set:
+            return value is not None
+        return value.model_dump(mode="json")
+
+
+class Checkpoint(Section):
+    """What is kept of training for the case that it is interrupted."""
+
+    every: Interval = Field("30s", description="How often a checkpoint is written.")
+    keep: Positive = Field(2, description="How many of the newest stay.")
+
+
+class Trainer(Section):
+    """How the model is built and trained."""
+
+    module: Module = Field(
+        description="Module with `build_model(context)`, or with `run_fn`."
+    )
+    batch_size: Positive = Field(
+        256, description="Rows per step, over all replicas together."
+    )
+    epochs: Positive = Field(5, description="Passes over the training rows.")
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        1, description="Of weights and the order of rows."
+    )
+    hyperparameters: Hyperparameters = Field(
+        default_factory=dict,
+        description="Whatever `build_model` reads from `context.hyperparameters`.",
+    )
+    distribution: Distribution = Field(
+        default_factory=Distribution, description="On what the model trains."
+    )
+    checkpoint: Checkpoint = Field(
+        default_factory=Checkpoint, description="What an interrupted training leaves."
+    )
+    callbacks: Callbacks = Field(
+        default_factory=Callbacks, description="What accompanies training."
+    )
+    last_batch: Literal["keep", "drop"] = Field(
+        "keep", description="What happens to the smaller batch that ends an epoch."
+    )
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
+        "none",
+        description="How the model's learning rate follows the batch: `linear` "
+        "by `batch_size` / `base_batch_size`, `sqrt` by the root of that.",
+    )
+    base_batch_size: Positive | None = Field(
+        None,
+        description="The batch that the model's learning rate was chosen for; by "
+        "default the batch of one replica.",
+    )
+    warm_up_steps: NotNegative = Field(
+        0, description="Steps in which the learning rate rises from zero."
+    )
+    mixed_precision: Literal["bfloat16", "float16"] | None = Field(
+        None, description="What layers compute in; variables stay float32."
+    )
+    jit_compile: bool = Field(
+        False, description="Whether XLA compiles the training step."
+    )
+    steps_per_execution: Positive = Field(
+        1, description="Steps that one call of TensorFlow runs."
+    )
+    deterministic: bool = Field(
+        False, description="Whether only kernels are used that repeat to the last bit."
+    )
+    cache_limit: Size = Field(
+        "1GB", description="Up to this size the examples of a split stay in memory."
+    )
+    warm_start: ModelPath | None = Field(
+        None,
+        description="Model to start from: `latest` for the newest pushed one, or the "
+        "folder of a Model artifact.",
+    )
+
+    @model_validator(mode="after")
+    def _can_work(self) -> Trainer:
+        errors = list(self._combinations())
+        if errors:
+            raise_all(errors)
+        return self
+
+    def _combinations(self) -> Iterator[InitErrorDetails]:
+        """Settings that contradict each other."""
+        strategy, replicas = (
+            self.distribution.strategy,
+            self.distribution.known_replicas,
+        )
+        if self.batch_size < replicas:
+            yield refuse_at(
+                ("batch_size",),
+                f"{self.batch_size} rows are fewer than the {replicas} replicas that "
+                "share them",
+                remedy="Raise it, or use fewer `workers` or `devices`.",
+            )
+        if self.callbacks.reduce_learning_rate and self.warm_up_steps:
+            yield refuse_at(
+                ("callbacks", "reduce_learning_rate"),
+                "needs a constant learning rate, and `warm_up_steps` makes it change "
+                "by step",
+                remedy="Use one of the two.",
+            )
+        if self.base_batch_size and self.scale_learning_rate == "none":
+            yield refuse_at(
+                ("base_batch_size",),
+                "means nothing without `scale_learning_rate`",
+                remedy="Set that to `linear` or `sqrt`, or remove this.",
+            )
+        if self.deterministic and strategy == "parameter_server":
+            yield refuse_at(
+                ("deterministic",),
+                "parameter servers take gradients in the order in which they come, so "
+                "that no two runs are equal",
+                remedy="Remove it, or use `multi_worker_mirrored`.",
+            )
+
+    @property
+    def named_weights(self) -> str | None:
+        """The weights in the folder that `warm_start` names, if it names one."""
+        folder = self.warm_start
+        if folder in (None, LATEST) or folder.endswith(f"/{WEIGHTS}"):
+            return None if folder == LATEST else folder
+        return f"{folder}/{WEIGHTS}"
+
+    def settings(self) -> Settings:
+        """What else than data, model and strategy decides the result."""
+        names = {field.name for field in dataclasses.fields(Settings)}
+        plain = self.model_dump(mode="json", include=names)
+        logs = self.callbacks.tensorboard
+        if logs and logs.profile:
+            first, last = logs.profile.split("..")
+            plain["callbacks"]["tensorboard"]["profile"] = [int(first), int(last)]
+        return Settings(**plain | {"cache_limit": size(self.cache_limit)})
+
+    def operation(self) -> Operation:
+        """How training is run; never part of what caching compares."""
+        distribution = self.distribution
+        return Operation(
+            launcher=distribution.launcher,
+            start_timeout=float(seconds(distribution.start_timeout)),
+            stall_timeout=float(seconds(distribution.stall_timeout)),
+            max_restarts=distribution.max_restarts,
+            checkpoint_every=interval(self.checkpoint.every),
+            checkpoint_keep=self.checkpoint.keep,
+        )

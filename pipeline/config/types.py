@@ -1,0 +1,258 @@
+"""The types of single values on the YAML surface, and what makes each one valid."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+)
+
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.config.introspect import Allowed, PathMark
+from strategos.pipeline.config.problems import mask, received, refuse
+
+PASSWORD_VARIABLE = "STRATEGOS_METADATA_PASSWORD"
+"""The environment variable that holds the password of `run.metadata`."""
+
+SERVERS = "mysql://USER@HOST:PORT/DATABASE or postgresql://USER@HOST:PORT/DATABASE"
+"""The forms of `run.metadata` that name a server."""
+
+
+LATEST = "latest"
+"""In place of a path: the newest model that was pushed."""
+
+
+class Section(BaseModel):
+    """A section of the YAML: frozen, without unknown keys, without conversions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
+
+
+def has_spans(pattern: str) -> bool:
+    """Whether data that `pattern` matches arrive in spans."""
+    return re.search(r"\{(SPAN|DATE|YYYY)\b", pattern) is not None
+
+
+def absolute(path: str, folder: str | Path) -> str:
+    """`path` from `folder`, without `..` and `~`; URLs stay as they are."""
+    if is_remote(path):
+        return path
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
+
+
+def main_file(context: Any) -> Path:
+    """The main YAML: the loader hands it on, others get one in this folder."""
+    return (context or {}).get("path") or Path.cwd() / "pipeline.yaml"
+
+
+def default_name(name: str, info: ValidationInfo) -> str:
+    """`name`, or where it is empty the name of the YAML's folder."""
+    if name:
+        return name
+    words = re.findall("[a-z0-9]+", main_file(info.context).parent.name.lower())
+    slug = "-".join(words).lstrip("0123456789-")[:63].strip("-")
+    return slug or "pipeline"
+
+
+def not_yet(names: tuple[str, ...], message: str) -> BeforeValidator:
+    """Refuses by name the values that a later version brings."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value in names:
+            raise refuse(f'received "{value}": {message}')
+        return value
+
+    return BeforeValidator(check)
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise refuse("received an empty text")
+    return text
+
+
+def _anchored(path: str, info: ValidationInfo) -> str:
+    if not path.strip():
+        raise refuse("received an empty path", remedy="Name a file or a folder.")
+    return absolute(path, main_file(info.context).parent)
+
+
+def _latest_or_anchored(path: str, info: ValidationInfo) -> str:
+    return path if path == LATEST else _anchored(path, info)
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+def ordered(spans: str) -> str:
+    """A range such as 10..20, refused if it ends before it starts."""
+    first, _, last = spans.partition("..")
+    if last and int(last) < int(first):
+        message = f"received {received(spans)}: the range ends before it starts"
+        raise refuse(message, remedy=f"Write `{last}..{first}`.")
+    return spans
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        for leaf in _leaves(value):
+            if isinstance(leaf, float) and not math.isfinite(leaf):
+                message = f"`{name}` holds {leaf}, which JSON cannot carry"
+                raise refuse(message, allowed="finite numbers")
+    return values
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _database(url: str) -> str:
+    if url == "sqlite":
+        return url
+    allowed = f"sqlite, {SERVERS}"
+    if mask(url) != url:
+        raise refuse(
+            "a password must not be written in a file or on the command line",
+            allowed=allowed,
+            remedy=f"Take it out of the URL and set {PASSWORD_VARIABLE} in the "
+            "environment.",
+        )
+    try:
+        parts = urlsplit(url)
+        complete = parts.hostname and parts.path.strip("/") and parts.port != 0
+    except ValueError:
+        raise refuse(f"received {received(url)}", allowed=allowed) from None
+    known = parts.scheme in ("mysql", "postgresql")
+    if not (known and complete) or parts.query or parts.fragment:
+        raise refuse(f"received {received(url)}", allowed=allowed)
+    return url
+
+
+Text = Annotated[str, Allowed("text"), AfterValidator(_not_empty)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+Spellings = Annotated[
+    tuple[
+        Annotated[
+            str,
+            BeforeValidator(_number_as_text),
+            Allowed('texts or whole numbers; `"null"` in quotes'),
+            Field(json_schema_extra={"type": ["string", "integer"]}),
+        ],
+        ...,
+    ],
+    Field(strict=False),
+]
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+PathText = Annotated[str, PathMark(), Allowed("a path"), AfterValidator(_anchored)]
+ModelPath = Annotated[
+    str,
+    PathMark(words=(LATEST,)),
+    Allowed("latest or a path"),
+    AfterValidator(_latest_or_anchored),
+]
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$"),
+    Allowed("lower-case letters, digits and `-`, first a letter, at most 63"),
+    AfterValidator(default_name),
+]
+Module = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"),
+    Allowed("the name of a module beside the YAML, such as `model`"),
+]
+Function = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?$"),
+    Allowed("`module` or `module:function`"),
+]
+Spans = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    StringConstraints(pattern=r"^(all|latest|[0-9]+(\.\.[0-9]+)?)$"),
+    Allowed("all, latest, a number such as 3, or a range such as 1..6"),
+    AfterValidator(ordered),
+    Field(json_schema_extra={"type": ["string", "integer"]}),
+]
+Duration = Annotated[
+    str,
+    StringConstraints(pattern=r"^[1-9][0-9]*[smhdw]$"),
+    Allowed("a duration such as 30s, 12h or 7d"),
+]
+Size = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B?$"),
+    Allowed("bytes, such as 1GB, 64MiB or 4096"),
+    Field(json_schema_extra={"type": ["string", "integer"]}),
+]
+Rate = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]*\.?[0-9]+ ?[KMGT]bit$"),
+    Allowed("bits a second, such as 10Gbit or 100Mbit"),
+]
+Interval = Annotated[
+    str,
+    StringConstraints(pattern=r"^([1-9][0-9]*[smh]|[1-9][0-9]* steps?)$"),
+    Allowed("a duration such as 30s or 5m, or a number of steps such as 200 steps"),
+]
+Metric = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][\w./-]*$"),
+    Allowed("the name of a metric, such as val_loss or val_auc"),
+]
+Database = Annotated[str, Allowed(f"sqlite, {SERVERS}"), AfterValidator(_database)]
+Hyperparameters = Annotated[dict[str, Any], AfterValidator(_finite)]
+
+
+def seconds(duration: str) -> int:
+    """`7d` in seconds."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+    return int(duration[:-1]) * units[duration[-1]]
+
+
+def size(text: str) -> int:
+    """`64MiB` in bytes; `MB` is a million, `MiB` 2**20."""
+    number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT]?i?)B?", text).groups()
+    base = 1024 if unit.endswith("i") else 1000
+    return int(float(number) * base ** " KMGT".index(unit[:1] or " "))
+
+
+def rate(text: str) -> float:
+    """`10Gbit` in bytes a second."""
+    number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT])bit", text).groups()
+    return float(number) * 1000 ** " KMGT".index(unit) / 8
+
+
+def interval(text: str) -> str:
+    """`5m` as `300s`, `1 step` as `1 steps`: in one of two units."""
+    if "step" in text:
+        return f"{text.split()[0]} steps"
+    return f"{seconds(text)}s"
+
+
+def as_json(value: Any) -> str:
+    """`value` as JSON with sorted keys: equal values give equal text."""
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,251 @@
+"""YAML files and `--set` values as trees in which every value knows where it stands.
+
+YAML 1.2 is read: `1e-3` is a number, `yes`, `on` and `12:30` are text; a key that
+occurs twice is refused. Aliases are read, merge keys (`<<`) and tags are not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from strategos.pipeline.config.problems import Place, Problem, mask
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value: a scalar, a list of entries or a mapping of names to entries."""
+
+    value: Any
+    place: Place
+    key_place: Place
+
+    def find(self, path: Iterable[str | int]) -> tuple[Entry, bool]:
+        """The deepest entry on `path`, and whether it is the one at its end."""
+        entry = self
+        for part in path:
+            try:
+                entry = entry.value[part]
+            except (KeyError, IndexError, TypeError):
+                return entry, False
+        return entry, True
+
+    def leaves(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple, Entry]]:
+        """Every entry below and this one, with its path."""
+        yield path, self
+        if isinstance(self.value, dict):
+            for name, entry in self.value.items():
+                yield from entry.leaves((*path, name))
+
+
+def merge(base: Entry, over: Entry) -> Entry:
+    """`over` laid over `base`: mappings merge, anything else replaces."""
+    if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
+        return over
+    merged = dict(base.value)
+    for name, entry in over.value.items():
+        merged[name] = merge(merged[name], entry) if name in merged else entry
+    return replace(base, value=merged)
+
+
+def read_file(path: str | Path) -> tuple[Entry | None, list[Problem]]:
+    """The mapping in the YAML file, and what is wrong with it as YAML."""
+    name = os.fspath(path)
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        return None, [_unreadable(Path(path), error)]
+    entry, problems = _parse(text, Place(name, 1, 1), in_file=True)
+    if entry is None or isinstance(entry.value, dict):
+        return entry, problems
+    problems.append(
+        Problem(
+            Place(name),
+            "",
+            "the file is empty" if entry.value is None else "is not a mapping",
+            "`key: value` lines",
+            "See docs/configuration.md for a file to start from.",
+        )
+    )
+    return None, problems
+
+
+def read_set(text: str, flag: str = "--set") -> tuple[Entry | None, list[Problem]]:
+    """The value of `--set a.b=VALUE` as a mapping {a: {b: VALUE}}."""
+    key, equals, value = text.partition("=")
+    place = Place(mask(f"{flag} {text}"))
+    if not equals or not all(key.split(".")):
+        problem = Problem(place, "", "is not KEY=VALUE", "", f"Write {_USAGE}.")
+        return None, [problem]
+    entry, problems = _parse(value, place, in_file=False)
+    if entry is None:
+        return None, problems
+    for name in reversed(key.split(".")):
+        entry = Entry({name: entry}, place, place)
+    return entry, problems
+
+
+_USAGE = "for example `--set trainer.batch_size=512`"
+
+
+_DIGITS = 100  # Python refuses to read 4,300 of them.
+
+
+class _Loader(yaml.CSafeLoader):
+    """libyaml with the scalars of YAML 1.2 in place of those of 1.1."""
+
+    yaml_implicit_resolvers: dict = {}
+
+
+_SCALARS = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+0123456789."),
+    ),
+}
+for _tag, (_regex, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_regex})$"), _first
+    )
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether `text`, written without quotes, is read back as that very text."""
+    if not re.fullmatch(
+        r"[\w./{}*+$~=%@-]([\w ./{}*+$~=%@:,-]*[\w./{}*+$~=%@-])?", text
+    ):
+        return False
+    if text[0] in "{}*%@-" or ": " in text or " #" in text:
+        return False
+    return not any(re.fullmatch(regex, text) for regex, _ in _SCALARS.values())
+
+
+def _parse(
+    text: str, place: Place, *, in_file: bool
+) -> tuple[Entry | None, list[Problem]]:
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        if node is None:
+            return Entry(None, place, place), []
+        reader = _Reader(place, in_file)
+        return reader.entry(node, place), reader.problems
+    except yaml.YAMLError as error:
+        return None, [_syntax_problem(error, text, place, in_file)]
+    except RecursionError:
+        remedy = "Check the brackets."
+        return None, [Problem(place, "", "is nested too deeply", "", remedy)]
+
+
+class _Reader:
+    """Turns YAML nodes into entries and collects what it has to refuse."""
+
+    def __init__(self, place: Place, in_file: bool):
+        self._place = place
+        self._in_file = in_file
+        self._open: list[yaml.Node] = []
+        self.problems: list[Problem] = []
+
+    def entry(self, node: yaml.Node, key_place: Place) -> Entry:
+        place = self._where(node)
+        if any(node is outer for outer in self._open):
+            self._refuse(place, "an alias that contains itself", "Write it out.")
+            return Entry(None, place, key_place)
+        self._open.append(node)
+        if isinstance(node, yaml.MappingNode):
+            value = self._mapping(node)
+        elif isinstance(node, yaml.SequenceNode):
+            value = [self.entry(item, self._where(item)) for item in node.value]
+        else:
+            value = self._scalar(node, place)
+        self._open.pop()
+        return Entry(value, place, key_place)
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        for key, value in node.value:
+            place = self._where(key)
+            if not isinstance(key, yaml.ScalarNode):
+                self._refuse(place, "a key that is not a name", "Write a plain name.")
+            elif key.value == "<<":
+                remedy = "Write the keys out, or use an overlay file."
+                self._refuse(place, "merge keys (`<<`) are not read", remedy)
+            elif key.value in entries:
+                first = entries[key.value].key_place
+                remedy = f"It is first given at {first}; keep one of the two."
+                self._refuse(place, f"duplicate key `{key.value}`", remedy)
+            else:
+                entries[key.value] = self.entry(value, place)
+        return entries
+
+    def _scalar(self, node: yaml.ScalarNode, place: Place) -> Any:
+        tag, text = node.tag.rpartition(":")[2], node.value
+        if tag == "int":
+            base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+            if len(text) > _DIGITS:
+                remedy = f"Write at most {_DIGITS} digits."
+                self._refuse(place, "a number with too many digits", remedy)
+                return None
+            return int(text, base)
+        if tag == "float":
+            return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+        if tag in ("str", "null", "bool"):
+            return {"str": text, "null": None, "bool": text.lower() == "true"}[tag]
+        self._refuse(place, f"the tag {node.tag} is not read", "Remove the tag.")
+        return None
+
+    def _where(self, node: yaml.Node) -> Place:
+        if not self._in_file:
+            return self._place
+        mark = node.start_mark
+        return Place(self._place.source, mark.line + 1, mark.column + 1)
+
+    def _refuse(self, place: Place, message: str, remedy: str) -> None:
+        self.problems.append(Problem(place, "", message, "", remedy))
+
+
+def _syntax_problem(
+    error: yaml.YAMLError, text: str, place: Place, in_file: bool
+) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode()[: error.position].decode(errors="ignore")
+        line, column = before.count("\n"), len(before.rpartition("\n")[2])
+        cause = f"the character #x{error.character:02x} is not allowed"
+    else:
+        line, column = (mark.line, mark.column) if mark else (0, 0)
+        cause = ", ".join(filter(None, (error.problem, error.context)))
+    if in_file:
+        place = Place(place.source, line + 1, column + 1)
+    remedy = "Check indentation, quotes, brackets and the space after each colon."
+    at = text.splitlines()[line : line + 1] or [""]
+    if "\t" in re.match(r"\s*", at[0])[0] or at[0][column : column + 1] == "\t":
+        cause, column = "a tab, which YAML does not allow here", at[0].index("\t")
+        remedy = "Write spaces in its place; most editors can do so as one types."
+    return Problem(place, "", f"is not valid YAML: {cause}", "", remedy)
+
+
+def _unreadable(path: Path, error: Exception) -> Problem:
+    if isinstance(error, UnicodeDecodeError):
+        return Problem(
+            Place(str(path)),
+            "",
+            f"is not UTF-8 text (byte {error.start})",
+            "",
+            "Save the file as UTF-8.",
+        )
+    folder = path if path.is_dir() else path.parent
+    others = sorted(p for p in folder.glob("*.y*ml") if p.is_file())[:5]
+    nearby = ", ".join(map(str, others))
+    cause = {True: "is a folder"}.get(path.is_dir(), error.strerror or str(error))
+    remedy = f"YAML files in {folder}: {nearby}." if nearby else "Check the path."
+    return Problem(Place(str(path)), "", f"cannot be read: {cause}", "", remedy)

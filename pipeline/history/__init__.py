@@ -1,0 +1,1 @@
+"""Past runs, read from ML Metadata."""

@@ -1,0 +1,283 @@
+"""What a model was made from: from data files to the pushed version.
+
+Follows ML Metadata's events upstream from the model. An execution that was taken from
+the cache put out the artifacts of an older run: a step names the run that really made
+its outputs, and says where the model's own run only reused them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components.errors import UserError
+from strategos.pipeline.history.store import (
+    Store,
+    properties,
+    pushed_models,
+    reads_store,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """One artifact that a step made.
+
+    Attributes:
+      id: Its id in ML Metadata.
+      key: The name of the output.
+      type: Its type.
+      uri: Where it lies.
+      properties: What its executor recorded, JSON texts decoded.
+    """
+
+    id: int
+    key: str
+    type: str
+    uri: str
+    properties: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One execution that the model depends on.
+
+    Attributes:
+      node: The node's id.
+      execution: Its id in ML Metadata.
+      run_id: The run that executed it.
+      reused: Whether the model's run took its outputs from the cache.
+      started: Unix seconds.
+      seconds: How long it took.
+      parameters: Its execution properties, JSON texts decoded.
+      outputs: What it made.
+      inputs: The executions whose outputs it read.
+    """
+
+    node: str
+    execution: int
+    run_id: str
+    reused: bool
+    started: float
+    seconds: float
+    parameters: dict[str, Any]
+    outputs: tuple[Output, ...]
+    inputs: tuple[int, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """Its parameters and what it recorded on its outputs, in one dict."""
+        facts = dict(self.parameters)
+        for output in self.outputs:
+            facts |= output.properties
+        return facts
+
+
+@dataclasses.dataclass(frozen=True)
+class Lineage:
+    """All that led to one artifact, mostly a pushed model.
+
+    Attributes:
+      model: Where the model lies: the pushed version, or the artifact's folder.
+      version: The pushed version; None for what was not pushed.
+      artifact: The artifact's id in ML Metadata.
+      made_at: When it was made, Unix seconds.
+      pipeline: The pipeline's name.
+      run_id: The run asked about, else the run that made it.
+      steps: Every step after those that it depends on; the last made the model.
+    """
+
+    model: str
+    version: str | None
+    artifact: int
+    made_at: float
+    pipeline: str
+    run_id: str
+    steps: tuple[Step, ...]
+
+
+@reads_store
+def lineage(store: Store, model: str) -> Lineage:
+    """Traces `model` back to the data.
+
+    Args:
+      store: Where to read.
+      model: A pushed version's path or number, the folder it was pushed to (its newest
+        version), a run's id, an artifact's id or an artifact's folder.
+
+    Raises:
+      UserError: Nothing of that name is known; the message lists the last models.
+    """
+    artifact, run_id = _by_run(store, model)
+    artifact = artifact or _by_push(store, model) or _by_artifact(store, model)
+    if artifact is None:
+        raise UserError(_unknown(store, model))
+    return _trace(store, artifact, run_id)
+
+
+@reads_store
+def is_pushed(store: Store, path: str) -> bool:
+    """Whether `path` is a version that was pushed, or a folder of such."""
+    return _by_push(store, path) is not None
+
+
+def to_json(found: Lineage) -> dict[str, Any]:
+    """A lineage as JSON-able values."""
+    return dataclasses.asdict(found)
+
+
+def _by_run(store: Store, run_id: str) -> tuple[mlmd.Artifact | None, str | None]:
+    """The model of a run, and the run's id; (None, None) where it is no run's."""
+    context = store.mlmd.get_context_by_type_and_name("pipeline_run", run_id)
+    if context is None:
+        return None, None
+    executions = store.mlmd.get_executions_by_context(context.id)
+    outputs = store.outputs_of(execution.id for execution in executions)
+    found = [artifact for made in outputs.values() for artifact in made]
+    for wanted in (_is_pushed, _is_trained):
+        models = [artifact for artifact in found if wanted(artifact)]
+        if models:
+            return max(models, key=lambda artifact: artifact.id), run_id
+    raise UserError(
+        f"run {run_id} made no model. See why: `strategos runs show {run_id}`."
+    )
+
+
+def _is_pushed(artifact: mlmd.Artifact) -> bool:
+    return artifact.type == "PushedModel" and bool(properties(artifact).get("pushed"))
+
+
+def _is_trained(artifact: mlmd.Artifact) -> bool:
+    """Whether it is a Model, but not the one that only stands for a baseline."""
+    return (
+        artifact.type == "Model" and not {"none", "path"} & properties(artifact).keys()
+    )
+
+
+def _by_push(store: Store, model: str) -> mlmd.Artifact | None:
+    path = os.path.realpath(model)
+    for artifact in reversed(pushed_models(store)):
+        facts = properties(artifact)
+        destination = os.path.realpath(facts["pushed_destination"])
+        version = str(facts.get("pushed_version", ""))
+        if model == version or path in (destination, os.path.dirname(destination)):
+            return artifact
+    return None
+
+
+def _by_artifact(store: Store, model: str) -> mlmd.Artifact | None:
+    if model.isdecimal():
+        found = store.mlmd.get_artifacts_by_id([int(model)])
+    else:
+        found = store.mlmd.get_artifacts_by_uri(model.rstrip("/"))
+        found = found or store.mlmd.get_artifacts_by_uri(os.path.realpath(model))
+    return found[-1] if found else None
+
+
+def _unknown(store: Store, model: str) -> str:
+    last = [properties(a)["pushed_destination"] for a in pushed_models(store)[-3:]]
+    known = f"Pushed last: {', '.join(reversed(last))}" if last else "None was pushed"
+    return (
+        f"{model}: no such model. {known}. Name a pushed version's path or number, a "
+        "run (see `strategos runs`) or an artifact's id."
+    )
+
+
+def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage:
+    graph = _Graph(store, store.upstream(artifact.id))
+    order = list(graph.ordered(artifact.id))
+    places = store.contexts_of(order)
+    last = places.get(order[-1], {}) if order else {}
+    run_id = run_id or last.get("pipeline_run", "")
+    facts = properties(artifact)
+    return Lineage(
+        model=facts.get("pushed_destination") or artifact.uri,
+        version=facts.get("pushed_version"),
+        artifact=artifact.id,
+        made_at=artifact.create_time_since_epoch / 1000,
+        pipeline=last.get("pipeline", ""),
+        run_id=run_id,
+        steps=tuple(graph.step(each, places.get(each, {}), run_id) for each in order),
+    )
+
+
+class _Graph:
+    """The executions that led to an artifact, indexed."""
+
+    def __init__(self, store: Store, events: Sequence[mlmd.Event]):
+        executions = sorted({event.execution_id for event in events})
+        artifacts = sorted({event.artifact_id for event in events})
+        found = store.mlmd.get_executions_by_id(executions) if events else []
+        self._executions = {execution.id: execution for execution in found}
+        known = store.mlmd.get_artifacts_by_id(artifacts) if events else []
+        self._artifacts = {artifact.id: artifact for artifact in known}
+        self._producer: dict[int, int] = {}
+        self._inputs: dict[int, list[int]] = {}
+        self._outputs: dict[int, list[tuple[int, str]]] = {}
+        for event in events:
+            execution, artifact = event.execution_id, event.artifact_id
+            if event.type == mlmd.Event.INPUT:
+                self._inputs.setdefault(execution, []).append(artifact)
+            elif event.type == mlmd.Event.OUTPUT:
+                self._producer[artifact] = execution
+                key = next((s.key for s in event.path.steps if s.key), "")
+                self._outputs.setdefault(execution, []).append((artifact, key))
+
+    def ordered(self, artifact: int) -> Iterator[int]:
+        """The executions that led to an artifact, each after those it needs."""
+        done: set[int] = set()
+
+        def visit(execution: int) -> Iterator[int]:
+            if execution not in done:
+                done.add(execution)
+                for needed in self._needs(execution):
+                    yield from visit(needed)
+                yield execution
+
+        if artifact in self._producer:
+            yield from visit(self._producer[artifact])
+
+    def _needs(self, execution: int) -> list[int]:
+        inputs = self._inputs.get(execution, [])
+        found = (self._producer[each] for each in inputs if each in self._producer)
+        return sorted(set(found))
+
+    def step(self, execution: int, place: dict[str, str], run_id: str) -> Step:
+        record = self._executions[execution]
+        started = record.create_time_since_epoch / 1000
+        prefix = f"{place.get('pipeline', '')}."
+        return Step(
+            node=place.get("node", record.type).removeprefix(prefix),
+            execution=execution,
+            run_id=place.get("pipeline_run", ""),
+            reused=place.get("pipeline_run") != run_id,
+            started=started,
+            seconds=record.last_update_time_since_epoch / 1000 - started,
+            parameters=_decoded(record),
+            outputs=tuple(
+                self._output(artifact, key)
+                for artifact, key in self._outputs.get(execution, [])
+            ),
+            inputs=tuple(self._needs(execution)),
+        )
+
+    def _output(self, artifact: int, key: str) -> Output:
+        record = self._artifacts[artifact]
+        return Output(artifact, key, record.type, record.uri, _decoded(record))
+
+
+def _decoded(node: mlmd.Execution | mlmd.Artifact) -> dict[str, Any]:
+    """Its properties; JSON lists and objects decoded, empty ones left out."""
+    decoded = {}
+    for key, value in sorted(properties(node).items()):
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            with contextlib.suppress(ValueError):  # It may only look like JSON.
+                value = json.loads(value)
+        if value not in ("", "null", None):
+            decoded[key] = value
+    return decoded

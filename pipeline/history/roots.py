@@ -1,0 +1,144 @@
+"""Which pipeline root a command means that reads the history.
+
+In this order: the root of the YAML that is named; `--root`; that of the `pipeline.yaml`
+in the current folder; the last one that a run of this user used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.files import filesystems
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.root.state import make_state, user_folder
+
+if TYPE_CHECKING:
+    from strategos.pipeline.history.runs import Store
+
+_YAML = "pipeline.yaml"
+_KEPT = 50  # roots that are remembered
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """A root's open history.
+
+    Attributes:
+      store: To read from.
+      pipeline: The pipeline's name, where a YAML named the root; None for all.
+    """
+
+    store: Store
+    pipeline: str | None
+
+
+def open_history(yaml: str | None, root: str | None) -> History:
+    """Opens the history that is meant, and reports on stderr which root that is.
+
+    Args:
+      yaml: A pipeline's YAML, where one is named.
+      root: What `--root` says.
+
+    Raises:
+      UserError: There is no history there, or it cannot be read.
+    """
+    if yaml:
+        return _of_yaml(yaml, f"of {yaml}")
+    if root:
+        return _of_root(root, "--root")
+    if Path(_YAML).is_file():
+        return _of_yaml(_YAML, f"of {_YAML} in this folder")
+    return _of_root(_last(), f"the last one used; there is no {_YAML} here")
+
+
+def that_pushed(path: str) -> History | None:
+    """The history, of any root that a run of this user used, that pushed `path`."""
+    from strategos.pipeline.history import lineage, runs
+    from strategos.pipeline.root import metadata
+
+    for root in reversed(_known()):
+        if is_remote(root):
+            continue
+        with contextlib.suppress(UserError):
+            store = runs.Store(metadata.connection(root), root=root)
+            if lineage.is_pushed(store, path):
+                _report(root, f"it pushed {path}")
+                return History(store, None)
+    return None
+
+
+def remember(root: str) -> None:
+    """Notes that a run used `root`."""
+    root = root if is_remote(root) else os.path.realpath(root)
+    known = [each for each in _known() if each != root][-_KEPT + 1 :]
+    file = _file()
+    try:
+        make_state(file.parent)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
+        aside.write_text("\n".join([*known, root]) + "\n")
+        aside.replace(file)
+    except OSError as error:
+        print(
+            f"strategos: {file} cannot be written ({error.strerror}), so `strategos "
+            f"runs` and `lineage` will not find {root} by themselves: give them the "
+            "PIPELINE_YAML or --root, or set XDG_STATE_HOME to a folder that can be "
+            "written",
+            file=sys.stderr,
+        )
+
+
+def _of_yaml(path: str, why: str) -> History:
+    from strategos.pipeline.config import loading
+    from strategos.pipeline.history import runs
+    from strategos.pipeline.root import metadata
+
+    config = loading.load(path).config
+    run = config.run
+    _report(run.root, why)
+    connection = metadata.connection(run.root, run.metadata, config.metadata_password)
+    return History(runs.Store(connection, root=run.root), config.name)
+
+
+def _of_root(root: str, why: str) -> History:
+    from strategos.pipeline.history import runs
+    from strategos.pipeline.root import metadata
+
+    if is_remote(root):
+        raise BadInputError(
+            f"{root}: the history of a remote root is on the server that its YAML "
+            "names: give the PIPELINE_YAML"
+        )
+    root = os.path.abspath(os.path.expanduser(root))
+    _report(root, why)
+    return History(runs.Store(metadata.connection(root), root=root), None)
+
+
+def _report(root: str, why: str) -> None:
+    print(f"root {filesystems.short(root)} ({why})", file=sys.stderr)
+
+
+def _last() -> str:
+    known = _known()
+    if not known:
+        raise BadInputError(
+            "no pipeline has run here yet: name a PIPELINE_YAML or --root DIR"
+        )
+    return known[-1]
+
+
+def _known() -> list[str]:
+    """The roots that runs of this user used, the last one at the end."""
+    try:
+        return _file().read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _file() -> Path:
+    return user_folder() / "known-roots"

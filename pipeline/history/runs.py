@@ -1,0 +1,380 @@
+"""What ML Metadata knows of past runs: the read side.
+
+Neither TensorFlow nor TFX is needed here. See `store.py` for how it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components.errors import UserError
+from strategos.pipeline.history.store import (
+    Store,
+    properties,
+    pushed_models,
+    reads_store,
+)
+from strategos.pipeline.root import lock
+
+_STATES = {
+    mlmd.Execution.RUNNING: "running",
+    mlmd.Execution.COMPLETE: "complete",
+    mlmd.Execution.CACHED: "cached",
+}
+# The state of the node that ended a run, by the run's outcome.
+_ENDS = {"stopped": "stopped", "not blessed": "stopped", "interrupted": "interrupted"}
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeRun:
+    """One node of one run.
+
+    Attributes:
+      name: The node's id.
+      state: complete, cached, running, failed, stopped (a gate) or interrupted.
+      seconds: How long it took; so far, where it still runs.
+      rows: Rows it wrote or measured, where known.
+      cause: Why it failed, in one line.
+    """
+
+    name: str
+    state: str
+    seconds: float | None = None
+    rows: int | None = None
+    cause: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of a pipeline, as ML Metadata has it.
+
+    Attributes:
+      run_id: Its id.
+      pipeline: The pipeline's name.
+      started: Unix seconds.
+      finished: Unix seconds; None while it runs, or where it was killed.
+      outcome: blessed, finished (nothing was evaluated), not blessed, stopped, failed,
+        interrupted or running.
+      blessed: The verdict on its model; None where there is none.
+      metrics: Overall metrics of its model.
+      nodes: Its nodes in the order in which they started; empty in a history.
+      pushed: Destination and version of its model, where it was pushed.
+      failed_node: The node that ended the run, where one did.
+      cause: Why, in one line.
+      log: The log's path.
+      config: The path of the YAML file.
+      runner: The runner's name.
+      host: Where it ran.
+      trainer: What the trainer recorded: strategy, reason, steps, history, …
+      summary: The evaluation's `summary.json`; None in a history.
+      types: The columns by inferred type, and doubts about them; None where a schema
+        declares the types, and in a history.
+    """
+
+    run_id: str
+    pipeline: str
+    started: float
+    finished: float | None
+    outcome: str
+    blessed: bool | None = None
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    nodes: tuple[NodeRun, ...] = ()
+    pushed: tuple[str, str] | None = None
+    failed_node: str | None = None
+    cause: str | None = None
+    log: str | None = None
+    config: str | None = None
+    runner: str | None = None
+    host: str | None = None
+    trainer: dict[str, Any] = dataclasses.field(default_factory=dict)
+    summary: dict[str, Any] | None = None
+    types: str | None = None
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from start to end, where it ended."""
+        return None if self.finished is None else self.finished - self.started
+
+
+@dataclasses.dataclass(frozen=True)
+class Push:
+    """The last time that a model of a pipeline went into production.
+
+    Attributes:
+      run_id: The run that pushed it.
+      pushed_at: Unix seconds.
+      destination: Where it lies.
+      version: Its version.
+      spans: The (number, version) of the spans that it learned from.
+    """
+
+    run_id: str
+    pushed_at: float
+    destination: str
+    version: str
+    spans: tuple[tuple[int, int | None], ...]
+
+
+@reads_store
+def history(
+    store: Store, pipeline: str | None = None, limit: int | None = None
+) -> list[Run]:
+    """The runs, newest first, without their nodes and summaries.
+
+    Args:
+      store: Where to read.
+      pipeline: Only runs of this pipeline.
+      limit: At most so many.
+    """
+    contexts = _run_contexts(store)
+    names = _pipelines(store, contexts)
+    contexts = [c for c in contexts if pipeline in (None, names[c.name])][:limit]
+    if not contexts:
+        return []
+    since = min(context.create_time_since_epoch for context in contexts)
+    outputs = _verdicts(store, {names[c.name] for c in contexts}, since)
+    running = _running(store)
+    return [
+        _to_run(context, names[context.name], outputs.get(context.name, []), running)
+        for context in contexts
+    ]
+
+
+@reads_store
+def run(store: Store, run_id: str | None = None) -> Run:
+    """One run in full; the last one where `run_id` is None.
+
+    Raises:
+      UserError: There is no such run; the message names the nearest.
+    """
+    context = _find(_run_contexts(store), run_id)
+    executions = store.mlmd.get_executions_by_context(context.id)
+    executions.sort(key=lambda execution: execution.id)
+    ids = [execution.id for execution in executions]
+    outputs = store.outputs_of(ids)
+    places = store.contexts_of(ids)
+    found = [artifact for id in ids for artifact in outputs.get(id, [])]
+    pipeline = _pipelines(store, [context])[context.name]
+    result = _to_run(context, pipeline, found, _running(store))
+    summary = _summary(found)
+    rows = {id: _rows(outputs.get(id, [])) for id in ids}
+    nodes = {}
+    for execution in executions:
+        name = places[execution.id]["node"].removeprefix(f"{pipeline}.")
+        nodes[name] = _to_node(name, execution, rows[execution.id], result)
+    return dataclasses.replace(
+        result,
+        nodes=tuple(nodes.values()),
+        metrics=summary["overall"] if summary else result.metrics,
+        trainer=_trainer(found),
+        summary=summary,
+        types=_types(found),
+    )
+
+
+@reads_store
+def last_push(store: Store, pipeline: str) -> Push | None:
+    """The newest model of `pipeline` that was pushed; None where none was."""
+    pushed = pushed_models(store)
+    producers = store.producers_of(artifact.id for artifact in pushed)
+    places = store.contexts_of(producers.values())
+    for artifact in reversed(pushed):
+        place = places.get(producers.get(artifact.id, 0), {})
+        if place.get("pipeline") == pipeline:
+            facts = properties(artifact)
+            return Push(
+                run_id=place["pipeline_run"],
+                pushed_at=artifact.create_time_since_epoch / 1000,
+                destination=facts["pushed_destination"],
+                version=facts.get("pushed_version", ""),
+                spans=_spans(store, artifact.id),
+            )
+    return None
+
+
+def to_json(value: Run) -> dict[str, Any]:
+    """A run as JSON-able values, with its duration."""
+    return dataclasses.asdict(value) | {"duration": value.duration}
+
+
+def _run_contexts(store: Store) -> list[mlmd.Context]:
+    """The contexts of all runs, newest first."""
+    contexts = store.mlmd.get_contexts_by_type("pipeline_run")
+    return sorted(contexts, key=_started, reverse=True)
+
+
+def _started(context: mlmd.Context) -> float:
+    recorded = context.custom_properties["started"].double_value
+    return recorded or context.create_time_since_epoch / 1000
+
+
+def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
+    names = [context.name for context in contexts]
+    if not names:
+        raise UserError("no runs yet. Start one with `strategos run pipeline.yaml`.")
+    if run_id is None:
+        return contexts[0]
+    if run_id in names:
+        return contexts[names.index(run_id)]
+    begun = [name for name in names if name.startswith(run_id)]
+    if len(begun) == 1:
+        return contexts[names.index(begun[0])]
+    near = begun[:3] or difflib.get_close_matches(run_id, names, n=3, cutoff=0.75)
+    which = "the last are" if not near else "did you mean" if not begun else "there are"
+    raise UserError(
+        f"run {run_id}: no such run; {which} {', '.join(near or names[:3])}. "
+        "`strategos runs` lists them all."
+    )
+
+
+def _pipelines(store: Store, runs: Iterable[mlmd.Context]) -> dict[str, str]:
+    """The pipeline of each run, by the run's id; "" where nothing says it."""
+    known = store.mlmd.get_contexts_by_type("pipeline")
+    names = {}
+    for context in runs:
+        name = context.custom_properties["pipeline"].string_value
+        if not name and len(known) == 1:
+            name = known[0].name
+        names[context.name] = name or _pipeline_by_node(store, context)
+    return names
+
+
+def _pipeline_by_node(store: Store, context: mlmd.Context) -> str:
+    executions = store.mlmd.get_executions_by_context(context.id)
+    places = store.contexts_of(execution.id for execution in executions[:1])
+    return next((place["pipeline"] for place in places.values()), "")
+
+
+def _running(store: Store) -> str | None:
+    """The run that holds the root's lock now."""
+    holder = lock.holder(store.root) if store.root else None
+    return holder.get("run_id") if holder else None
+
+
+def _verdicts(
+    store: Store, pipelines: Iterable[str], since: int
+) -> dict[str, list[mlmd.Artifact]]:
+    """What Evaluator and Pusher put out: run id -> artifacts.
+
+    Args:
+      store: Where to read.
+      pipelines: Names of pipelines.
+      since: Only executions from then on, in Unix milliseconds.
+    """
+    executions = []
+    for pipeline in pipelines:
+        for node in ("Evaluator", "Pusher"):
+            name = f"{pipeline}.{node}"
+            context = store.mlmd.get_context_by_type_and_name("node", name)
+            if context:
+                executions += store.mlmd.get_executions_by_context(context.id)
+    outputs = store.outputs_of(
+        execution.id
+        for execution in executions
+        if execution.create_time_since_epoch >= since
+    )
+    by_run: dict[str, list[mlmd.Artifact]] = {}
+    for execution, place in store.contexts_of(outputs).items():
+        by_run.setdefault(place["pipeline_run"], []).extend(outputs[execution])
+    return by_run
+
+
+def _to_run(
+    context: mlmd.Context,
+    pipeline: str,
+    artifacts: Iterable[mlmd.Artifact],
+    running: str | None,
+) -> Run:
+    facts = properties(context)
+    interrupted = "running" if context.name == running else "interrupted"
+    by_type = {artifact.type: properties(artifact) for artifact in artifacts}
+    verdict = by_type.get("ModelBlessing", {}).get("blessed")
+    push = by_type.get("PushedModel", {})
+    measured = by_type.get("ModelEvaluation", {})
+    texts = ("failed_node", "cause", "log", "config", "runner", "host")
+    return Run(
+        run_id=context.name,
+        pipeline=pipeline,
+        started=_started(context),
+        finished=facts.get("finished"),
+        outcome=facts.get("outcome") or interrupted,
+        blessed=None if verdict is None else bool(verdict),
+        metrics={k: v for k, v in measured.items() if isinstance(v, float)},
+        pushed=(push["pushed_destination"], push.get("pushed_version", ""))
+        if push.get("pushed")
+        else None,
+        **{key: facts.get(key) or None for key in texts},
+    )
+
+
+def _to_node(
+    name: str, execution: mlmd.Execution, rows: int | None, of: Run
+) -> NodeRun:
+    state = _STATES.get(execution.last_known_state, "failed")
+    end = execution.last_update_time_since_epoch / 1000
+    if state == "running" and of.outcome == "running":
+        end = time.time()
+    elif state in ("running", "failed"):
+        state = _ENDS.get(of.outcome, "failed")
+    return NodeRun(
+        name=name,
+        state=state,
+        seconds=max(0.0, end - execution.create_time_since_epoch / 1000),
+        rows=rows,
+        cause=of.cause if name == of.failed_node else None,
+    )
+
+
+def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
+    """The evaluation's summary, where it can be read from this machine."""
+    for artifact in artifacts:
+        if artifact.type == "ModelEvaluation":
+            with contextlib.suppress(OSError, ValueError):
+                return json.loads(Path(artifact.uri, "summary.json").read_text())
+    return None
+
+
+def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:
+    """What ExampleGen inferred of the columns' types."""
+    found = (properties(artifact).get("types") for artifact in artifacts)
+    return next(filter(None, found), None)
+
+
+def _rows(outputs: Iterable[mlmd.Artifact]) -> int | None:
+    for artifact in outputs:
+        key = "examples" if artifact.type == "ModelEvaluation" else "rows"
+        rows = properties(artifact).get(key)
+        if rows is not None:
+            return int(rows)
+    return None
+
+
+def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
+    """What the trainer recorded on its model; `{}` for models of other origin."""
+    for artifact in artifacts:
+        facts = properties(artifact)
+        if artifact.type == "Model" and "strategy" in facts:
+            for name in ("history", "evaluation"):
+                with contextlib.suppress(ValueError, TypeError):
+                    facts[name] = json.loads(facts.get(name))
+            return facts
+    return {}
+
+
+def _spans(store: Store, model: int) -> tuple[tuple[int, int | None], ...]:
+    """The spans that ExampleGen read for a model."""
+    executions = sorted({event.execution_id for event in store.upstream(model)})
+    for execution in store.mlmd.get_executions_by_id(executions):
+        recorded = properties(execution).get("spans")
+        if recorded:
+            return tuple((number, version) for number, version in json.loads(recorded))
+    return ()

@@ -1,0 +1,181 @@
+"""An open connection to ML Metadata, with the batch queries that its readers share.
+
+Everything is asked in batches (contexts by type, executions by node, events and
+artifacts by id), so that a history of hundreds of runs takes a fraction of a second.
+Neither TensorFlow nor TFX is needed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components.errors import UserError
+from strategos.pipeline.root import metadata, moved_root
+
+_T = TypeVar("_T")
+
+
+class NoRunsError(UserError):
+    """A root in which nothing has run yet."""
+
+
+_UNREADABLE = (  # What ML Metadata raises for a broken file or an absent server.
+    ml_metadata.errors.AbortedError,
+    ml_metadata.errors.DataLossError,
+    ml_metadata.errors.FailedPreconditionError,
+    ml_metadata.errors.InternalError,
+    ml_metadata.errors.UnavailableError,
+    RuntimeError,
+)
+# Set by TFX itself.
+_INTERNAL = ("__is_null__", "is_external", "name", "state", "tfx_version")
+
+
+class Store:
+    """An open connection to a root's ML Metadata, for reading.
+
+    Attributes:
+      root: The pipeline root, or None where it is not known.
+      mlmd: The `ml_metadata.MetadataStore`.
+    """
+
+    def __init__(
+        self, connection: mlmd.ConnectionConfig, root: str | Path | None = None
+    ):
+        """Connects; never creates a database. Follows a root that was moved.
+
+        Args:
+          connection: As for `ml_metadata.MetadataStore`.
+          root: The pipeline root; by default the folder of the SQLite file.
+
+        Raises:
+          NoRunsError: There is no database yet.
+          UserError: It cannot be read.
+        """
+        own = mlmd.ConnectionConfig()
+        own.CopyFrom(connection)
+        self._connection = own
+        if connection.HasField("sqlite"):
+            path = connection.sqlite.filename_uri
+            root = root or os.path.dirname(path)
+            if not os.path.exists(path) or os.path.getsize(path) == 0:
+                raise NoRunsError(
+                    f"no runs yet under {root}. Start one with `strategos run "
+                    "pipeline.yaml`, or name the root of another by `--root`."
+                )
+            own.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE
+        self.root = root
+        with self.readable():
+            self.mlmd = ml_metadata.MetadataStore(own)
+            if connection.HasField("sqlite"):
+                moved_root.follow_if_free(self.mlmd, root)
+
+    @contextlib.contextmanager
+    def readable(self) -> Iterator[None]:
+        """Says what to do where the database cannot be read."""
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise UserError(metadata.unusable(self._connection, error)) from error
+
+    def contexts_of(self, executions: Iterable[int]) -> dict[int, dict[str, str]]:
+        """The contexts of executions: id -> {context type: context name}.
+
+        One query each: ML Metadata 1.21 has no filtered queries any more.
+        """
+        return {
+            execution: {
+                context.type: context.name
+                for context in self.mlmd.get_contexts_by_execution(execution)
+            }
+            for execution in set(executions)
+        }
+
+    def outputs_of(self, executions: Iterable[int]) -> dict[int, list[mlmd.Artifact]]:
+        """The output artifacts of executions, by the execution's id."""
+        pairs = [
+            (event.execution_id, event.artifact_id)
+            for event in self._events_of(executions)
+            if event.type == mlmd.Event.OUTPUT
+        ]
+        wanted = sorted({artifact for _, artifact in pairs})
+        known = self.mlmd.get_artifacts_by_id(wanted) if wanted else []
+        artifacts = {artifact.id: artifact for artifact in known}
+        outputs: dict[int, list[mlmd.Artifact]] = {}
+        for execution, artifact in pairs:
+            outputs.setdefault(execution, []).append(artifacts[artifact])
+        return outputs
+
+    def producers_of(self, artifacts: Iterable[int]) -> dict[int, int]:
+        """The executions that made artifacts; not those that reused them later."""
+        ids = list(artifacts)
+        events = self.mlmd.get_events_by_artifact_ids(ids) if ids else []
+        made: dict[int, int] = {}
+        for event in events:
+            if event.type == mlmd.Event.OUTPUT:
+                first = made.get(event.artifact_id, event.execution_id)
+                made[event.artifact_id] = min(first, event.execution_id)
+        return made
+
+    def upstream(self, artifact: int) -> list[mlmd.Event]:
+        """The events of all executions that led to an artifact.
+
+        Of executions that put out the same artifact, the first made it; the others took
+        it from the cache and are left out.
+        """
+        events: list[mlmd.Event] = []
+        seen: set[int] = set()
+        wanted = {artifact}
+        while wanted:
+            seen |= wanted
+            made_by = set(self.producers_of(wanted).values())
+            found = self._events_of(made_by)
+            events += found
+            inputs = {e.artifact_id for e in found if e.type == mlmd.Event.INPUT}
+            wanted = inputs - seen
+        return list({_key(event): event for event in events}.values())
+
+    def _events_of(self, executions: Iterable[int]) -> list[mlmd.Event]:
+        ids = list(executions)
+        return list(self.mlmd.get_events_by_execution_ids(ids)) if ids else []
+
+
+def reads_store(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Gives a function of a `Store` the store's message for unreadable databases."""
+
+    @functools.wraps(function)
+    def wrapper(store: Store, *args: Any, **kwargs: Any) -> _T:
+        with store.readable():
+            return function(store, *args, **kwargs)
+
+    return wrapper
+
+
+def properties(node: mlmd.Artifact | mlmd.Execution | mlmd.Context) -> dict[str, Any]:
+    """Properties and custom properties as plain values, without TFX's own."""
+    values = {}
+    for source in (node.properties, node.custom_properties):
+        for key, value in source.items():
+            kind = value.WhichOneof("value")
+            if kind in ("int_value", "double_value", "string_value", "bool_value"):
+                values[key] = getattr(value, kind)
+    return {key: value for key, value in values.items() if key not in _INTERNAL}
+
+
+def pushed_models(store: Store) -> list[mlmd.Artifact]:
+    """The artifacts of all models that were really pushed, oldest first."""
+    artifacts = store.mlmd.get_artifacts_by_type("PushedModel")
+    pushed = [a for a in artifacts if properties(a).get("pushed")]
+    return sorted(pushed, key=lambda artifact: artifact.id)
+
+
+def _key(event: mlmd.Event) -> tuple[int, int, int]:
+    return event.execution_id, event.artifact_id, event.type

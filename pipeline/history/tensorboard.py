@@ -1,0 +1,99 @@
+"""TensorBoard on what the Trainer of the last runs has logged."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from strategos.components.errors import UserError
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.history import runs
+from strategos.pipeline.history.store import Store, reads_store
+
+_RUNS = 10  # The newest so many are shown.
+_PROGRAM = "strategos.pipeline.history.tensorboard_process"
+
+
+@reads_store
+def log_folders(
+    store: Store, pipeline: str | None = None, run_id: str | None = None
+) -> dict[str, str]:
+    """The folders with logs, by the run that wrote them, newest first.
+
+    Args:
+      store: Where to read.
+      pipeline: Only runs of this pipeline.
+      run_id: Only this run, or what it took from the cache.
+
+    Raises:
+      UserError: There is no such run, or nothing was logged.
+    """
+    if run_id:
+        chosen = [runs.run(store, run_id)]
+    else:
+        chosen = runs.history(store, pipeline=pipeline, limit=_RUNS)
+    writers: dict[str, str] = {}  # by folder: a run from the cache has another's
+    for run in reversed(chosen):
+        for folder in filter(_has_logs, _folders_of(store, run)):
+            writers.setdefault(folder, run.run_id)
+    found = {run: folder for folder, run in reversed(writers.items())}
+    if not found:
+        which = f"run {chosen[0].run_id}" if run_id and chosen else "the last runs"
+        raise UserError(
+            f"TensorBoard: nothing was logged in {which}. Training logs where "
+            "`trainer.callbacks.tensorboard` is true, which is the default: run "
+            "`strategos run` again, with --no-cache if nothing has changed."
+        )
+    return found
+
+
+def command(folders: Mapping[str, str], port: int | None) -> list[str]:
+    """The command that shows `folders` under their names.
+
+    Raises:
+      UserError: TensorBoard is not installed.
+    """
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UserError(
+            "TensorBoard is not installed here. Install it: pip install tensorboard"
+        )
+    # A colon ends a name there; TFX's own runners have some in their run ids.
+    named = ",".join(
+        f"{run.replace(':', '.')}:{folder}" for run, folder in folders.items()
+    )
+    root = next(iter(folders.values()))
+    ports = [] if port is None else ["--port", str(port)]
+    # It asks nobody who they are: only this machine may connect.
+    flags = ["--logdir_spec", named, "--host", "localhost", *ports]
+    return [sys.executable, "-m", _PROGRAM, root, *flags]
+
+
+def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
+    """Where the Trainer of a run logged, or logs while the run goes on."""
+    context = store.mlmd.get_context_by_type_and_name("pipeline_run", run.run_id)
+    executions = store.mlmd.get_executions_by_context(context.id)
+    ids = [execution.id for execution in executions]
+    outputs = store.outputs_of(ids)
+    for execution, places in store.contexts_of(ids).items():
+        logged = [a.uri for a in outputs.get(execution, []) if a.type == "ModelRun"]
+        if not logged and places.get("node") == f"{run.pipeline}.Trainer":
+            # Not published yet. TFX names an output's folder by its execution.
+            trainer = f"{store.root}/{run.pipeline}/Trainer"
+            logged = [f"{trainer}/model_run/{execution}"]
+        yield from logged
+
+
+def _has_logs(folder: str) -> bool:
+    return is_remote(folder) or any(Path(folder).rglob("events.out.tfevents.*"))
+
+
+def show(folders: Mapping[str, str], port: int | None) -> None:
+    """Becomes TensorBoard; does not return."""
+    program = command(folders, port)
+    for run, folder in folders.items():
+        print(f"{run}  {folder}")
+    sys.stdout.flush()
+    os.execve(program[0], program, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})

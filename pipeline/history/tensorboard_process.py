@@ -1,0 +1,51 @@
+"""TensorBoard as a program: `python -m … FOLDER FLAGS…`, logs below FOLDER or beside.
+
+TensorFlow 2.16 comes with a TensorBoard that imports `pkg_resources`, which setuptools
+no longer has. It wants two functions of it; where the module is missing they are here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from importlib import metadata
+from typing import Any
+
+from packaging import version
+
+from strategos.components.files import filesystems
+
+
+class _EntryPoint:
+    """An entry point with the method by which `pkg_resources` loads it."""
+
+    def __init__(self, found: metadata.EntryPoint):
+        self.resolve = found.load
+
+
+def _iter_entry_points(group: str) -> list[_EntryPoint]:
+    return [_EntryPoint(found) for found in metadata.entry_points(group=group)]
+
+
+def provide_pkg_resources() -> None:
+    """Stands in for `pkg_resources` where setuptools has none."""
+    if importlib.util.find_spec("pkg_resources"):
+        return
+    module: Any = types.ModuleType("pkg_resources")
+    module.iter_entry_points = _iter_entry_points
+    module.parse_version = version.parse
+    sys.modules["pkg_resources"] = module
+
+
+def main() -> None:
+    """Becomes TensorBoard; the flags are its own."""
+    filesystems.register(sys.argv.pop(1))
+    provide_pkg_resources()
+    from tensorboard.main import run_main
+
+    run_main()
+
+
+if __name__ == "__main__":
+    main()

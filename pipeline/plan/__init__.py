@@ -1,0 +1,1 @@
+"""What a run will do, decided before its first node."""

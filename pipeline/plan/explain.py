@@ -1,0 +1,344 @@
+"""`strategos explain distribution`: on what a model would train, and what that costs.
+
+Nothing is trained. The choice needs no TensorFlow; what depends on the data and on the
+model comes from the last Transform output in ML Metadata and from a process that
+builds the model and throws it away.
+
+Gradients are exchanged by a ring: each of R replicas sends and receives 2 (R - 1) / R
+times their size, which is the least that an all-reduce can do (P. Patarasu, X. Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal of
+Parallel and Distributed Computing 69 (2009) 117-124). Latency comes on top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components import worker_process
+from strategos.components.files import filesystems
+from strategos.components.files.filesystems import is_remote
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.history.store import Store, reads_store
+from strategos.pipeline.root import metadata
+
+_MODULE = "strategos.components.trainer.run.measure"
+_DONE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The training split after Transform.
+
+    Attributes:
+      rows: Examples.
+      files: Files that hold them.
+      bytes: Size of these.
+      steps_per_epoch: Global batches of one pass.
+      last_batch: Rows of the last one.
+    """
+
+    rows: int
+    files: int
+    bytes: int
+    steps_per_epoch: int
+    last_batch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a replica holds and sends.
+
+    Attributes:
+      parameters: Numbers in the model.
+      trainable: Those of them that training changes.
+      gradient_bytes: What a replica has to exchange in a step.
+      sparse_bytes: The part of it that belongs to rows of embeddings, which grows with
+        the batch.
+    """
+
+    parameters: int
+    trainable: int
+    gradient_bytes: int
+    sparse_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a step takes, in seconds.
+
+    Attributes:
+      alone: A global batch on one replica, measured here.
+      compute: The part of one of the replicas, measured here; where they share this
+        machine's cores, the parts of all.
+      exchange: Of the gradients, at the bandwidth of the settings.
+      together: A global batch on all replicas: compute and exchange.
+    """
+
+    alone: float
+    compute: float
+    exchange: float
+    together: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """On what a model would train, why, and what that costs.
+
+    Attributes:
+      choice: The strategy.
+      global_batch: Rows of a step.
+      data: None where nothing has been transformed yet.
+      model: None where there are no data to build it for, or a stock `run_fn(fn_args)`
+        builds it.
+      step: None where the settings have no `bandwidth`, or there is one replica.
+      missing: What to run so that the rest can be told; "" where nothing is missing.
+      warning: Why more replicas will not be faster, "" where they may be.
+    """
+
+    choice: Choice
+    global_batch: int
+    data: Data | None = None
+    model: Model | None = None
+    step: Step | None = None
+    missing: str = ""
+    warning: str = ""
+
+    @property
+    def batch_per_replica(self) -> int | None:
+        """Rows of the largest part of a global batch; None where a TPU decides."""
+        replicas = self.choice.replicas
+        return replicas and -(-self.global_batch // replicas)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        plain = dataclasses.asdict(self)
+        choice = plain.pop("choice")
+        return {
+            "strategy": choice.pop("name"),
+            **choice,
+            "replicas": self.choice.replicas,
+            "batch_per_replica": self.batch_per_replica,
+            **plain,
+        }
+
+
+def distribution(
+    config: Config, environ: Mapping[str, str] = os.environ
+) -> Explanation:
+    """Explains on what the model of `config` would train.
+
+    Raises:
+      UserError: The settings ask for what cannot be, or the model cannot be built.
+    """
+    wanted = config.trainer.distribution.for_results()
+    cluster = ClusterSpec.from_environment(environ)
+    choice = strategy.choose(wanted, cluster, config.trainer.settings())
+    strategy.check_batch(config.trainer.batch_size, choice.replicas or 1)
+    is_local = not cluster.addresses and config.trainer.distribution.launcher == "local"
+    shares_cores = choice.kind == "CPU" and is_local
+    found = Explanation(
+        choice, config.trainer.batch_size, warning=_shared(choice, shares_cores)
+    )
+    transformed = _transformed(config)
+    if transformed is None:
+        command = f"strategos run {filesystems.short(str(config.path))} --to Transform"
+        return dataclasses.replace(found, missing=command)
+    return _measured(found, config, transformed, shares_cores)
+
+
+def exchange_seconds(choice: Choice, model: Model, bandwidth: float) -> float:
+    """The time in which the replicas exchange the gradients of one step.
+
+    Args:
+      choice: The strategy.
+      model: Whose gradients they are.
+      bandwidth: Of the link of each replica, in bytes a second.
+    """
+    replicas, size = choice.replicas or 1, model.gradient_bytes
+    if choice.name == "parameter_server":
+        return 2 * size / bandwidth  # a worker reads variables, and sends gradients
+    if choice.name == "central_storage":
+        return 2 * replicas * size / bandwidth  # all over the link of one device
+    dense = size - model.sparse_bytes
+    ring = 2 * (replicas - 1) / replicas * dense
+    gather = (replicas - 1) * model.sparse_bytes  # each gets the rows of all others
+    return (ring + gather) / bandwidth
+
+
+def step_of(
+    choice: Choice,
+    model: Model,
+    bandwidth: float,
+    *,
+    alone: float,
+    share: float,
+    shares_cores: bool,
+) -> Step:
+    """What a step takes.
+
+    Args:
+      choice: The strategy.
+      model: The model.
+      bandwidth: Bytes a second.
+      alone: Seconds of a global batch on one replica.
+      share: Seconds of one replica's share of it.
+      shares_cores: Whether all replicas compute on the same cores.
+    """
+    exchange = exchange_seconds(choice, model, bandwidth)
+    if choice.is_synchronous:
+        compute = share * choice.replicas if shares_cores else share
+        return Step(alone, compute, exchange, compute + exchange)
+    # Each worker takes global batches of its own, so many times as many in a time; but
+    # all that is sent goes through the links of the servers.
+    compute = share * choice.workers if shares_cores else share
+    workers = (compute + exchange) / choice.workers
+    servers = exchange / choice.parameter_servers
+    return Step(alone, compute, exchange, max(workers, servers))
+
+
+def _transformed(config: Config) -> dict[str, str] | None:
+    """Folders of what the last Transform read and wrote, by name; None without one."""
+    run = config.run
+    if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
+        return None
+    connection = metadata.connection(run.root, run.metadata, config.metadata_password)
+    found = _last_transform(Store(connection, root=run.root), config.name)
+    needed = {"schema", "transform_graph", "transformed_examples"}
+    is_there = all(is_remote(uri) or os.path.isdir(uri) for uri in found.values())
+    return found if needed <= found.keys() and is_there else None
+
+
+@reads_store
+def _last_transform(store: Store, pipeline: str) -> dict[str, str]:
+    name = f"{pipeline}.Transform"
+    context = store.mlmd.get_context_by_type_and_name("node", name)
+    executions = store.mlmd.get_executions_by_context(context.id) if context else []
+    done = [each.id for each in executions if each.last_known_state in _DONE]
+    if not done:
+        return {}
+    events = store.mlmd.get_events_by_execution_ids([max(done)])
+    keys = {event.artifact_id: event.path.steps[0].key for event in events}
+    artifacts = store.mlmd.get_artifacts_by_id(list(keys))
+    return {keys[artifact.id]: artifact.uri for artifact in artifacts}
+
+
+def _measured(
+    found: Explanation, config: Config, folders: dict[str, str], shares_cores: bool
+) -> Explanation:
+    choice, bandwidth = found.choice, config.trainer.distribution.bytes_per_second
+    part = found.batch_per_replica or found.global_batch
+    is_timed = bandwidth and _has_several(choice)
+    facts = _build_model(
+        {
+            "spec": _spec(config, folders).to_json(),
+            "strategy": choice.name,
+            "replicas": choice.replicas or 1,
+            "sample": part,
+            "timed": [part, found.global_batch] if is_timed else [],
+        }
+    )
+    found = dataclasses.replace(found, data=_data(config, facts), model=_model(facts))
+    if not facts["seconds"]:
+        return found
+    share, alone = facts["seconds"]
+    step = step_of(
+        choice,
+        found.model,
+        bandwidth,
+        alone=alone,
+        share=share,
+        shares_cores=shares_cores,
+    )
+    return dataclasses.replace(found, step=step, warning=_slower(step, shares_cores))
+
+
+def _build_model(request: dict[str, Any]) -> dict[str, Any]:
+    """What the process that builds the model tells; its log only where it fails."""
+    log = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(log):
+            return worker_process.run(
+                _MODULE, request, name="model", env=worker_process.TENSORFLOW
+            )
+    except worker_process.WorkerError:
+        sys.stderr.write(log.getvalue())
+        raise
+
+
+def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
+    trainer = config.trainer
+    return WorkerSpec(
+        folder=str(config.folder),
+        module=trainer.module,
+        label=config.label,
+        train_files=(f"{folders['transformed_examples']}/Split-train/*",),
+        eval_files=(),
+        transform_graph=folders["transform_graph"],
+        schema_file=folders["schema"],
+        model_dir="",
+        log_dir="",
+        checkpoint_dir="",
+        batch_size=trainer.batch_size,
+        epochs=trainer.epochs,
+        seed=trainer.seed,
+        hyperparameters=trainer.hyperparameters,
+        distribution=trainer.distribution.for_results(),
+        settings=trainer.settings(),
+    )
+
+
+def _data(config: Config, facts: Mapping[str, Any]) -> Data:
+    rows, batch = facts["rows"], config.trainer.batch_size
+    full, rest = divmod(rows, batch)
+    if config.trainer.last_batch == "drop":
+        rest = 0
+    steps, last = (full + 1, rest) if rest else (full, batch if full else 0)
+    return Data(rows, facts["files"], facts["bytes"], steps, last)
+
+
+def _model(facts: Mapping[str, Any]) -> Model | None:
+    if "parameters" not in facts:
+        return None
+    return Model(
+        parameters=facts["parameters"],
+        trainable=facts["trainable"],
+        gradient_bytes=facts["dense_bytes"] + facts["sparse_bytes"],
+        sparse_bytes=facts["sparse_bytes"],
+    )
+
+
+def _shared(choice: Choice, shares_cores: bool) -> str:
+    if not (shares_cores and _has_several(choice)):
+        return ""
+    return "all replicas share the cores of this machine: expect none to be gained"
+
+
+def _has_several(choice: Choice) -> bool:
+    """Whether there are several replicas, as far as can be known without a TPU."""
+    return (choice.replicas or 1) > 1 or choice.workers > 1
+
+
+def _slower(step: Step, shares_cores: bool) -> str:
+    if step.together < step.alone:
+        return ""
+    factor = f"{step.together / step.alone:.1f}"
+    text = "no faster than one device"
+    if factor != "1.0":
+        text = f"slower than one device, by a factor of {factor}"
+    if shares_cores:
+        return f"{text}: all replicas share the cores of this machine"
+    if step.exchange > step.compute:
+        return f"{text}: use a larger batch, fewer replicas or a faster network"
+    return f"{text}: the batch is too small to be divided"

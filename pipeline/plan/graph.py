@@ -1,0 +1,338 @@
+"""From a config to the TFX pipeline: the only place where components are wired.
+
+    ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
+      → AnomalyGate → Transform → Trainer → BaselineModel → Evaluator
+      → EvaluationGate → InfraValidator → Pusher
+
+A gate is a node of its own after the one that measures, so that the measurement is
+published whether or not the gate lets the run go on. Nodes that the config leaves out
+are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.files.filesystems import is_remote
+from strategos.components.user_code import modules
+from strategos.components.user_code.fingerprint import fingerprint
+from strategos.components.user_code.workload_paths import WorkloadPaths
+from strategos.pipeline.root.state import file_hashes
+
+if TYPE_CHECKING:
+    from tfx.dsl.components.base.base_node import BaseNode
+    from tfx.orchestration.pipeline import Pipeline
+
+    from strategos.pipeline.config.sections import Config
+
+# Named, because Beam's default runner tries to download another one (Beam ≥ 2.68); no
+# requirements file, because Beam's components would else build an sdist of TFX each
+# (1.2 s); no type check of the pipeline, because TFX's own are known to be well typed.
+BEAM_ARGS = (
+    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "--requirements_file=/dev/null",
+    "--no_pipeline_type_check",
+)
+
+_STACK = (
+    *("strategos", "tfx", "tensorflow", "tensorflow-transform", "tf-keras", "keras"),
+    *("tensorflow-data-validation", "tfx-bsl", "apache-beam", "pyarrow", "numpy"),
+)
+
+PARAMETERS: dict[str, type] = {
+    "spans": str,
+    "data_fingerprint": str,
+    "batch_size": int,
+    "epochs": int,
+    "seed": int,
+    "hyperparameters": str,
+    "distribution": str,
+    "warm_start": str,
+    "baseline": str,
+    "candidate": str,
+}
+"""What a compiled pipeline takes at run time, by name, with its type."""
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Hashes of the files that a pipeline is made of; a change re-runs what uses it."""
+
+    preprocessing: str
+    model: str
+    schema: str
+
+    @classmethod
+    def of(cls, config: Config) -> Fingerprints:
+        """Reads the user's modules (as text), what they name, and the schema."""
+        folder, memo = str(config.folder), file_hashes(config.run.root)
+        schema = config.schema_.file
+        return cls(
+            preprocessing=fingerprint(
+                folder, config.transform.module, os.environ, memo
+            ),
+            model=fingerprint(folder, config.trainer.module, os.environ, memo),
+            schema=_digest(Path(schema).read_bytes()) if schema else "",
+        )
+
+
+@cache
+def stack_versions() -> str:
+    """What computes the results: a change of any of these re-runs everything.
+
+    Of Strategos the code of its components counts, not only the version: who updates a
+    checkout gets what the new code computes.
+    """
+    versions = [f"{name} {metadata.version(name)}" for name in _STACK]
+    python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
+    return ", ".join([*versions, python, f"components {sources_digest('components')}"])
+
+
+def sources_digest(package: str) -> str:
+    """A hash of all source files of `strategos.PACKAGE`."""
+    folder = Path(__file__).parents[2] / package
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def build(
+    config: Config,
+    fingerprints: Fingerprints,
+    defaults: dict[str, Any],
+    *,
+    movable: bool = False,
+) -> Pipeline:
+    """Wires the components that `config` asks for.
+
+    Args:
+      config: The effective settings.
+      fingerprints: Of the user's modules and schema; part of what caching compares.
+      defaults: A value for each of `PARAMETERS`, used where a run gives no other.
+      movable: Leaves the paths of the workload's files out of the parameters, which
+        are part of what caching compares. Executors then read them from the
+        environment, see `WorkloadPaths`.
+    """
+    from tfx.orchestration.pipeline import Pipeline
+
+    paths = WorkloadPaths() if movable else workload_paths(config)
+    parameters = _runtime_parameters(defaults)
+    data = _data_nodes(config, paths, fingerprints, parameters)
+    model = _model_nodes(config, paths, fingerprints, parameters, data)
+    release = _release_nodes(config, parameters, data, model)
+    return Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=os.path.join(config.run.root, config.name),
+        components=[*data.values(), *model.values(), *release.values()],
+        beam_pipeline_args=list(BEAM_ARGS),
+    )
+
+
+def workload_paths(config: Config) -> WorkloadPaths:
+    """Where the files lie that `config` names."""
+    return WorkloadPaths(
+        folder=str(config.folder),
+        examples=config.data.examples,
+        schema=config.schema_.file or "",
+        weights=config.trainer.named_weights or "",
+    )
+
+
+def _runtime_parameters(defaults: dict[str, Any]) -> dict[str, Any]:
+    from tfx.orchestration.data_types import RuntimeParameter
+
+    return {
+        name: RuntimeParameter(name=name, ptype=ptype, default=defaults[name])
+        for name, ptype in PARAMETERS.items()
+    }
+
+
+def _data_nodes(
+    config: Config,
+    paths: WorkloadPaths,
+    fingerprints: Fingerprints,
+    parameters: dict[str, Any],
+) -> dict[str, BaseNode]:
+    from tfx.components import ExampleValidator
+
+    from strategos.components.example_gen.component import ExampleGen
+    from strategos.components.gate.component import AnomalyGate
+    from strategos.components.statistics_gen.component import StatisticsGen
+
+    example_gen = ExampleGen(
+        pattern=paths.examples,
+        spans=parameters["spans"],
+        fingerprint=parameters["data_fingerprint"],
+        split=_json(config.data.split.model_dump(mode="json")),
+        schema_file=paths.schema,
+        schema_fingerprint=fingerprints.schema,
+        label=config.label,
+        null_values=_json(config.data.null_values),
+        stack=stack_versions(),
+    )
+    examples = example_gen.outputs["examples"]
+    statistics_gen = StatisticsGen(examples=examples)
+    statistics = statistics_gen.outputs["statistics"]
+    schema_node = _schema_node(paths, fingerprints, statistics)
+    validator = ExampleValidator(
+        statistics=statistics, schema=schema_node.outputs["schema"]
+    )
+    gate = AnomalyGate(
+        anomalies=validator.outputs["anomalies"],
+        on_anomaly=config.schema_.on_anomaly,
+    )
+    return {
+        "examples": example_gen,
+        "statistics": statistics_gen,
+        "schema": schema_node,
+        "validator": validator,
+        "gate": gate,
+    }
+
+
+def _schema_node(
+    paths: WorkloadPaths, fingerprints: Fingerprints, statistics: Any
+) -> BaseNode:
+    if fingerprints.schema:
+        from strategos.components.import_schema_gen.component import ImportSchemaGen
+
+        return ImportSchemaGen(
+            schema_file=paths.schema, fingerprint=fingerprints.schema
+        )
+    from tfx.components import SchemaGen
+
+    return SchemaGen(statistics=statistics, infer_feature_shape=True)
+
+
+def _model_nodes(
+    config: Config,
+    paths: WorkloadPaths,
+    fingerprints: Fingerprints,
+    parameters: dict[str, Any],
+    data: dict[str, BaseNode],
+) -> dict[str, BaseNode]:
+    from strategos.components.trainer.component import Trainer
+    from strategos.components.transform.component import Transform
+
+    schema = data["schema"].outputs["schema"]
+    fn_args = modules.takes_fn_args(str(config.folder), config.trainer.module)
+    transform = Transform(
+        examples=data["examples"].outputs["examples"],
+        schema=schema,
+        user_module=_user_module(
+            paths, config.transform.module, fingerprints.preprocessing
+        ),
+        # A module for TFX's Trainer knows the label by the name that it gave it.
+        label="" if fn_args else config.label,
+        custom_config=config.transform.custom_config,
+    )
+    transform.add_upstream_node(data["gate"])
+    trainer = Trainer(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema,
+        user_module=_user_module(paths, config.trainer.module, fingerprints.model),
+        label=config.label,
+        settings=_json(dataclasses.asdict(config.trainer.settings())),
+        **{
+            name: parameters[name]
+            for name in (
+                "batch_size",
+                "epochs",
+                "seed",
+                "hyperparameters",
+                "distribution",
+                "warm_start",
+            )
+        },
+    )
+    return {"transform": transform, "trainer": trainer}
+
+
+def _release_nodes(
+    config: Config,
+    parameters: dict[str, Any],
+    data: dict[str, BaseNode],
+    model: dict[str, BaseNode],
+) -> dict[str, BaseNode]:
+    nodes = {}
+    candidate = model["trainer"].outputs["model"]
+    examples = data["examples"].outputs["examples"]
+    schema = data["schema"].outputs["schema"]
+    if config.evaluator:
+        nodes |= _evaluation_nodes(config, parameters, examples, schema, model)
+    if config.pusher:
+        from strategos.components.infra_validator.component import InfraValidator
+        from strategos.components.pusher.component import Pusher
+
+        infra = InfraValidator(model=candidate, examples=examples, schema=schema)
+        infra.add_upstream_node(nodes.get("gate", model["trainer"]))
+        blessing = nodes["evaluator"].outputs["blessing"] if nodes else None
+        pusher = Pusher(
+            model=candidate,
+            model_blessing=blessing,
+            infra_blessing=infra.outputs["blessing"],
+            destination=_real(config.pusher.to),
+            keep=config.pusher.keep,
+            candidate=parameters["candidate"],
+            baseline=parameters["baseline"],
+        )
+        nodes |= {"infra": infra, "pusher": pusher}
+    return nodes
+
+
+def _evaluation_nodes(
+    config: Config,
+    parameters: dict[str, Any],
+    examples: Any,
+    schema: Any,
+    model: dict[str, BaseNode],
+) -> dict[str, BaseNode]:
+    from strategos.components.baseline_model.component import BaselineModel
+    from strategos.components.evaluator.component import Evaluator
+    from strategos.components.gate.component import EvaluationGate
+
+    baseline = BaselineModel(baseline=parameters["baseline"])
+    baseline.add_upstream_node(model["trainer"])
+    evaluator = Evaluator(
+        examples=examples,
+        model=model["trainer"].outputs["model"],
+        baseline_model=baseline.outputs["model"],
+        schema=schema,
+        evaluator=config.evaluator.model_dump(mode="json", exclude_none=True),
+        label=config.label,
+    )
+    gate = EvaluationGate(
+        evaluation=evaluator.outputs["evaluation"],
+        blessing=evaluator.outputs["blessing"],
+    )
+    return {"baseline": baseline, "evaluator": evaluator, "gate": gate}
+
+
+def _user_module(paths: WorkloadPaths, module: str, fingerprint: str) -> str:
+    named = {"folder": paths.folder} if paths.folder else {}
+    return _json({**named, "module": module, "fingerprint": fingerprint})
+
+
+def _real(path: str) -> str:
+    """The one name of a folder that may be reached through links."""
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,123 @@
+"""Compiling for Kubeflow Pipelines and Vertex AI: the same graph, written as a file.
+
+Open-source KFP 2 wants a bare PipelineSpec of schema 2.1.0; Vertex takes TFX's
+PipelineJob around it. Neither runs a Resolver or a custom driver from a compiled spec,
+and the graph has none: spans and the baseline are runtime parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.baseline_model import NOTHING
+from strategos.components.errors import BadInputError
+
+if TYPE_CHECKING:
+    from strategos.components.trainer.operation import Operation
+    from strategos.pipeline.config.sections import Config
+
+WORKLOAD = "/workload"
+"""Where an image holds the files of the build context, see `kubeflow/Dockerfile`."""
+
+_ENTRYPOINT = ["python", "-m", "tfx.orchestration.kubeflow.v2.container"]
+_ENTRYPOINT[-1] += ".kubeflow_v2_run_executor"
+
+
+def compile_to(config: Config, target: str, output: Path) -> None:
+    """Writes the pipeline of `config` for `target` to the file `output`.
+
+    Args:
+      config: The effective settings, with a section named as the target.
+      target: `kubeflow` or `vertex`.
+      output: A JSON file; replaced as a whole.
+
+    Raises:
+      BadInputError: The section is missing, or the model would be pushed into a
+        container.
+    """
+    section = getattr(config, target)
+    if section is None:
+        raise BadInputError(
+            f"{config.path}: has no `{target}` section. Add "
+            f"`{target}: {{image: …, root: …}}`: the image to run in and where "
+            "artifacts are kept."
+        )
+    job = _compile(config, section)
+    document = job if target == "vertex" else job["pipelineSpec"]
+    aside = output.with_name(f".{output.name}.tmp")
+    aside.write_text(json.dumps(document, indent=1, sort_keys=True))
+    aside.replace(output)
+
+
+def _in_image(config: Config, section: Any) -> Config:
+    """The settings as a step in a container sees them: other paths, another root."""
+
+    def there(path: str) -> str:
+        if not Path(path).is_relative_to(section.context):
+            return path  # remote, or mounted at the same place in every step
+        return str(Path(WORKLOAD) / Path(path).relative_to(section.context))
+
+    weights, pusher = config.trainer.warm_start, config.pusher
+    if pusher and there(pusher.to) != pusher.to:
+        raise BadInputError(
+            f"{config.where('pusher.to')}: pusher.to: {pusher.to} would lie inside a "
+            "container and go with it. Name a folder that is mounted in every step."
+        )
+    moved = {
+        "data": config.data.model_copy(
+            update={"examples": there(config.data.examples)}
+        ),
+        "schema_": config.schema_.model_copy(
+            update={"file": config.schema_.file and there(config.schema_.file)}
+        ),
+        "trainer": config.trainer.model_copy(
+            update={"warm_start": weights and there(weights)}
+        ),
+        "run": config.run.model_copy(update={"root": section.root}),
+    }
+    copy = config.model_copy(update=moved)
+    copy._path = Path(there(str(config.path)))
+    return copy
+
+
+def _compile(config: Config, section: Any) -> dict[str, Any]:
+    from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
+
+    from strategos.pipeline.plan import graph, planning
+
+    there = _in_image(config, section)
+    defaults = planning.parameters(config)  # from the data that are here
+    defaults["warm_start"] = there.trainer.named_weights or NOTHING
+    fingerprints = graph.Fingerprints.of(config)
+    pipeline = graph.build(there, fingerprints, defaults)
+    runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
+        default_image=section.image,
+        default_commands=_ENTRYPOINT,
+        use_pipeline_spec_2_1=True,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        kubeflow_v2_dag_runner.KubeflowV2DagRunner(
+            config=runner_config, output_dir=folder, output_filename="job.json"
+        ).run(pipeline)
+        job = json.loads(Path(folder, "job.json").read_text())
+    spec = job["pipelineSpec"]
+    _set_defaults(spec, defaults)
+    _set_environment(spec, "Trainer", config.trainer.operation())
+    return job
+
+
+def _set_defaults(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Gives the runtime parameters their defaults, which TFX leaves out in 2.1."""
+    for name, parameter in spec["root"]["inputDefinitions"]["parameters"].items():
+        parameter |= {"defaultValue": defaults[name], "isOptional": True}
+
+
+def _set_environment(spec: dict[str, Any], node: str, operation: Operation) -> None:
+    """Gives the container of `node` what is no parameter of it."""
+    label = spec["components"][node]["executorLabel"]
+    container = spec["deploymentSpec"]["executors"][label]["container"]
+    variables = operation.to_environment().items()
+    container["env"] = [{"name": name, "value": value} for name, value in variables]

@@ -1,0 +1,167 @@
+"""The model in production, and which model a candidate has to be compared with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ml_metadata.proto import metadata_store_pb2
+
+from strategos.components.baseline_model import NOTHING
+from strategos.components.pusher import serving
+from strategos.pipeline.config.trainer import WEIGHTS
+
+if TYPE_CHECKING:
+    import ml_metadata
+    from tfx.proto.orchestration import pipeline_pb2
+
+
+_MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
+
+
+@dataclass(frozen=True)
+class Production:
+    """A version in the serving folder.
+
+    Attributes:
+      path: The SavedModel's folder.
+      version: Its number, unix seconds of the push.
+      candidate: Key of what it was made from, see `candidate_key`; "" if unknown.
+      baseline: Path of the model that it was judged against, or `NOTHING`.
+      artifact: Id of its artifact; 0 if ML Metadata has none.
+    """
+
+    path: str
+    version: int
+    candidate: str = ""
+    baseline: str = NOTHING
+    artifact: int = 0
+
+
+def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
+    """The newest version in `destination`: the one that serves.
+
+    A version that was moved there with its folder is known by its number. ML Metadata
+    lacks versions that were copied there by hand, pushed under another root, or whose
+    record was lost. They serve all the same.
+    """
+    folder = Path(destination).resolve()
+    pushed: dict[str, Production] = {}
+    for artifact in store.get_artifacts_by_type("PushedModel"):
+        properties = artifact.custom_properties
+        path = Path(properties["pushed_destination"].string_value)
+        here = str(folder / path.name)
+        is_new = here not in pushed or os.path.realpath(path) == here
+        if path.name.isdecimal() and os.path.isdir(here) and is_new:
+            pushed[here] = Production(
+                path=here,
+                version=int(path.name),
+                candidate=properties["candidate"].string_value,
+                baseline=properties["baseline"].string_value,
+                artifact=artifact.id,
+            )
+    served = {each.path: each for each in _served(folder)}
+    return max((served | pushed).values(), key=lambda each: each.version, default=None)
+
+
+def _served(folder: Path) -> list[Production]:
+    """The versions that a model server would load from `folder`."""
+    if not folder.is_dir():
+        return []
+    return [
+        Production(str(folder / str(version)), version)
+        for version in serving.versions(folder)
+        if (folder / str(version) / "saved_model.pb").is_file()
+    ]
+
+
+def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
+    """The path of the model to compare the candidate with; `NOTHING` for none.
+
+    The model in production; but where that was made from just what this run is made
+    from, it is this very candidate, and the baseline is what it was judged against. So
+    an unchanged run stays cached.
+
+    Args:
+      production: What serves now.
+      candidate: This run's `candidate_key`.
+      fresh: The candidate is trained anew even if nothing changed (`--no-cache`), so
+        it is another model than the one in production.
+    """
+    if production is None:
+        return NOTHING
+    if production.candidate == candidate and not fresh:
+        return production.baseline
+    return production.path
+
+
+def warm_start(
+    store: ml_metadata.MetadataStore,
+    production: Production | None,
+    candidate: str,
+    fresh: bool,
+) -> str:
+    """The weights that `trainer.warm_start: latest` means; `NOTHING` for none.
+
+    Those of the model in production; but where that is this very candidate, those that
+    it started from itself. So an unchanged run stays cached, as with `baseline`.
+    """
+    if production is None:
+        return NOTHING
+    model = _trained(store, production)
+    if production.candidate == candidate and not fresh:
+        return model.custom_properties["warm_start"].string_value or NOTHING
+    return f"{model.uri}/{WEIGHTS}"
+
+
+def _trained(
+    store: ml_metadata.MetadataStore, production: Production
+) -> metadata_store_pb2.Artifact:
+    """What Pusher pushed: the Trainer's Model."""
+    events = store.get_events_by_artifact_ids([production.artifact])
+    pushes = [event.execution_id for event in events if event.type in _MADE]
+    events = store.get_events_by_execution_ids([min(pushes)])
+    inputs = [event.artifact_id for event in events if event.type not in _MADE]
+    models = (a for a in store.get_artifacts_by_id(inputs) if a.type == "Model")
+    return next(models)
+
+
+def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
+    """A hash of all that training resumes by: `candidate_key` on any devices."""
+    return candidate_key(_without(ir, "distribution"))
+
+
+def _without(ir: pipeline_pb2.Pipeline, parameter: str) -> pipeline_pb2.Pipeline:
+    copy = type(ir)()
+    copy.CopyFrom(ir)
+    for node in copy.nodes:
+        if node.pipeline_node.node_info.id == "Trainer":
+            node.pipeline_node.parameters.parameters.pop(parameter, None)
+    return copy
+
+
+def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
+    """A hash of all that determines the trained model: the Trainer and what it needs.
+
+    Args:
+      ir: The compiled pipeline, runtime parameters substituted.
+    """
+    nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
+    digest = hashlib.sha256()
+    for name in sorted(_upstream(nodes, "Trainer")):
+        digest.update(name.encode() + b"\0")
+        digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
+    return digest.hexdigest()[:16]
+
+
+def _upstream(nodes: dict[str, Any], name: str) -> set[str]:
+    found, todo = set(), [name]
+    while todo:
+        current = todo.pop()
+        if current not in found:
+            found.add(current)
+            todo.extend(nodes[current].upstream_nodes)
+    return found

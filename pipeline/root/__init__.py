@@ -1,0 +1,1 @@
+"""The contents of a root: local state, lock, ML Metadata."""

@@ -1,0 +1,107 @@
+"""One run at a time on a pipeline root.
+
+The lock is the kernel's (`flock`): it ends with its holder however the holder ends, so
+a lock is never stale. The file's content only names the holder. The lock of a remote
+root lies on this machine and keeps out no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strategos.components.errors import BadInputError
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.root.state import make_state, state_folder
+
+_LOOK_SECONDS = 0.5  # longer than `holder` has the lock in order to look
+
+
+def lock_file(root: str | Path) -> Path:
+    """Where the lock of the pipeline root lies."""
+    return state_folder(root) / "lock"
+
+
+@contextlib.contextmanager
+def hold(root: str | Path, **about: Any) -> Iterator[None]:
+    """Holds the root's lock, with `about` (such as `run_id`) to name the holder.
+
+    Raises:
+      BadInputError: Another run holds it (the message names that run), or the root
+        cannot be written.
+    """
+    path = lock_file(root)
+    try:
+        make_state(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        remedy = "choose another root with `--set run.root=DIR`"
+        if is_remote(str(root)):
+            remedy = "set XDG_STATE_HOME to a folder that can be written"
+        raise BadInputError(
+            f"{path.parent}: cannot be written ({error.strerror}), and holds the lock "
+            f"of the pipeline root {root}. Make it writable, or {remedy}."
+        ) from error
+    try:
+        if not _taken(descriptor):
+            raise BadInputError(_refusal(root, _read(path)))
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        holder |= {"since": time.time(), **about}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def holder(root: str | Path) -> dict[str, Any] | None:
+    """Who runs on this root now: `run_id`, `pid`, `host`, `since`; None if nobody."""
+    path = lock_file(root)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(path)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _taken(descriptor: int) -> bool:
+    """Takes the lock, unless another run has it; waits for those who only look."""
+    until = time.monotonic() + _LOOK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+        time.sleep(0.01)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _refusal(root: str | Path, who: dict[str, Any]) -> str:
+    since = time.strftime("%H:%M:%S", time.localtime(who.get("since", time.time())))
+    return (
+        f"{root}: run {who.get('run_id', '?')} is on here since {since} (process "
+        f"{who.get('pid', '?')} on {who.get('host', '?')}). Two runs on one root would "
+        "overwrite each other: wait for it, stop it, or use another run.root."
+    )

@@ -1,0 +1,223 @@
+"""Where ML Metadata lives: SQLite under the root, or a MySQL or PostgreSQL server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from strategos.components import events
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.files import full_disk
+
+if TYPE_CHECKING:
+    import ml_metadata
+    from ml_metadata.proto import metadata_store_pb2
+
+_T = TypeVar("_T")
+
+WAIT_SECONDS = 120.0
+"""How long a run that has begun waits for a server that does not answer."""
+
+_DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
+_CONNECT_SECONDS = 5.0
+_LONGEST_PAUSE = 8.0
+
+
+def sqlite_file(root: str | Path) -> Path:
+    """The database of a root whose `run.metadata` is `sqlite`."""
+    return Path(root) / "metadata.sqlite"
+
+
+def connection(
+    root: str | Path, metadata: str = "sqlite", password: str | None = None
+) -> metadata_store_pb2.ConnectionConfig:
+    """The connection to ML Metadata that `run.root` and `run.metadata` name.
+
+    Args:
+      root: The pipeline root.
+      metadata: `sqlite`, or `mysql://USER@HOST:PORT/DATABASE`, or the same with
+        `postgresql://`.
+      password: The server's password, from the environment.
+    """
+    from ml_metadata.proto import metadata_store_pb2
+
+    config = metadata_store_pb2.ConnectionConfig()
+    if metadata == "sqlite":
+        config.sqlite.filename_uri = str(sqlite_file(root))
+        config.sqlite.connection_mode = (
+            metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+        )
+        return config
+    url = urlsplit(metadata)
+    server = config.mysql if url.scheme == "mysql" else config.postgresql
+    server.host = url.hostname or "127.0.0.1"
+    port = url.port or _DEFAULT_PORTS[url.scheme]
+    database = url.path.strip("/")
+    if url.scheme == "mysql":
+        server.port, server.database = port, database
+    else:
+        server.port, server.dbname = str(port), database
+    server.user = unquote(url.username or "")
+    server.password = password or ""
+    return config
+
+
+def initialise(
+    config: metadata_store_pb2.ConnectionConfig,
+) -> ml_metadata.MetadataStore:
+    """Creates the tables where they are missing, before several processes connect.
+
+    Several that open an empty SQLite database at once can fail.
+
+    Returns:
+      The open store.
+
+    Raises:
+      BadInputError: The database cannot be opened: corrupt, unreachable, refused.
+    """
+    import ml_metadata
+
+    try:
+        reach(config)
+        return ml_metadata.MetadataStore(config)
+    except Exception as error:
+        raise BadInputError(unusable(config, error)) from error
+
+
+def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
+    """Raises an OSError at once if no server listens there.
+
+    ML Metadata itself would log lines of C++, and a lost host would hold it up.
+    """
+    kind = config.WhichOneof("config")
+    server = getattr(config, kind)
+    if kind in _DEFAULT_PORTS and server.host != "localhost":  # that may be a socket
+        address = (server.host, int(server.port))
+        socket.create_connection(address, _CONNECT_SECONDS).close()
+
+
+def store(
+    config: metadata_store_pb2.ConnectionConfig, seconds: float = WAIT_SECONDS
+) -> ml_metadata.MetadataStore:
+    """An open connection, for a run that has begun.
+
+    Args:
+      config: ML Metadata's connection.
+      seconds: How long to wait for a server that does not answer.
+
+    Raises:
+      UserError: It cannot be used.
+    """
+    import ml_metadata
+
+    return patiently(lambda: ml_metadata.MetadataStore(config), config, seconds)
+
+
+def patiently(
+    connect: Callable[[], _T],
+    config: metadata_store_pb2.ConnectionConfig,
+    seconds: float = WAIT_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> _T:
+    """What `connect` returns, called again while the server does not answer.
+
+    A server may be restarted while a node works, for hours maybe, without any need of
+    it. The pauses double up to 8 s; the live view shows that the run waits.
+
+    Args:
+      connect: Connects to the database.
+      config: Its connection.
+      seconds: How long to wait; an SQLite file is not waited for.
+      clock: Seconds, ever growing.
+      sleep: Waits so many seconds.
+
+    Raises:
+      UserError: It cannot be used.
+    """
+    import ml_metadata
+
+    began, pause, waited = clock(), 1.0, False
+    while True:
+        try:
+            reach(config)
+            found = connect()
+        except (OSError, RuntimeError, ml_metadata.errors.StatusError) as error:
+            left = began + seconds - clock()
+            if config.HasField("sqlite") or left <= 0:
+                raise UserError(unusable(config, error)) from error
+            if not waited:
+                message = f"{_server(config)} does not answer ({_cause(error)}): "
+                events.emit("warning", message=f"{message}waiting up to {left:.0f} s")
+            waited = True
+            sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        if waited:
+            spent = f"{clock() - began:.0f} s"
+            events.emit("note", message=f"ML Metadata answers again after {spent}")
+        return found
+
+
+def is_failure(error: Exception) -> bool:
+    """Whether the database raised `error`, and not a query that asked wrongly."""
+    from ml_metadata import errors
+
+    kinds = ("Aborted", "DataLoss", "DeadlineExceeded", "Internal", "Unavailable")
+    return isinstance(error, tuple(getattr(errors, f"{kind}Error") for kind in kinds))
+
+
+@contextlib.contextmanager
+def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
+    """Says what to do where the database fails in the middle of a query.
+
+    Raises:
+      UserError: It did.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_failure(error):
+            raise
+        raise UserError(unusable(config, error)) from error
+
+
+def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
+    kind = config.WhichOneof("config")
+    server = getattr(config, kind)
+    return f"ML Metadata on {kind} at {server.host}:{server.port}"
+
+
+def _cause(error: Exception) -> str:
+    """The first line of an error, without the query that it came of."""
+    text = getattr(error, "strerror", None) or str(error).strip() or repr(error)
+    cause = text.splitlines()[0].removeprefix("Error when executing query: ")
+    # What MySQL's client says when the server ends during the handshake.
+    if cause.endswith("mysql_real_connect failed: errno: , error:"):
+        return "it closed the connection"
+    return cause.split(" query:")[0]
+
+
+def unusable(config: metadata_store_pb2.ConnectionConfig, error: Exception) -> str:
+    """What to tell the user when the database of `config` raised `error`."""
+    cause = _cause(error)
+    if config.WhichOneof("config") == "sqlite":
+        path = config.sqlite.filename_uri
+        if full_disk.is_said(cause):
+            return f"{path}: {full_disk.message(cause, str(Path(path).parent))}"
+        return (
+            f"{path}: is not a usable ML Metadata database ({cause}). Restore it from "
+            f"a backup; or move all of {Path(path).parent} away to start a new "
+            "history: pushed models elsewhere are not affected."
+        )
+    server = getattr(config, config.WhichOneof("config"))
+    return (
+        f"{_server(config)} as {server.user} cannot be used ({cause}). Check that the "
+        "server runs and the database exists, and that STRATEGOS_METADATA_PASSWORD "
+        "holds the password."
+    )

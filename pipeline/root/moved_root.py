@@ -1,0 +1,92 @@
+"""A root that was moved: its history follows it.
+
+ML Metadata names artifacts by absolute paths. After a root with its SQLite file was
+moved or copied, these lead to the former place: to nothing, or, where somebody has made
+a new root there, to the artifacts of other runs. The first command that opens the
+history at the new place corrects the paths.
+
+TFX's cache compares the paths of inputs, so that what is computed from artifacts is
+computed once more; what is read from outside of the root (the data, the schema) stays
+cached.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import ml_metadata
+
+from strategos.components.errors import BadInputError
+from strategos.pipeline.root import lock
+
+_LOG = re.compile(r"(/.*)/\.strategos/runs/[^/]+/log\.txt")
+
+
+def follow(store: ml_metadata.MetadataStore, root: str | Path) -> None:
+    """Corrects the paths in the history of `root` if it was moved, and reports that.
+
+    Args:
+      store: ML Metadata of this root alone, whose lock is held.
+      root: A local root.
+    """
+    former, here = _former(store), os.path.realpath(root)
+    if former is None or os.path.realpath(former) == here:
+        return
+    artifacts = [a for a in store.get_artifacts() if _corrected(a, former, here)]
+    runs = store.get_contexts_by_type("pipeline_run")
+    store.put_artifacts(artifacts)
+    store.put_contexts([run for run in runs if _corrected(run, former, here)])
+    print(
+        f"strategos: {root} was moved or copied here from {former}: its history names "
+        "the new place now. The next run reads the data from the cache and computes "
+        "what follows once more.",
+        file=sys.stderr,
+    )
+
+
+def follow_if_free(store: ml_metadata.MetadataStore, root: str | Path) -> None:
+    """Does what `follow` does, unless a run is on or the root cannot be written."""
+    former = _former(store)
+    if former is None or os.path.realpath(former) == os.path.realpath(root):
+        return
+    try:
+        with lock.hold(root, run_id="of the history"):
+            follow(store, root)
+    except BadInputError:
+        return
+
+
+def _former(store: ml_metadata.MetadataStore) -> str | None:
+    """Where the root lay in its last run, by the log of that run."""
+    runs = store.get_contexts_by_type("pipeline_run")
+    for run in sorted(runs, key=lambda run: run.id, reverse=True):
+        found = _LOG.fullmatch(run.custom_properties["log"].string_value)
+        if found:
+            return found[1]
+    return None
+
+
+def _corrected(node: Any, former: str, here: str) -> bool:
+    """Corrects the paths of an artifact or a context; whether there were any."""
+    changed = False
+    uri = getattr(node, "uri", "")
+    if uri and _is_below(uri, former):
+        node.uri, changed = here + uri[len(former) :], True
+    for value in _values(node):
+        text = value.string_value
+        if _is_below(text, former):
+            value.string_value, changed = here + text[len(former) :], True
+    return changed
+
+
+def _values(node: Any) -> Iterable[Any]:
+    return [*node.properties.values(), *node.custom_properties.values()]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")

@@ -1,0 +1,105 @@
+"""What the orchestrator writes into ML Metadata about a run as a whole.
+
+TFX records nodes; a run as such is only a context. Its outcome, times and log are
+custom properties of that context, so that any machine that reaches the database can
+tell what happened. A run without an outcome was interrupted in a way that left no time
+to say so, or is on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from strategos.pipeline.root import metadata
+
+if TYPE_CHECKING:
+    import ml_metadata
+    from ml_metadata.proto import metadata_store_pb2
+
+    from strategos.pipeline.plan.plan import Plan
+
+
+class Journal:
+    """Opens the record of one run and closes it with the outcome."""
+
+    def __init__(self, plan: Plan):
+        """Takes the run's plan; nothing is written yet."""
+        self._plan = plan
+
+    def open(self, **facts: str) -> None:
+        """Registers the run, with `facts` such as `runner` and `config`."""
+        from tfx.orchestration import metadata as tfx_metadata
+        from tfx.orchestration.portable.mlmd import context_lib
+
+        with tfx_metadata.Metadata(self._plan.connection) as handle:
+            first = self._plan.ir.nodes[0].pipeline_node
+            context_lib.prepare_contexts(handle, first.contexts)
+        store, context = self._context(0.0)
+        _write(
+            store,
+            context,
+            started=time.time(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            log=str(self._plan.log),
+            **facts,
+        )
+
+    def close(self, outcome: str, *, wait: float, **facts: str) -> None:
+        """Records the outcome; no execution of an ended run stays `RUNNING`.
+
+        Args:
+          outcome: How the run ended.
+          wait: Seconds to wait for a server that does not answer.
+          **facts: More to record, such as `cause`.
+        """
+        store, context = self._context(wait)
+        with metadata.explained(self._plan.connection):
+            _fail_running(store, context)
+            _write(store, context, finished=time.time(), outcome=outcome, **facts)
+
+    def _context(self, wait: float) -> tuple[Any, Any]:
+        store = metadata.store(self._plan.connection, wait)
+        name = self._plan.run_id
+        return store, store.get_context_by_type_and_name("pipeline_run", name)
+
+
+def close_abandoned(
+    connection: metadata_store_pb2.ConnectionConfig, runs: Collection[str]
+) -> None:
+    """Closes runs whose orchestrator died without recording an outcome.
+
+    Args:
+      connection: ML Metadata's.
+      runs: The ids of runs that are over for certain: the caller holds the lock that
+        they held.
+    """
+    store = metadata.store(connection, 0.0)
+    for context in store.get_contexts_by_type("pipeline_run"):
+        if context.name in runs and "outcome" not in context.custom_properties:
+            _fail_running(store, context)
+            _write(store, context, outcome="interrupted")
+
+
+def _fail_running(
+    store: ml_metadata.MetadataStore, context: metadata_store_pb2.Context
+) -> None:
+    for execution in store.get_executions_by_context(context.id):
+        if execution.last_known_state in (execution.RUNNING, execution.NEW):
+            execution.last_known_state = execution.FAILED
+            store.put_executions([execution])
+
+
+def _write(
+    store: ml_metadata.MetadataStore,
+    context: metadata_store_pb2.Context,
+    **facts: Any,
+) -> None:
+    for key, value in facts.items():
+        field = {str: "string_value", int: "int_value", float: "double_value"}
+        setattr(context.custom_properties[key], field[type(value)], value)
+    store.put_contexts([context])

@@ -1,0 +1,214 @@
+"""One run from an effective config to an outcome: what `strategos run` does.
+
+    lock the root → prepare data → plan → hand the plan to a runner → record the outcome
+
+Exit codes: 0 finished and blessed; 1 failed; 2 bad input; 3 not blessed or stopped by a
+gate; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import events, processes
+from strategos.components.errors import BadInputError
+from strategos.components.example_gen import spans as span_files
+from strategos.pipeline.checks import files as file_checks
+from strategos.pipeline.config.problems import ConfigError
+from strategos.pipeline.plan import planning
+from strategos.pipeline.plan.plan import Plan
+from strategos.pipeline.plan.planning import Options, RunFiles
+from strategos.pipeline.root import lock, metadata, moved_root
+from strategos.pipeline.run import journal
+from strategos.pipeline.run.interruption import Interruption
+from strategos.pipeline.runners import NodeFailedError, environment, light
+from strategos.pipeline.runners.beam import BeamRunner
+from strategos.pipeline.runners.executor_client import ExecutorClient
+from strategos.pipeline.runners.local import LocalRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ml_metadata.proto import metadata_store_pb2
+
+    from strategos.pipeline.config.sections import Config
+
+_GATES = {"AnomalyGate": "stopped", "EvaluationGate": "not blessed"}
+_GATES["InfraValidator"] = "not blessed"
+_PREPARE = """
+import sys
+from strategos.components import worker_process
+from strategos.components.user_code import modules
+
+worker_process.end_with_input()
+modules.function(*sys.argv[1:4])(sys.argv[1])
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, in the words that `strategos runs` uses."""
+
+    run_id: str
+    outcome: str
+    exit_code: int
+    cause: str = ""
+    failed_node: str = ""
+
+
+def run(
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+    options: Options,
+    on_start: Callable[[Path], Any],
+) -> Result:
+    """Runs the pipeline of `config` once.
+
+    Args:
+      config: The effective settings, already checked.
+      connection: ML Metadata's.
+      options: Flags of this run.
+      on_start: Called with the event file before anything is reported; returns a
+        context manager that is left when the run is over (the live view).
+
+    Raises:
+      BadInputError: What was asked for cannot be run; nothing has been.
+    """
+    run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S.%f")
+    root = config.run.root
+    with lock.hold(root, run_id=run_id), Interruption() as interruption:
+        light.hide_heavy_imports()
+        prepare_data(config)
+        store = metadata.initialise(connection)
+        if connection.HasField("sqlite"):
+            moved_root.follow(store, root)
+        journal.close_abandoned(connection, planning.earlier_runs(root))
+        files = RunFiles(root, run_id)
+        events.open_sink(str(files.events))
+        _log_to(files.log)
+        with on_start(files.events), ExecutorClient(files.log, files.events) as client:
+            plan = planning.plan(config, connection, options, files, client)
+            result = _run_plan(plan, config, client, interruption)
+            events.emit("run_finished", outcome=result.outcome)
+        events.open_sink(None)
+    return result
+
+
+def make_data(config: Config) -> None:
+    """What `prepare_data` does, for commands that do not hold the root's lock.
+
+    Raises:
+      BadInputError: As `prepare_data`, or a run is on, which may be making the data.
+    """
+    if config.data.prepare and not _has_data(config.data.examples):
+        with lock.hold(config.run.root, run_id="data.prepare"):
+            prepare_data(config)
+
+
+def prepare_data(config: Config) -> None:
+    """Lets the workload make its data, where it names how and they are missing.
+
+    Raises:
+      BadInputError: The function failed, or made nothing that matches the pattern,
+        or data without a column that the settings name.
+    """
+    if not config.data.prepare or _has_data(config.data.examples):
+        return
+    module, _, function = config.data.prepare.partition(":")
+    command = [sys.executable, "-W", "ignore", "-c", _PREPARE]
+    process = subprocess.Popen(
+        [*command, str(config.folder), module, function or "prepare"],
+        stdin=subprocess.PIPE,  # never written to: its end tells of our own
+        env=environment.without_password(),
+        start_new_session=True,
+    )
+    try:
+        process.wait()
+    finally:
+        processes.end_session(process)
+    if process.returncode:
+        raise BadInputError(
+            f"{config.path}: data.prepare: {config.data.prepare} failed (see above), "
+            f"so there are no data at {config.data.examples}."
+        )
+    span_files.find_spans(config.data.examples)
+    problems = file_checks.check_data(config)
+    if problems:
+        raise ConfigError(problems, str(config.path))
+
+
+def _has_data(pattern: str) -> bool:
+    try:
+        return bool(span_files.find_spans(pattern))
+    except span_files.NoFilesError:
+        return False
+
+
+def _run_plan(
+    plan: Plan, config: Config, client: ExecutorClient, interruption: Interruption
+) -> Result:
+    names = [
+        node.pipeline_node.node_info.id
+        for node in plan.ir.nodes
+        if not node.pipeline_node.execution_options.HasField("skip")
+    ]
+    runner_name = config.run.runner
+    events.emit(
+        "run_started",
+        run_id=plan.run_id,
+        pipeline=config.name,
+        nodes=names,
+        runner=runner_name,
+        log=str(plan.log),
+    )
+    record = journal.Journal(plan)
+    record.open(pipeline=config.name, runner=runner_name, config=str(config.path))
+    runner = BeamRunner() if runner_name == "beam" else LocalRunner(client)
+    try:
+        runner.run(plan)
+        outcome = "blessed" if "EvaluationGate" in names else "finished"
+        result = Result(plan.run_id, outcome, 0)
+    except NodeFailedError as failure:
+        result = _failed(plan.run_id, failure)
+    except KeyboardInterrupt:
+        result = _interrupted(plan.run_id)
+    # Nodes have waited for ML Metadata already, if it was that which failed.
+    wait = 0.0 if result.exit_code else metadata.WAIT_SECONDS
+    with interruption.held_off():
+        if interruption.came and result.exit_code:
+            result = _interrupted(plan.run_id, result.failed_node)
+        facts = {"cause": result.cause, "failed_node": result.failed_node}
+        record.close(result.outcome, wait=wait, **facts)
+    return result
+
+
+def _interrupted(run_id: str, failed_node: str = "") -> Result:
+    cause = "interrupted" if failed_node else ""
+    return Result(run_id, "interrupted", 130, cause, failed_node)
+
+
+def _failed(run_id: str, failure: NodeFailedError) -> Result:
+    outcome = "failed"
+    if failure.exit_code == 3:
+        outcome = _GATES.get(failure.node, "stopped")
+    if failure.exit_code == 130:
+        outcome = "interrupted"
+    code = failure.exit_code
+    return Result(run_id, outcome, code, failure.cause, failure.node)
+
+
+def _log_to(path: Path) -> None:
+    """Sends what TFX logs in this process to the run's log, not to the terminal."""
+    from absl import logging as absl_logging
+
+    logging.raiseExceptions = False  # no traceback where the log's disk is full
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(message)s"))
+    absl_logging.get_absl_logger().propagate = False
+    absl_logging.get_absl_logger().handlers[:] = [handler]

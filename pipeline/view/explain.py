@@ -1,0 +1,104 @@
+"""How `strategos explain distribution` looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from strategos.components.trainer.cluster.strategy import Choice
+from strategos.pipeline.plan.explain import Data, Explanation, Model, Step
+from strategos.pipeline.view import terminal
+
+
+def show(found: Explanation, to: Console | None = None) -> None:
+    """Prints it for people."""
+    to = to or terminal.console()
+    for label, text in _lines(found):
+        style = "yellow" if label == "warning" else ""
+        line = Text.assemble("  ", (f"{label:11}", "dim"), (text, style))
+        to.print(line, soft_wrap=True)
+
+
+def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Labels and texts."""
+    choice = found.choice
+    yield "strategy", f"{choice.name}: {choice.reason}"
+    yield "replicas", _replicas(choice)
+    part = found.batch_per_replica
+    each = "" if part in (None, found.global_batch) else f", {part:,} on each replica"
+    if not choice.is_synchronous and choice.workers > 1:
+        each += ", each worker its own"
+    yield "batch", f"{found.global_batch:,} rows a step{each}"
+    if found.data:
+        yield "data", _data_text(found.data, found.global_batch)
+    if found.model:
+        yield "model", _model_text(found.model)
+    elif found.data:
+        yield "model", "known to `run_fn(fn_args)` alone"
+    if found.step:
+        yield "step", _step_text(found.step, choice)
+    if found.missing:
+        yield "unknown", "data and model: nothing has been transformed here yet. Run:"
+        yield "", found.missing
+    if found.warning:
+        yield "warning", found.warning
+
+
+def _replicas(choice: Choice) -> str:
+    if choice.replicas is None:
+        return "as many as the TPU has cores"
+    if not choice.is_synchronous:
+        servers = _count(choice.parameter_servers, "parameter server")
+        return f"{_count(choice.workers, 'worker')}, each at its own pace; {servers}"
+    if choice.workers == 1:
+        return f"{choice.replicas} in one process"
+    return f"{choice.replicas} in {choice.workers} processes"
+
+
+def _data_text(data: Data, batch: int) -> str:
+    text = (
+        f"{data.rows:,} rows for training, {_size(data.bytes)} in "
+        f"{_count(data.files, 'file')}; {_count(data.steps_per_epoch, 'step')} an epoch"
+    )
+    if 0 < data.last_batch < batch:
+        text += f", the last of {_count(data.last_batch, 'row')}"
+    return text
+
+
+def _model_text(model: Model) -> str:
+    trained = (
+        "" if model.trainable == model.parameters else f" ({model.trainable:,} trained)"
+    )
+    text = f"{model.parameters:,} parameters{trained}; gradients of "
+    text += f"{_size(model.gradient_bytes)} a step"
+    if model.sparse_bytes:
+        text += f", {_size(model.sparse_bytes)} of it for rows of embeddings"
+    return text
+
+
+def _step_text(step: Step, choice: Choice) -> str:
+    what = "all replicas" if choice.is_synchronous else "each worker"
+    return (
+        f"{_time(step.alone)} on one device; {what}: {_time(step.compute)} of computing"
+        f" and {_time(step.exchange)} of exchange"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} GB"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

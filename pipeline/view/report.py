@@ -1,0 +1,315 @@
+"""What `strategos run`, `runs` and `runs show` print: the live view and the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from strategos.components.evaluator import summary as verdicts
+from strategos.components.evaluator.metrics import METRICS
+from strategos.components.files import filesystems
+from strategos.pipeline.view import terminal
+from strategos.pipeline.view.live import LiveView
+
+if TYPE_CHECKING:
+    from strategos.pipeline.history.runs import NodeRun, Run
+
+__all__ = ["LiveView", "history_table", "report"]
+
+_WORST = 5  # Slices shown per metric that has bounds.
+_FAILURES = 10  # Bounds shown that do not hold.
+_NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
+_REMARK_WIDTH = 6  # What a history leaves at least for the cause of a failure.
+_VERBATIM = {
+    "pushed",
+    "serving",
+    "query it",
+    "log",
+}  # To be copied: never broken into lines.
+
+
+def report(
+    run: Run, *, next_step: str | None = None, console: Console | None = None
+) -> None:
+    """Prints one run: nodes, metrics, worst slices, verdict, what to do next.
+
+    Args:
+      run: The run, in full.
+      next_step: The command that queries the model; shown where one was pushed.
+      console: Where to print; standard output by default.
+    """
+    console = console or terminal.console()
+    console.print(_headline(run, console))
+    terminal.show(console, _nodes(run.nodes, console), indent=2)
+    if run.summary:
+        console.print()
+        terminal.show(console, _overall(run.summary), indent=2)
+        worst = _worst_slices(run.summary)
+        if worst.row_count:
+            console.print()
+            terminal.show(console, worst, indent=2)
+    elif run.metrics:
+        console.print()
+        terminal.show(console, _metrics(run.metrics), indent=2)
+    console.print()
+    for label, text in _ending(run, next_step):
+        _paragraph(console, label, text)
+
+
+def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
+    """Prints runs, one a line, newest first as given."""
+    console = console or terminal.console()
+    if not runs:
+        console.print("no runs yet")
+        return
+    columns = _history_columns(runs)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+    table.add_column("", no_wrap=True)
+    for name, cells in columns.items():
+        right = name == "took"
+        width = max(len(text) for text in (name, *cells))
+        table.add_column(
+            name, no_wrap=True, min_width=width, justify="right" if right else "left"
+        )
+    metrics = _fitting(_history_metrics(runs), columns, console.width)
+    for name in metrics:
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+    for index, run in enumerate(runs):
+        cells = {name: texts[index] for name, texts in columns.items()}
+        values = [run.metrics.get(name, "") for name in metrics]
+        style = terminal.style(run.outcome)
+        table.add_row(
+            terminal.symbol(run.outcome, console),
+            *(Text(t, style if name == "outcome" else "") for name, t in cells.items()),
+            *("" if value == "" else terminal.number(value) for value in values),
+            Text(_remark(run), style="dim"),
+        )
+    terminal.show(console, table)
+
+
+def _history_columns(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """What is shown of each run whatever the width, by heading."""
+    columns = {"run": [run.run_id for run in runs]}
+    if len({run.pipeline for run in runs}) > 1:
+        columns["pipeline"] = [run.pipeline for run in runs]
+    columns["outcome"] = [run.outcome for run in runs]
+    columns["took"] = [terminal.duration(run.duration) for run in runs]
+    if any(run.pushed for run in runs):
+        columns["pushed"] = [run.pushed[1] if run.pushed else "" for run in runs]
+    return columns
+
+
+def _fitting(
+    metrics: Sequence[str], columns: Mapping[str, Sequence[str]], width: int
+) -> list[str]:
+    """As many of `metrics` as fit beside `columns` and leave room for a remark."""
+    taken = 3 + sum(max(map(len, (k, *v))) + 2 for k, v in columns.items())
+    fitting = []
+    for name in metrics[: max(1, width // 20 - 3)]:
+        taken += max(len(name), _NUMBER_WIDTH) + 2
+        if taken + _REMARK_WIDTH <= width:
+            fitting.append(name)
+    return fitting
+
+
+def _headline(run: Run, console: Console) -> Text:
+    line = Text.assemble(
+        terminal.symbol(run.outcome, console),
+        " ",
+        (run.pipeline, "bold"),
+        "  ",
+        (run.outcome, terminal.style(run.outcome)),
+    )
+    if run.duration is not None:
+        line.append(f" in {terminal.duration(run.duration)}")
+    line.append(f"  run {run.run_id}", style="dim")
+    if run.runner:
+        line.append(f", {run.runner} runner", style="dim")
+    return line
+
+
+def _nodes(nodes: Sequence[NodeRun], console: Console) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right", min_width=8)
+    table.add_column(no_wrap=True, justify="right")
+    for node in nodes:
+        cached = node.state == "cached"
+        plain = node.state in ("cached", "complete")
+        spent = "cached" if cached else terminal.duration(node.seconds)
+        rows = "" if node.rows is None else f"{node.rows:,} rows"
+        table.add_row(
+            terminal.symbol(node.state, console),
+            node.name,
+            spent,
+            rows if plain else Text(node.state, style=terminal.style(node.state)),
+            style="dim" if cached else "",
+        )
+    return table
+
+
+def _overall(summary: Mapping[str, Any]) -> Table:
+    """Metrics over all evaluated examples, beside those of the model in production."""
+    baseline = summary.get("baseline")
+    table = _grid(f"{summary['examples']:,} examples", "model")
+    if baseline:
+        table.add_column("in production", justify="right", header_style="dim")
+        table.add_column("change", justify="right", header_style="dim")
+    for name, value in summary["overall"].items():
+        row = [name, terminal.number(value)]
+        if baseline:
+            before = baseline.get(name)
+            row += [terminal.number(before), _change(name, before, value)]
+        table.add_row(*row)
+    return table
+
+
+def _metrics(metrics: Mapping[str, float]) -> Table:
+    """What ML Metadata alone knows, where the summary lies on a remote root."""
+    table = _grid("metrics", "model")
+    for name, value in metrics.items():
+        table.add_row(name, terminal.number(value))
+    return table
+
+
+def _grid(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, heading in enumerate(headings):
+        justify = "right" if index else "left"
+        table.add_column(heading, justify=justify, no_wrap=True, header_style="dim")
+    table.columns[0].min_width = 16
+    return table
+
+
+def _change(name: str, before: float | None, after: float | None) -> Text:
+    if before is None or after is None or before == after:
+        return Text("-" if before != after else "same")
+    worse = METRICS[name].badness(after) - METRICS[name].badness(before)
+    style = "" if worse == 0 else "red" if worse > 0 else "green"
+    return Text(terminal.number(after - before, sign="+"), style=style)
+
+
+def _worst_slices(summary: Mapping[str, Any]) -> Table:
+    """For each metric with bounds, the slices where the model does worst."""
+    table = _grid("worst slices", "", "model", "examples")
+    table.columns[1].justify = "left"
+    broken = {(b["metric"], b["slice"]) for b in verdicts.failures(summary)}
+    for metric in dict.fromkeys(bound["metric"] for bound in summary["bounds"]):
+        for index, (name, piece) in enumerate(_ranked(summary, metric)[:_WORST]):
+            value = Text(terminal.number(piece["metrics"][metric]))
+            value.stylize("red" if (metric, name) in broken else "")
+            examples = f"{piece['examples']:,}"
+            table.add_row(metric if index == 0 else "", Text(name), value, examples)
+    missing = summary.get("without_value") or {}  # older summaries do not have it
+    for feature, count in missing.items() if table.row_count else ():
+        if count:
+            table.add_row("in no slice", Text(f"no {feature}"), "", f"{count:,}")
+    return table
+
+
+def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
+    """The slices by `metric`, worst first, without those too small to be judged."""
+    small = {
+        bound["slice"]
+        for bound in summary["bounds"]
+        if (bound["note"] or "").startswith("skipped: fewer")
+    }
+    found = []
+    for piece in summary["slices"]:
+        name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
+        if value is not None and name not in small:
+            found.append((-METRICS[metric].badness(value), name, piece))
+    return [
+        (name, piece) for _, name, piece in sorted(found, key=lambda each: each[:2])
+    ]
+
+
+def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]:
+    """What came of the run, and where to look or what to do: (label, text)."""
+    if run.outcome == "running":
+        yield "running", f"since {terminal.moment(run.started)} on {run.host or '?'}"
+    if run.types:
+        yield "types", run.types
+    if run.trainer:
+        yield "trained", _trained(run.trainer)
+    yield from _verdict(run)
+    judged = run.summary is not None and run.failed_node == "EvaluationGate"
+    if run.cause and not judged:  # else the verdict says it
+        yield run.failed_node or run.outcome, run.cause
+    if run.pushed:
+        reused = any(n.name == "Pusher" and n.state == "cached" for n in run.nodes)
+        yield "serving" if reused else "pushed", filesystems.short(run.pushed[0])
+        if next_step:
+            yield "query it", Text(next_step, style="bold")
+    ended_badly = run.outcome in ("failed", "stopped", "interrupted")
+    if run.log and (ended_badly or not next_step):
+        yield "log", filesystems.short(run.log)
+
+
+def _trained(facts: Mapping[str, Any]) -> str:
+    """`mirrored on 2 replicas, restarted once: asked for`."""
+    text, replicas = facts["strategy"], facts.get("replicas", 1)
+    restarts = facts.get("restarts", 0)
+    if replicas > 1:
+        text += f" on {replicas} replicas"
+    if restarts:
+        text += f", restarted {'once' if restarts == 1 else f'{restarts} times'}"
+    return f"{text}: {facts.get('reason', '')}"
+
+
+def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
+    if run.summary is None:
+        return
+    failed, count = verdicts.failures(run.summary), len(run.summary["bounds"])
+    if not failed:
+        reason = f": {run.summary['reason']}"
+        yield "verdict", Text.assemble(("blessed", "green"), reason)
+        return
+    broken = f": {len(failed)} of {count} bounds fail{'s' * (len(failed) == 1)}"
+    yield "verdict", Text.assemble(("not blessed", "bold red"), broken)
+    for check in failed[:_FAILURES]:
+        yield "", verdicts.describe(check)
+    if len(failed) > _FAILURES:
+        yield "", f"and {len(failed) - _FAILURES} more"
+
+
+def _paragraph(console: Console, label: str, text: Text | str) -> None:
+    """A labelled paragraph; in a terminal prose is wrapped under its own start."""
+    width = max(10, len(label))
+    if isinstance(text, str):
+        indent = "" if console.is_terminal else " " * (width + 3)
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        text = Text(f"\n{indent}".join(lines))
+    line = Text.assemble("  ", (f"{label:{width}} ", "dim"), text)
+    if not console.is_terminal or label in _VERBATIM:
+        console.print(line, soft_wrap=True)
+        return
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=width, style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(label, text)
+    terminal.show(console, table, indent=2)
+
+
+def _history_metrics(runs: Sequence[Run]) -> list[str]:
+    """The metrics most runs have, the more telling ones first."""
+    counts = Counter(name for run in runs for name in run.metrics)
+    # ML Metadata keeps properties in no order; the table of metrics has one.
+    rank = {name: place for place, name in enumerate(METRICS)}
+    return sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
+
+
+def _remark(run: Run) -> str:
+    """The most telling thing about a run in one line."""
+    if run.failed_node:
+        stopped = run.outcome in ("stopped", "not blessed")
+        where = "" if stopped else f"{run.failed_node}: "
+        return where + terminal.first_line(run.cause)
+    return ""

@@ -1,0 +1,151 @@
+"""What is generated from the models of the YAML surface: JSON Schema and reference.
+
+    python scripts/reference.py
+
+rewrites `schemas/pipeline.schema.json` and the tables in `docs/configuration.md`. Tests
+fail while either is stale.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+
+from strategos.components.evaluator.metrics import METRICS
+from strategos.pipeline.config import introspect
+from strategos.pipeline.config.sections import Config
+
+_ROOT = Path(__file__).resolve().parents[1]
+SCHEMA_FILE = _ROOT / "schemas" / "pipeline.schema.json"
+DOCS_FILE = _ROOT / "docs" / "configuration.md"
+
+_BEGIN = "<!-- generated from pipeline/config: make no changes below -->"
+_END = "<!-- end of the generated part -->"
+
+
+def json_schema() -> str:
+    """The JSON Schema of the YAML, for editors."""
+    schema = Config.model_json_schema(by_alias=True)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Strategos pipeline",
+        "description": Config.__doc__,
+    }
+    whole = {**head, **_without_titles(schema), **head}
+    _allow_metrics(whole["$defs"]["Evaluator"]["properties"])
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def reference() -> str:
+    """The tables of all keys and of all metrics, as Markdown."""
+    return "\n".join([*_key_tables(), *_metric_table()])
+
+
+def in_docs(text: str) -> str:
+    """The text of `docs/configuration.md` with the generated part renewed."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n\n{reference()}\n{_END}{after}"
+
+
+def main() -> None:
+    """Writes both files."""
+    SCHEMA_FILE.write_text(json_schema())
+    DOCS_FILE.write_text(in_docs(DOCS_FILE.read_text()))
+
+
+def _without_titles(node: Any) -> Any:
+    """`node` without the titles that pydantic makes of the keys' names."""
+    if isinstance(node, list):
+        return [_without_titles(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        name: _without_titles(value)
+        for name, value in node.items()
+        if not (name == "title" and isinstance(value, str))
+    }
+
+
+def _allow_metrics(properties: dict[str, Any]) -> None:
+    """Names the metrics, so that editors offer them."""
+    properties["metrics"]["items"] = {"enum": list(METRICS)}
+    properties["bounds"]["propertyNames"] = {"enum": list(METRICS)}
+
+
+def _key_tables() -> Iterator[str]:
+    yield from _table("### Top level\n", None)
+    for name in introspect.fields(Config):
+        section = introspect.model_at(Config, (name,))
+        if section:
+            docs = section.__doc__.splitlines()[0]
+            yield from _table(f"### `{name}`\n\n{docs}\n", name)
+
+
+def _table(heading: str, section: str | None) -> Iterator[str]:
+    yield heading
+    yield "| key | allowed | default | meaning |\n|---|---|---|---|"
+    yield from (_row(key) for key in _keys_of(section))
+    yield ""
+
+
+def _keys_of(section: str | None) -> list[introspect.Key]:
+    """The keys of a section that are plain or may be left out; or the top level's."""
+    keys = list(introspect.keys(Config))
+    if section is None:
+        return [key for key in keys if len(key.path) == 1]
+    below = [key for key in keys if key.path[0] == section and len(key.path) > 1]
+    return [key for key in below if not _goes_without_saying(key)]
+
+
+def _goes_without_saying(key: introspect.Key) -> bool:
+    """Whether the keys below say all that there is to say."""
+    is_section = introspect.model_at(Config, key.path) is not None
+    if is_section and (
+        key.field.default is None or introspect.is_switch(key.annotation)
+    ):
+        return False
+    return is_section or introspect.is_mapping_of_models(key.annotation)
+
+
+def _row(key: introspect.Key) -> str:
+    below = key.path if len(key.path) == 1 else key.path[1:]
+    allowed = introspect.describe(key.annotation)
+    if introspect.model_at(Config, key.path) and not introspect.is_switch(
+        key.annotation
+    ):
+        allowed = "a section, see below"
+    cells = [f"`{'.'.join(below)}`", allowed, _default(key), key.field.description]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(key: introspect.Key) -> str:
+    field = key.field
+    if field.is_required():
+        return "required"
+    if field.default is PydanticUndefined:
+        return "" if introspect.model_at(Config, key.path) else "empty"
+    if field.default in (None, "", ()):
+        return "empty" if field.default == () else "none"
+    return f"`{json.dumps(field.default)}`".replace('"', "")
+
+
+def _metric_table() -> Iterator[str]:
+    yield "### Metrics\n"
+    yield "| metric | tasks | better | meaning |\n|---|---|---|---|"
+    better = {True: "higher", False: "lower", None: ""}
+    for name, metric in METRICS.items():
+        tasks = ", ".join(sorted(metric.tasks))
+        direction = better[metric.higher_is_better]
+        if metric.target is not None:
+            direction = f"near {metric.target:g}"
+        yield f"| `{name}` | {tasks} | {direction} | {metric.description} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    main()

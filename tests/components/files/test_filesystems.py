@@ -1,0 +1,33 @@
+"""Which remote file systems there are here, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.files import filesystems
+
+
+@pytest.mark.parametrize("uri", ["/a/b", "runs", "gs://bucket/a"])
+def test_paths_and_what_tensorflow_knows_need_nothing(uri):
+    assert filesystems.missing(uri) is None
+    filesystems.register(uri)
+
+
+def test_unknown_scheme_is_refused_by_name():
+    with pytest.raises(UserError, match="ftp://x: ftp:// is not known; use gs://"):
+        filesystems.register("ftp://x")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="there is none for this Python")
+def test_missing_s3_names_the_extra_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "strategos[s3]" in filesystems.missing("s3://bucket")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the other stack has s3")
+def test_s3_is_refused_on_the_newer_stack():
+    assert "Python 3.10" in filesystems.missing("s3://bucket")

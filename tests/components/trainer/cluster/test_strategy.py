@@ -1,0 +1,410 @@
+"""Which strategy trains and why; the strategies themselves, on real devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import (
+    ClusterSpec,
+    Task,
+    visible_gpus,
+)
+from strategos.components.trainer.spec import Settings
+from strategos.components.worker_process import TENSORFLOW
+
+ALONE = ClusterSpec()
+WORKERS = ClusterSpec({"chief": ("a:1",), "worker": ("b:1",)}, Task("worker"))
+WITH_PS = ClusterSpec(
+    {"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}, Task("chief")
+)
+
+
+def gpus(number, **others):
+    return ClusterSpec(gpus=number, **others)
+
+
+@pytest.mark.parametrize(
+    "cluster, name, reason",
+    [
+        (ALONE, "one_device", "no GPU is visible"),
+        (gpus(1), "one_device", "1 GPU is visible"),
+        (gpus(4), "mirrored", "4 GPUs are visible"),
+        (
+            WORKERS,
+            "multi_worker_mirrored",
+            "the cluster has several workers; 2 workers",
+        ),
+        (WITH_PS, "parameter_server", "the cluster has parameter servers; 2 workers"),
+        (gpus(4, tpu="my-tpu"), "tpu", "there is a TPU, my-tpu"),
+        (
+            ClusterSpec({"worker": ("a:1",)}, Task("worker")),
+            "one_device",
+            "no GPU is visible",
+        ),
+    ],
+)
+def test_auto_follows_what_there_is(cluster, name, reason):
+    choice = strategy.choose({"strategy": "auto"}, cluster)
+    assert choice.name == name
+    assert choice.reason.startswith(reason)
+    assert strategy.choose({}, cluster) == choice
+
+
+def test_auto_takes_as_many_devices_as_are_asked_for():
+    assert strategy.choose({"devices": 2}, ALONE).name == "mirrored"
+    assert strategy.choose({"devices": 1}, gpus(4)).name == "one_device"
+    named = {"tpu": {"name": "my-tpu"}}
+    assert strategy.choose(named, ALONE).name == "tpu"
+
+
+@pytest.mark.parametrize(
+    "distribution, cluster, workers, devices, replicas",
+    [
+        ({"strategy": "one_device"}, gpus(4), 1, 1, 1),
+        ({"strategy": "mirrored"}, gpus(4), 1, 4, 4),
+        ({"strategy": "mirrored", "devices": 3}, gpus(4), 1, 3, 3),
+        ({"strategy": "mirrored", "devices": 2}, ALONE, 1, 2, 2),
+        ({"strategy": "central_storage", "devices": 2}, ALONE, 1, 2, 2),
+        ({"strategy": "multi_worker_mirrored"}, ALONE, 2, 1, 2),
+        ({"strategy": "multi_worker_mirrored", "workers": 3}, ALONE, 3, 1, 3),
+        ({"strategy": "multi_worker_mirrored", "workers": 2}, gpus(5), 2, 2, 4),
+        ({"strategy": "multi_worker_mirrored"}, WORKERS, 2, 1, 2),
+        ({"strategy": "parameter_server", "workers": 3}, ALONE, 3, 1, 1),
+        ({"strategy": "parameter_server"}, WITH_PS, 2, 1, 1),
+        ({"strategy": "parameter_server", "workers": 2}, gpus(5), 2, 1, 1),
+    ],
+)
+def test_replicas_are_known_without_tensorflow(
+    distribution, cluster, workers, devices, replicas
+):
+    choice = strategy.choose(distribution, cluster)
+    assert (choice.workers, choice.devices) == (workers, devices)
+    assert choice.replicas == replicas
+    assert choice.reason.startswith("asked for")
+
+
+def test_only_the_tpu_knows_its_replicas():
+    choice = strategy.choose({"strategy": "tpu"}, ClusterSpec(tpu="my-tpu"))
+    assert (choice.replicas, choice.kind) == (None, "TPU")
+
+
+@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+def test_one_replica_is_allowed_and_said(name):
+    choice = strategy.choose({"strategy": name}, ALONE)
+    assert choice.replicas == 1
+    assert "a single replica is no faster than one_device" in choice.reason
+
+
+def test_gpus_that_stay_idle_are_told():
+    choice = strategy.choose({"strategy": "mirrored", "devices": 2}, gpus(4))
+    assert choice.reason == "asked for; 4 GPUs are visible, 2 of them in use"
+
+
+@pytest.mark.parametrize(
+    "distribution, cluster, says",
+    [
+        (
+            {"strategy": "magic"},
+            ALONE,
+            "strategy: received 'magic', allowed: auto, one",
+        ),
+        ({"strategy": "tpu"}, ALONE, "there is no TPU: .*TPU_NAME.* Name it"),
+        (
+            {"strategy": "multi_worker_mirrored"},
+            ClusterSpec(tpu="my-tpu"),
+            "cannot train on a TPU, but there is one: my-tpu. Use `tpu`",
+        ),
+        (
+            {"strategy": "tpu"},
+            ClusterSpec(WORKERS.addresses, Task("worker"), tpu="my-tpu"),
+            "'tpu' trains in one process, but TF_CONFIG names 2: chief-0, worker-0",
+        ),
+        ({"strategy": "mirrored"}, WORKERS, "'mirrored' trains in one process"),
+        ({"strategy": "one_device"}, WITH_PS, "TF_CONFIG names 4: chief-0, ps-0"),
+        (
+            {"strategy": "mirrored", "workers": 2},
+            ALONE,
+            "workers: received 2, but 'mirrored' trains in one process",
+        ),
+        ({"strategy": "parameter_server"}, WORKERS, "has no `ps`, which holds the var"),
+        (
+            {"strategy": "parameter_server"},
+            ClusterSpec({"worker": ("a:1",), "ps": ("b:1",)}, Task("ps")),
+            "has no `chief`, which hands out the steps; it has ps-0, worker-0",
+        ),
+        ({"strategy": "multi_worker_mirrored"}, WITH_PS, "has parameter servers"),
+        ({"strategy": "one_device", "devices": 2}, ALONE, "'one_device' trains on one"),
+        (
+            {"strategy": "mirrored", "devices": 8},
+            gpus(4),
+            "devices: 8 GPUs would be needed, but 4 GPUs are visible",
+        ),
+        ({"devices": 8}, gpus(1), "devices: 8 GPUs would be needed, but 1 GPU is"),
+        (
+            {"strategy": "parameter_server", "devices": 2},
+            gpus(8),
+            "devices: received 2, but each worker of 'parameter_server' computes on",
+        ),
+        (
+            {"strategy": "mirrored", "devices": 100},
+            ALONE,
+            "received 100, but no GPU is visible, and a CPU stands in for at most 16",
+        ),
+        (
+            {"strategy": "multi_worker_mirrored", "devices": 2},
+            ALONE,
+            "each worker of 'multi_worker_mirrored' has one device, its CPU",
+        ),
+        (
+            {"strategy": "multi_worker_mirrored", "workers": 4},
+            gpus(2),
+            r"4 GPUs would be needed \(4 workers with 1 each\), but 2 GPUs",
+        ),
+        (
+            {"strategy": "multi_worker_mirrored", "devices": 2},
+            gpus(3),
+            r"4 GPUs would be needed \(2 workers with 2 each\), but 3 GPUs",
+        ),
+        (
+            {
+                "strategy": "multi_worker_mirrored",
+                "communication": {"implementation": "nccl"},
+            },
+            ALONE,
+            "communication.implementation: received 'nccl', which needs GPUs",
+        ),
+        (
+            {"strategy": "mirrored", "devices": 2, "cross_device_ops": "nccl"},
+            ALONE,
+            "cross_device_ops: received 'nccl', which needs GPUs, but no GPU",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(distribution, cluster, says):
+    with pytest.raises(UserError, match=says) as caught:
+        strategy.choose(distribution, cluster)
+    assert str(caught.value).startswith("trainer.distribution.")
+
+
+@pytest.mark.parametrize(
+    "distribution, settings, says",
+    [
+        (
+            {"strategy": "mirrored", "devices": 2},
+            Settings(jit_compile=True),
+            "jit_compile: XLA cannot exchange gradients between CPUs",
+        ),
+        (
+            {"strategy": "multi_worker_mirrored"},
+            Settings(jit_compile=True),
+            "jit_compile: XLA cannot exchange",
+        ),
+        (
+            {"strategy": "parameter_server"},
+            Settings(jit_compile=True),
+            "jit_compile: XLA cannot read variables of another process",
+        ),
+        (
+            {"strategy": "parameter_server"},
+            Settings(deterministic=True),
+            "deterministic: parameter servers take gradients in the order",
+        ),
+        (
+            {"strategy": "tpu", "tpu": {"name": "my-tpu"}},
+            Settings(mixed_precision="float16"),
+            "mixed_precision: a TPU computes in bfloat16",
+        ),
+    ],
+)
+def test_settings_that_the_strategy_cannot_do_are_refused(distribution, settings, says):
+    strategy.choose(distribution, ALONE)
+    with pytest.raises(UserError, match=says):
+        strategy.choose(distribution, ALONE, settings)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_xla_is_left_to_strategies_that_can(devices):
+    distribution = {"strategy": "central_storage", "devices": devices}
+    strategy.choose(distribution, ALONE, Settings(jit_compile=True))
+    strategy.choose({"strategy": "mirrored"}, ALONE, Settings(jit_compile=True))
+
+
+def test_the_coordinator_of_workers_with_gpus_needs_none():
+    distribution = {"strategy": "parameter_server", "devices": 2}
+    assert strategy.choose(distribution, WITH_PS).reason.endswith("; 2 workers")
+    with pytest.raises(UserError, match="devices: received 2"):
+        strategy.choose(distribution, WITH_PS.at(Task("worker")))
+
+
+def test_a_batch_needs_a_row_for_each_replica():
+    strategy.check_batch(4, 4)
+    with pytest.raises(UserError, match=r"batch_size: received 3, .* the 4 replicas"):
+        strategy.check_batch(3, 4)
+
+
+BUILD = """
+    import json, os, sys
+    import tensorflow as tf
+    from strategos.components.trainer.cluster import strategy
+    from strategos.components.trainer.cluster.environment import ClusterSpec
+
+    distribution = json.loads(sys.argv[1])
+    cluster = ClusterSpec.from_environment()
+    made = strategy.build(strategy.choose(distribution, cluster), distribution, cluster)
+    with made.scope():
+        variable = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def step():
+        def of_replica():
+            replica = tf.distribute.get_replica_context()
+            number = tf.cast(replica.replica_id_in_sync_group, tf.float32)
+            return replica.all_reduce("sum", number + variable)
+        return made.run(of_replica)
+
+    result = made.experimental_local_results(step())[0].numpy().tolist()
+    print(json.dumps({
+        "class": type(made).__name__,
+        "replicas": made.num_replicas_in_sync,
+        "result": result,
+        "variable": type(variable).__name__,
+        "gpus": len(tf.config.get_visible_devices("GPU")),
+        "growth": [tf.config.experimental.get_memory_growth(gpu)
+                   for gpu in tf.config.get_visible_devices("GPU")],
+        "exchange": type(getattr(made.extended, "_cross_device_ops", None)).__name__,
+        "options": str(getattr(made.extended, "_communication_options", "")),
+    }), flush=True)
+    os._exit(0)
+"""
+
+
+def start(distribution, **environ):
+    environ = {**os.environ, **TENSORFLOW, **environ}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(BUILD), json.dumps(distribution)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+
+
+def answer(process):
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0
+    return json.loads(output.splitlines()[-1])
+
+
+def built(distribution, **environ):
+    return answer(start(distribution, **environ))
+
+
+def on_cpu(distribution):
+    return built(distribution, CUDA_VISIBLE_DEVICES="-1")
+
+
+def test_mirrored_has_a_replica_on_each_logical_device():
+    made = on_cpu({"strategy": "mirrored", "devices": 2})
+    assert (made["class"], made["replicas"]) == ("MirroredStrategy", 2)
+    assert made["variable"] == "MirroredVariable"
+    assert made["result"] == [3.0, 5.0]  # 1 + 1 + (0 + 1), 2 + 2 + (0 + 1)
+
+
+def test_mirrored_exchanges_as_it_is_told():
+    ops = {"strategy": "mirrored", "devices": 2, "cross_device_ops": "reduction_to_one"}
+    made = on_cpu(ops)
+    assert made["exchange"] == "ReductionToOneDevice"
+    assert made["result"] == [3.0, 5.0]
+
+
+def test_central_storage_computes_on_two_devices_and_stores_on_one():
+    made = on_cpu({"strategy": "central_storage", "devices": 2})
+    assert (made["class"], made["replicas"]) == ("CentralStorageStrategy", 2)
+    assert made["variable"] != "MirroredVariable"
+    assert made["result"] == [3.0, 5.0]
+
+
+def test_one_device_is_the_default_strategy():
+    made = on_cpu({"strategy": "one_device"})
+    assert (made["class"], made["replicas"]) == ("_DefaultDistributionStrategy", 1)
+
+
+def test_workers_of_a_cluster_reduce_together_as_they_are_told():
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    cluster = ClusterSpec({"chief": tuple(addresses[:1]), "worker": (addresses[1],)})
+    communication = {"implementation": "ring", "bytes_per_pack": 4096, "timeout": 60.0}
+    distribution = {
+        "strategy": "multi_worker_mirrored",
+        "communication": communication,
+    }
+    started = [
+        start(
+            distribution,
+            TF_CONFIG=cluster.at(task).tf_config(),
+            CUDA_VISIBLE_DEVICES="-1",
+        )
+        for task in cluster.tasks
+    ]
+    for made in map(answer, started):
+        assert made["replicas"] == 2
+        assert made["result"] == [3.0, 5.0]
+        assert "bytes_per_pack=4096,timeout_seconds=60.0" in made["options"]
+        assert made["options"].endswith("CommunicationImplementation.RING)")
+
+
+def free_ports(number):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+needs_gpus = pytest.mark.skipif(
+    len(visible_gpus()) < 2,
+    reason="two GPUs are needed: `make test-gpu` on such a machine",
+)
+
+
+@pytest.mark.gpu
+@needs_gpus
+def test_mirrored_trains_on_all_gpus_by_nccl_with_growing_memory():
+    made = built({"strategy": "mirrored", "cross_device_ops": "nccl"})
+    assert made["replicas"] == made["gpus"] == len(visible_gpus())
+    assert made["exchange"] == "NcclAllReduce"
+    assert all(made["growth"])
+
+
+@pytest.mark.gpu
+@needs_gpus
+def test_one_device_takes_one_gpu_and_leaves_the_others():
+    made = built({"strategy": "one_device"})
+    assert (made["gpus"], made["growth"]) == (1, [True])
+
+
+@pytest.mark.gpu
+@needs_gpus
+def test_two_workers_with_a_gpu_each_exchange_by_nccl():
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
+    cluster = ClusterSpec({"worker": addresses})
+    distribution = {
+        "strategy": "multi_worker_mirrored",
+        "communication": {"implementation": "nccl"},
+    }
+    started = []
+    for task in cluster.tasks:
+        environ = dict(os.environ)
+        mine = cluster.at(task).share_gpus(environ)
+        environ["TF_CONFIG"] = mine.tf_config()
+        started.append(start(distribution, **environ))
+    for made in map(answer, started):
+        assert made["replicas"] == len(visible_gpus()) // 2 * 2
+        assert made["options"].endswith("CommunicationImplementation.NCCL)")

@@ -1,0 +1,254 @@
+"""Workers that share variables on parameter servers, and what updates leave in them.
+
+Losses look normal where the weights are not: all tests here look at weights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer import launchers
+from strategos.components.trainer.operation import Operation
+
+ONE_DEVICE = {"strategy": "one_device"}
+SPLIT = {"kind": "min_size", "min_shard_bytes": 1024, "max_shards": 2}
+GANGS = [
+    pytest.param({"strategy": "parameter_server", "workers": 2}, id="2-workers"),
+    pytest.param(
+        {
+            "strategy": "parameter_server",
+            "workers": 4,
+            "parameter_servers": 2,
+            "parameter_server": {"variable_partitioner": SPLIT},
+        },
+        id="4-workers",
+        marks=pytest.mark.faults,
+    ),
+]
+ROWS = 1000
+BATCH = 16
+STEPS = -(-ROWS // BATCH)
+
+EMBEDDING = """
+import tensorflow as tf
+
+def build_model(context):
+    inputs = context.inputs()
+    digits = tf.strings.as_string(inputs["distance"])
+    ids = tf.strings.to_hash_bucket_fast(digits, 2003)
+    table = tf.keras.layers.Embedding(2003, 8, name="table")(ids)
+    output = tf.keras.layers.Dense(1, "sigmoid")(tf.keras.layers.Flatten()(table))
+    model = tf.keras.Model(inputs, output)
+    model.compile(tf.keras.optimizers.Adam(0.01), "binary_crossentropy")
+    return model
+"""
+
+OPTIMIZERS = """
+import tensorflow as tf
+
+class Towers(tf.keras.Model):
+    '''One tower for each optimizer of the hyperparameters, all on the same batch.'''
+
+    def __init__(self, optimizers):
+        super().__init__()
+        self.tables, self.heads, self.optimizers = [], [], []
+        for number, optimizer in enumerate(optimizers):
+            self.tables.append(tf.keras.layers.Embedding(2003, 8))
+            self.heads.append(tf.keras.layers.Dense(1, "sigmoid"))
+            self.optimizers.append(eval(optimizer, vars(tf.keras.optimizers)))
+
+    def call(self, inputs, training=None):
+        return tf.add_n(self.chances(inputs)) / len(self.heads)
+
+    def chances(self, inputs):
+        digits = tf.strings.as_string(inputs["distance"])
+        ids = tf.strings.to_hash_bucket_fast(digits, 2003)[:, 0]
+        late = tf.concat([inputs["distance"], inputs["temp"] / 10], 1)
+        return [head(tf.concat([table(ids), late], 1))
+                for table, head in zip(self.tables, self.heads)]
+
+    def train_step(self, data):
+        features, label = data
+        label = tf.cast(label, tf.float32)
+        with tf.GradientTape(persistent=True) as tape:
+            losses = [
+                tf.reduce_mean(tf.keras.losses.binary_crossentropy(label, chance))
+                for chance in self.chances(features)]
+        for loss, table, head, update in zip(
+                losses, self.tables, self.heads, self.optimizers):
+            weights = table.trainable_variables + head.trainable_variables
+            update.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        self.optimizer.iterations.assign_add(1)
+        return {"loss": tf.add_n(losses), **{
+            f"loss_{number}": loss for number, loss in enumerate(losses)}}
+
+def build_model(context):
+    model = Towers(context.hyperparameters["optimizers"])
+    model({name: tf.zeros([1, 1], spec.dtype)
+           for name, spec in context.feature_spec.items()})
+    for table, head, update in zip(model.tables, model.heads, model.optimizers):
+        if hasattr(update, "build"):
+            update.build(table.trainable_variables + head.trainable_variables)
+    model.compile("sgd", "binary_crossentropy")
+    return model
+"""
+
+COUNTING = """
+import tensorflow as tf
+
+class Counting(tf.keras.optimizers.Optimizer):
+    '''Counts steps in a slot, in 32 pairs of a read and a write, and copies it.'''
+
+    def __init__(self):
+        super().__init__("counting")
+        self._learning_rate = self._build_learning_rate(1.0)
+
+    def build(self, variables):
+        super().build(variables)
+        if not getattr(self, "_built", False):
+            self._slots = [
+                self.add_variable_from_reference(v, "slot") for v in variables]
+            self._built = True
+
+    def update_step(self, gradient, variable):
+        slot = self._slots[self._index_dict[self._var_key(variable)]]
+        for _ in range(32):
+            slot.assign(slot + 1 / 32)
+        variable.assign(tf.identity(slot))
+
+    def get_config(self):
+        return super().get_config()
+
+def build_model(context):
+    inputs = context.inputs()
+    table = tf.keras.layers.Embedding(24, 64, name="hours")(inputs["hour"])
+    hidden = tf.keras.layers.Dense(8)(tf.keras.layers.Flatten()(table))
+    output = tf.keras.layers.Dense(1, "sigmoid", kernel_initializer="zeros")(hidden)
+    model = tf.keras.Model(inputs, output)
+    model.compile(Counting(), "binary_crossentropy")
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def trained_weights(workload, spec_of):
+    """Weights by name after a run: `trained_weights(module, distribution, epochs)`."""
+    import tensorflow as tf
+
+    workload.write_module("embedding", EMBEDDING)
+    workload.write_module("counting", COUNTING)
+    workload.write_module("towers", OPTIMIZERS)
+
+    def train(module, distribution, epochs, **hyperparameters):
+        spec = spec_of(
+            workload,
+            module=module,
+            label="late",
+            batch_size=BATCH,
+            epochs=epochs,
+            distribution=distribution,
+            hyperparameters=hyperparameters,
+        )
+        launchers.launch(spec, Operation())
+        reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+        names = {
+            name.split("/.A")[0]: name for name in reader.get_variable_to_shape_map()
+        }
+        return {
+            short: reader.get_tensor(name)
+            for short, name in names.items()
+            if short.endswith(("/embeddings", "/kernel", "/bias"))
+        }
+
+    return train
+
+
+def largest(weights):
+    return {name: float(np.abs(value).max()) for name, value in weights.items()}
+
+
+def test_adam_of_two_workers_leaves_no_row_of_an_embedding_far_from_one_device(
+    trained_weights,
+):
+    expected = largest(trained_weights("embedding", ONE_DEVICE, epochs=8))
+    gang = {"strategy": "parameter_server", "workers": 2}
+    found = largest(trained_weights("embedding", gang, epochs=8))
+    assert found == pytest.approx(expected, rel=0.5)
+
+
+@pytest.mark.parametrize("gang", GANGS)
+def test_no_update_of_a_users_optimizer_is_lost_or_seen_in_part(trained_weights, gang):
+    for name, value in trained_weights("counting", gang, epochs=4).items():
+        assert value.min() == value.max() == 4 * STEPS, name
+
+
+@pytest.mark.parametrize("gang", GANGS)
+@pytest.mark.parametrize(
+    "optimizers",
+    [
+        ["Adam(0.01)", "Nadam(0.01)", "Adamax(0.01)", "legacy.Adam(0.01)"],
+        pytest.param(
+            [
+                "Adam(0.01, amsgrad=True)",
+                "AdamW(0.01)",
+                "RMSprop(0.01)",
+                "RMSprop(0.01, momentum=0.9)",
+                "RMSprop(0.01, centered=True)",
+            ],
+            marks=pytest.mark.faults,
+        ),
+        pytest.param(
+            [
+                "SGD(0.1)",
+                "SGD(0.1, momentum=0.9)",
+                "SGD(0.1, momentum=0.9, nesterov=True)",
+                "Adagrad(0.1)",
+                "Adadelta(1.0)",
+                "Ftrl(0.1)",
+                "Lion(0.001)",
+                "Adafactor(0.01)",
+            ],
+            marks=pytest.mark.faults,
+        ),
+        pytest.param(
+            [
+                "legacy.SGD(0.1, momentum=0.9)",
+                "legacy.Adagrad(0.1)",
+                "legacy.RMSprop(0.01)",
+                "legacy.Adam(0.01, amsgrad=True)",
+                "legacy.Adamax(0.01)",
+                "legacy.Nadam(0.01)",
+                "legacy.Adadelta(1.0)",
+                "legacy.Ftrl(0.1)",
+            ],
+            marks=pytest.mark.faults,
+        ),
+    ],
+    ids=["adam", "second-moment", "others", "legacy"],
+)
+def test_weights_are_of_the_size_that_they_have_on_one_device(
+    trained_weights, optimizers, gang
+):
+    asked = {"epochs": 3, "optimizers": optimizers}
+    expected = largest(trained_weights("towers", ONE_DEVICE, **asked))
+    found = largest(trained_weights("towers", gang, **asked))
+    assert len(expected) == 3 * len(optimizers)
+    # Stale gradients move a bias near 0 by some tenths; a torn update, by far more.
+    assert {
+        name: (value, expected[name])
+        for name, value in found.items()
+        if not value <= 2 * expected[name] + 0.5
+    } == {}
+
+
+def test_an_optimizer_that_is_none_of_keras_is_refused():
+    import tensorflow as tf
+
+    from strategos.components.trainer.compat.update_lock import lock_updates
+
+    model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
+    model.compile(tf.compat.v1.train.AdamOptimizer(), "mse")
+    with pytest.raises(UserError, match=r"training\.adam\.AdamOptimizer, .*workers: 1"):
+        lock_updates(model)

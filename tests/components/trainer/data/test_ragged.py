@@ -1,0 +1,249 @@
+"""Ragged and sparse features from Transform through training into what is served."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from strategos.components.trainer.data import dataset
+from strategos.components.trainer.launchers import local
+from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.model import workload
+from strategos.components.trainer.model.user_module import UserModule
+from strategos.components.trainer.operation import Operation
+
+SCHEMA = """
+feature { name: "text" type: BYTES presence { min_fraction: 1 } shape {} }
+feature { name: "pairs_flat" type: FLOAT }
+feature { name: "flat" type: INT }
+feature { name: "lengths" type: INT }
+feature { name: "at" type: INT int_domain { min: 0 max: 9 } }
+feature { name: "of" type: FLOAT }
+feature { name: "late" type: INT presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+sparse_feature { name: "wide" is_sorted: true
+                 index_feature { name: "at" } value_feature { name: "of" } }
+tensor_representation_group { key: "" value {
+  tensor_representation { key: "nested" value { ragged_tensor {
+    feature_path { step: "flat" } partition { row_length: "lengths" } } } }
+  tensor_representation { key: "pairs" value { ragged_tensor {
+    feature_path { step: "pairs_flat" } partition { uniform_row_length: 2 } } } }
+} }
+"""
+
+PREPROCESSING = """
+import tensorflow as tf
+import tensorflow_transform as tft
+
+def preprocessing_fn(inputs):
+    words = tf.strings.split(inputs["text"])
+    cube = tf.sparse.reshape(inputs["wide"], [-1, 5, 2])
+    tft.experimental.annotate_sparse_output_shape(cube, [5, 2])
+    return {
+        "words": tft.compute_and_apply_vocabulary(words, vocab_filename="words"),
+        "codes": tf.strings.unicode_decode(words, "UTF-8").with_values(
+            tf.cast(tf.strings.unicode_decode(words.values, "UTF-8"), tf.int64)),
+        "nested": inputs["nested"],
+        "pairs": inputs["pairs"],
+        "wide": inputs["wide"],
+        "cube": cube,
+        "unsized": tf.sparse.reshape(inputs["wide"], [-1, 2, 5]),
+        "late": inputs["late"],
+    }
+"""
+
+MODEL = """
+import tensorflow as tf
+
+def build_model(context):
+    layers, inputs = tf.keras.layers, context.inputs()
+
+    def total(name, units, compute):
+        layer = layers.Lambda(lambda x: tf.reshape(compute(x), [-1, units]))
+        return layer(inputs[name])
+
+    def over_both(x):
+        return tf.reduce_sum(tf.reduce_sum(tf.cast(x, tf.float32), 2), 1) / 1000
+
+    embedding = layers.Embedding(context.vocabulary_size("words") + 1, 4)
+    words = layers.Lambda(lambda x: tf.reduce_sum(x, 1))(embedding(inputs["words"] + 1))
+    hidden = layers.Concatenate()([
+        words,
+        total("codes", 1, over_both),
+        total("nested", 1, over_both),
+        total("pairs", 2, lambda x: tf.reduce_sum(x, 1)),
+        total("wide", 1, lambda x: tf.sparse.reduce_sum(x, 1)),
+        total("cube", 10, tf.sparse.to_dense),
+        total("unsized", 1, lambda x: tf.reduce_sum(tf.sparse.to_dense(x), [1, 2])),
+    ])
+    model = tf.keras.Model(inputs, layers.Dense(1, "sigmoid")(hidden))
+    model.compile(tf.keras.optimizers.Adam(0.05), "binary_crossentropy")
+    return model
+"""
+
+WORDS = ["bad", "dull", "fine", "great", "long", "new", "odd", "old", "slow", "été"]
+ROWS, EVALUATED = 115, 40
+
+
+def _example(generator: random.Random) -> bytes:
+    import tensorflow as tf
+
+    example = tf.train.Example()
+    feature = example.features.feature
+    words = generator.choices(WORDS, k=generator.randrange(6))
+    late = generator.random() < 0.5
+    words.insert(generator.randrange(len(words) + 1), "late" if late else "in time")
+    feature["text"].bytes_list.value.append(" ".join(words).encode())
+    lengths = [generator.randrange(3) for _ in range(generator.randrange(4))]
+    feature["lengths"].int64_list.value.extend(lengths)
+    feature["flat"].int64_list.value.extend(range(sum(lengths)))
+    pairs = 2 * generator.randrange(3)
+    feature["pairs_flat"].float_list.value.extend(
+        generator.random() for _ in [0] * pairs
+    )
+    at = sorted(generator.sample(range(10), generator.randrange(4)))
+    feature["at"].int64_list.value.extend(at)
+    feature["of"].float_list.value.extend(generator.random() for _ in at)
+    feature["late"].int64_list.value.append(int(late))
+    return example.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def reviews(workload_in, transform, tmp_path_factory):
+    import tensorflow as tf
+
+    made = workload_in(tmp_path_factory.mktemp("reviews"))
+    (made.root / "user").mkdir()
+    made.write_module("preprocessing", PREPROCESSING)
+    made.write_module("model", MODEL)
+    (made.root / "schema").mkdir()
+    Path(made.schema).write_text(SCHEMA)
+    generator = random.Random(1)
+    for split, rows in (("train", ROWS), ("eval", EVALUATED)):
+        (made.root / "raw" / f"Split-{split}").mkdir(parents=True)
+        file = str(made.root / "raw" / f"Split-{split}" / "data-0.gz")
+        with tf.io.TFRecordWriter(file, "GZIP") as writer:
+            for _ in range(rows):
+                writer.write(_example(generator))
+    transform(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def settings(reviews, spec_of):
+    """The settings of a training: 7 batches of 16 and one of 3 in an epoch."""
+
+    def make(**changes):
+        given = {"label": "late", "batch_size": 16, "epochs": 8, **changes}
+        return spec_of(reviews, **given)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def trained(settings):
+    spec = settings(distribution={"strategy": "one_device"})
+    return spec, local.launch(spec, Operation())
+
+
+def _spec(reviews):
+    import tensorflow_transform as tft
+
+    return tft.TFTransformOutput(reviews.graph).transformed_feature_spec()
+
+
+@pytest.fixture
+def expected(reviews):
+    """The training features as TFT's spec and TensorFlow's parser alone give them."""
+    import tensorflow as tf
+
+    files = list(reviews.transformed("train"))
+    records = tf.data.TFRecordDataset(files, "GZIP").batch(ROWS)
+    return tf.io.parse_example(next(iter(records)), _spec(reviews))
+
+
+def _listed(value, row):
+    """The values of a row, whatever kind of tensor holds them."""
+    import tensorflow as tf
+
+    if isinstance(value, tf.SparseTensor):
+        mine = value.indices[:, 0] == row
+        places = tf.boolean_mask(value.indices[:, 1:], mine).numpy().tolist()
+        return places, tf.boolean_mask(value.values, mine).numpy().tolist()
+    found = value[row]
+    return (
+        found.to_list()
+        if isinstance(found, tf.RaggedTensor)
+        else found.numpy().tolist()
+    )
+
+
+@pytest.mark.parametrize("limit", [dataset.CACHE_LIMIT, 4096])
+def test_batches_hold_the_rows_that_transform_wrote(reviews, expected, limit):
+    import tensorflow as tf
+
+    files = reviews.transformed("train")
+    split = dataset.read(files, _spec(reviews), "late", cache_limit=limit)
+    assert (split.columns is None) == (limit == 4096)
+    kinds = {"words", "codes", "nested", "pairs"}
+    seen = 0
+    for features, label in split.ordered(16):
+        for name, value in features.items():
+            assert isinstance(value, tf.RaggedTensor) == (name in kinds)
+            for row in range(len(label)):
+                assert _listed(value, row) == _listed(expected[name], seen + row)
+        seen += len(label)
+    assert seen == ROWS
+    assert any(_listed(expected["codes"], row) for row in range(ROWS))
+    order = []
+    for features, _ in split.shuffled(16, seed=1, epochs=1, replicas=2, share=range(2)):
+        order += features["words"].to_list()
+    assert sorted(order) == sorted(expected["words"].to_list())
+    assert order != expected["words"].to_list()
+
+
+def test_a_model_learns_from_the_words(trained):
+    _, facts = trained
+    assert facts["history"]["loss"][-1] < 0.2
+    assert facts["evaluation"]["loss"] < 0.2
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        {"strategy": "mirrored", "devices": 2},
+        {"strategy": "multi_worker_mirrored", "workers": 2},
+    ],
+)
+def test_several_replicas_train_as_one_device(trained, settings, distribution):
+    facts = local.launch(settings(distribution=distribution), Operation())
+    wanted = pytest.approx(trained[1]["history"]["loss"], abs=1e-5)
+    assert facts["history"]["loss"] == wanted
+
+
+def test_what_is_served_answers_raw_rows_as_the_model_does(trained, reviews):
+    import numpy as np
+    import tensorflow as tf
+
+    spec, _ = trained
+    split = workload.split(spec, spec.eval_files)
+    model = UserModule(spec).build_model(workload.context(spec, ROWS, 1))
+    checkpoints.read_weights(model, f"{spec.model_dir}/Format-Weights/weights")
+    features, label = split.sample(EVALUATED)
+    expected = model(features, training=False)
+    served = tf.saved_model.load(f"{spec.model_dir}/Format-Serving")
+    raw = tf.data.TFRecordDataset(reviews.raw("eval"), "GZIP").batch(EVALUATED)
+    (examples,) = raw
+    answer = served.signatures["serving_default"](examples)["predictions"]
+    np.testing.assert_allclose(answer, expected, atol=1e-6)
+    assert ((answer.numpy() > 0.5) == label.numpy()).mean() > 0.9
+    transformed = served.signatures["transform_features"](examples)
+    for row in range(EVALUATED):
+        for name in ("words", "codes", "cube"):
+            assert _listed(transformed[name], row) == _listed(features[name], row)
+    described = Path(spec.model_dir) / "Format-Serving/assets.extra/serving.json"
+    columns = ["at", "flat", "lengths", "of", "pairs_flat", "text"]
+    assert json.loads(described.read_text())["features"] == columns

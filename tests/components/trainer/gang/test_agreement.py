@@ -1,0 +1,36 @@
+"""What workers add up is the same for all of them, and exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from strategos.components import worker_process
+
+# Mirrored replicas stand in for those of two workers with seven each.
+TOTALS = """
+import json
+import tensorflow as tf
+from strategos.components.trainer.gang.agreement import Agreement
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+devices = [tf.config.LogicalDeviceConfiguration() for _ in range(14)]
+tf.config.set_logical_device_configuration(cpu, devices)
+strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(14)])
+agreement = Agreement(strategy, workers=2)
+print(json.dumps([agreement.total(step, True) for step in range(1, 40)]))
+"""
+
+
+def test_steps_and_votes_are_summed_exactly_by_many_replicas():
+    done = subprocess.run(
+        [sys.executable, "-c", TOTALS],
+        env={**os.environ, **worker_process.TENSORFLOW},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    totals = json.loads(done.stdout)
+    assert totals == [[2 * step, 2] for step in range(1, 40)]

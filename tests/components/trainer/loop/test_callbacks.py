@@ -1,0 +1,197 @@
+"""Callbacks: configured, the user's, and what they remember across a resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.loop import callbacks
+from strategos.components.trainer.loop.callbacks import BestWeights, CallbackState
+from strategos.components.trainer.loop.checkpoints import Checkpoints
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.progress import Progress
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
+
+
+@pytest.fixture
+def model():
+    made = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
+def _epoch(callback, model, number, **logs):
+    model.set_weights([np.full((1, 1), number), np.full((1,), number)])
+    callback.on_epoch_end(number, logs)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "values", "best"),
+    [
+        ("val_loss", (0.5, 0.3, 0.4), 1),
+        ("val_auc", (0.5, 0.3, 0.6), 2),
+        ("val_loss", (float("nan"), 0.3, 0.4), 1),
+    ],
+)
+def test_the_best_epochs_weights_are_the_models_in_the_end(
+    model, monitor, values, best
+):
+    callback = BestWeights(monitor)
+    callback.set_model(model)
+    for number, value in enumerate(values):
+        _epoch(callback, model, number, **{monitor: value})
+    callback.on_train_end()
+    assert float(model.get_weights()[0][0, 0]) == best
+
+
+class Counting(tf.keras.callbacks.Callback):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+        self.seen = {"steps": 0}
+        self.unsavable = object()
+
+
+def test_what_callbacks_remember_is_given_to_their_like(model):
+    def made(folder):
+        stopping = tf.keras.callbacks.EarlyStopping(
+            monitor="val_loss", patience=3, restore_best_weights=True
+        )
+        found = [stopping, Counting(folder)]
+        for callback in found:
+            callback.set_model(model)
+        return found, CallbackState(found)
+
+    before, state = made("then")
+    before[0].on_train_begin()
+    _epoch(before[0], model, 0, val_loss=0.25)
+    _epoch(before[0], model, 1, val_loss=0.5)
+    before[1].seen["steps"] = 7
+    plain, arrays = state.take()
+    after, state = made("now")
+    after[0].on_train_begin()
+    state.give(json.loads(json.dumps(plain)), arrays)
+    assert (after[0].best, after[0].wait, after[0].best_epoch) == (0.25, 1, 0)
+    np.testing.assert_array_equal(after[0].best_weights[0], [[0.0]])
+    assert after[1].seen == {"steps": 7}
+    assert after[1].folder == "now"  # it did not change: it is no state
+
+
+def test_weights_without_a_dimension_are_remembered_too():
+    before, after = BestWeights("val_loss"), BestWeights("val_loss")
+    state = CallbackState([before])
+    before.best_weights = [np.float32(0.5), np.ones(2, np.float32)]
+    CallbackState([after]).give(*state.take())
+    assert [x.shape for x in after.best_weights] == [(), (2,)]
+    assert float(after.best_weights[0]) == 0.5
+
+
+@pytest.mark.parametrize("keras", ["tf.keras", "keras"])
+def test_what_belongs_to_a_process_is_not_remembered(model, tmp_path, keras):
+    if keras == "keras":
+        import keras as package
+    else:
+        package = tf.keras
+    board = package.callbacks.TensorBoard(str(tmp_path), profile_batch=(2, 9))
+    progress = Progress(None, Position(5), clock=lambda: 9e9)
+    state = CallbackState([progress, board, Counting("here")])
+    progress._started = board._is_tracing = True  # as in the middle of a profile
+    assert state.take() == ([{}], {})
+
+
+def test_the_history_as_csv_has_all_that_any_epoch_measured(tmp_path):
+    history = callbacks.CsvHistory(f"{tmp_path}/logs/history.csv")
+    history.on_epoch_end(0, {"loss": 0.5})
+    history.on_epoch_end(1, {"loss": 0.25, "val_loss": 1.0})
+    text = (tmp_path / "logs" / "history.csv").read_text().split()
+    assert text == ["epoch,loss,val_loss", "1,0.5,", "2,0.25,1.0"]
+
+
+LOGGING = """
+import logging
+import tensorflow as tf
+from model import build_model
+
+logger = logging.getLogger("mine")
+
+class Talking(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        logger.info("epoch %d of my own", epoch)
+
+def callbacks(context):
+    return [Talking()]
+"""
+
+
+@pytest.fixture(scope="module")
+def run(workload, make_spec, tmp_path_factory):
+    """A run with all that can accompany one: spec, facts and events."""
+    workload.write_module("talking", LOGGING)
+    wanted = {
+        "tensorboard": {"histograms": 1, "profile": [2, 3]},
+        "best_checkpoint": {"monitor": "val_auc"},
+        "csv": True,
+    }
+    spec = make_spec(module="talking", settings=Settings(callbacks=wanted))
+    sink = tmp_path_factory.mktemp("events") / "events.jsonl"
+    events.open_sink(str(sink), node="Trainer")
+    facts = launch(spec, Operation())
+    events.open_sink(None)
+    return spec, facts, [json.loads(line) for line in sink.read_text().splitlines()]
+
+
+def test_tensorboard_gets_scalars_histograms_and_a_profile(run):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    log_dir = Path(run[0].log_dir)
+    events_of_training = event_accumulator.EventAccumulator(
+        str(log_dir / "train"), size_guidance={"tensors": 0}
+    )
+    tags = events_of_training.Reload().Tags()["tensors"]
+    assert "epoch_loss" in tags
+    assert any("kernel" in tag for tag in tags)
+    assert list(log_dir.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_progress_tells_epoch_step_metrics_speed_wait_and_time_left(run):
+    messages = [event.get("message", "") for event in run[2]]
+    assert any("waiting for input" in message for message in messages)
+    (last,) = [x for x in messages if "epoch 3/3  step 11/11" in x and "val_auc" in x]
+    for words in ("loss 0.", "val_auc 0.", "examples/s"):
+        assert words in last
+    assert last.endswith("0s left")
+
+
+def test_the_evaluation_is_that_of_the_best_epoch(run):
+    facts = run[1]
+    best = max(facts["history"]["val_auc"])
+    assert facts["evaluation"]["auc"] == pytest.approx(best, abs=1e-3)
+
+
+def test_the_models_summary_and_the_users_log_lines_are_in_the_log(
+    workload, make_spec, capfd
+):
+    workload.write_module("talking", LOGGING)
+    launch(make_spec(module="talking", epochs=1), Operation())
+    log = capfd.readouterr().err
+    assert "Total params:" in log
+    assert "epoch 0 of my own" in log
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_what_differs(make_spec, model):
+    spec = make_spec()
+    store = Checkpoints(spec.checkpoint_dir, keep=2, is_chief=True)
+    store.save(3, {"model": model}, {"variables": [["dense/kernel", [9, 9], "f"]]}, {})
+    message = r"is of another model than `build_model`.*dense/kernel f\[9, 9\] there"
+    with pytest.raises(UserError, match=message):
+        launch(spec, Operation())
+    assert not list(Path(spec.model_dir).glob("Format-*"))

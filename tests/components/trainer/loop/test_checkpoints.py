@@ -1,0 +1,199 @@
+"""Checkpoints on disk: complete or not there, the newest kept, told apart by model."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.callbacks import BestWeights
+from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
+from strategos.components.trainer.loop.checkpoints import Checkpoints
+from strategos.components.trainer.loop.position import Position
+
+
+def _model(units=3):
+    inputs = tf.keras.Input((2,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(units, name="dense")(inputs))
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def _store(tmp_path, keep=2, is_chief=True):
+    return Checkpoints(str(tmp_path / "kept"), keep=keep, is_chief=is_chief)
+
+
+def _save(store, step, model=None):
+    parts = {"model": model or _model()}
+    store.save(step, parts, {"patience": step}, {"best/0": np.arange(step)})
+
+
+def test_a_checkpoint_gives_back_variables_state_and_arrays(tmp_path):
+    store, model = _store(tmp_path), _model()
+    model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    _save(store, 7, model)
+    found, other = store.find(7), _model()
+    checkpoints.restore(other, f"{found.path}/model")
+    assert found.state["patience"] == 7
+    np.testing.assert_array_equal(found.arrays["best/0"], np.arange(7))
+    for mine, theirs in zip(other.variables, model.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert int(other.optimizer.iterations) == 1
+
+
+def test_the_newest_ones_are_kept(tmp_path):
+    store = _store(tmp_path, keep=2)
+    for step in (1, 20, 300):
+        _save(store, step)
+    assert store.steps() == [20, 300]
+
+
+def test_one_that_was_being_written_does_not_count(tmp_path):
+    store = _store(tmp_path)
+    _save(store, 1)
+    _save(store, 2)
+    Path(store.find(2).path, "state.json").unlink()
+    assert store.steps() == [1]
+
+
+def test_one_that_was_never_completed_goes_with_the_next_save(tmp_path):
+    store = _store(tmp_path, keep=2)
+    for step in (1, 2):
+        _save(store, step)
+    Path(store.find(2).path, "state.json").unlink()
+    _save(store, 3)
+    left = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert left == ["step-0000000001", "step-0000000003"]
+
+
+def test_only_the_chiefs_copy_is_there(tmp_path):
+    store = _store(tmp_path, is_chief=False)
+    _save(store, 1)
+    assert store.steps() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder of 100 kB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "none", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (not root)")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_and_the_earlier_checkpoint_stays(small_disk):
+    store = _store(small_disk)
+    _save(store, 1)
+    with pytest.raises(UserError, match=r"step 2 .*no space left.* step 1 is safe"):
+        _save(store, 2, _model(units=10_000))
+    assert store.steps() == [1]
+    assert [path.name for path in Path(small_disk, "kept").iterdir()] == [
+        "step-0000000001"
+    ]
+
+
+def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
+    path = str(tmp_path / "weights")
+    checkpoints.write_weights(_model(3), path)
+    message = r"dense/kernel:0 float32\[2, 4\] here, .*\[2, 3\] there; dense/bias"
+    with pytest.raises(UserError, match=message):
+        checkpoints.warm_start(_model(4), path)
+
+
+def _of_keras3(rate):
+    import keras
+
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model.compile(keras.optimizers.Adam(rate), "mse")
+    return model
+
+
+class _Subclassed(tf.keras.Model):
+    """With an optimizer that only its own steps know."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(3)
+        self.second = tf.keras.optimizers.Adam(0.1)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x))
+        weights = [self.dense.kernel, self.dense.bias]
+        of_kernel, of_bias = tape.gradient(loss, weights)
+        for optimizer in (self.optimizer, self.second):
+            optimizer.apply_gradients([(of_kernel, weights[0]), (of_bias, weights[1])])
+        return {"loss": loss}
+
+
+def _subclassed(rate):
+    model = _Subclassed()
+    model.compile(tf.keras.optimizers.Adam(rate), "mse")
+    model(np.ones((1, 2)))
+    return model
+
+
+def _functional(rate):
+    model = _model()
+    model.compile(tf.keras.optimizers.Adam(rate), "mse")
+    return model
+
+
+@pytest.mark.parametrize("make", [_functional, _subclassed, _of_keras3])
+def test_a_warm_start_takes_the_weights_and_nothing_of_the_optimizers(tmp_path, make):
+    path, trained, new = str(tmp_path / "weights"), make(0.5), make(0.01)
+    trained.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    checkpoints.write_weights(trained, path)
+    assert not [name for name, _ in tf.train.list_variables(path) if "optim" in name]
+    checkpoints.warm_start(new, path)
+    for mine, theirs in zip(new.weights, trained.weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    fresh = make(0.01)
+    fresh.set_weights(trained.get_weights())
+    for each in (new, fresh):
+        each.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    assert float(new.optimizer.learning_rate) == pytest.approx(0.01)
+    assert int(new.optimizer.iterations) == 1
+    for mine, theirs in zip(new.weights, fresh.weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-7)
+
+
+def test_what_changed_before_fit_tells_of_the_model_again_is_kept(tmp_path):
+    store, position, follower = _store(tmp_path), Position(5), BestWeights("loss")
+    alone = Agreement(tf.distribute.get_strategy(), 1)
+    keeper = Keeper(store, Cadence(steps=1), alone, position, [follower])
+    keeper.set_model(_model())
+    follower.best = 0.5  # restored, say
+    keeper.set_model(_model())  # as Keras 3 does
+    position.step = 5
+    keeper.on_epoch_end(0)
+    assert store.find(5).state["callbacks"] == [{"best": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("text", "cadence"),
+    [
+        ("30s", Cadence(seconds=30)),
+        ("5m", Cadence(seconds=300)),
+        ("1h", Cadence(seconds=3600)),
+        ("200 steps", Cadence(steps=200)),
+        ("1 step", Cadence(steps=1)),
+    ],
+)
+def test_a_cadence_is_a_time_or_a_number_of_steps(text, cadence):
+    assert Cadence.of(text) == cadence

@@ -1,0 +1,194 @@
+"""What Keras takes without a word and does not do: seen in whole trainings."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.model import effects
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.run import session
+
+MODEL = """
+import tensorflow as tf
+
+BCE = "binary_crossentropy"
+
+def build_model(context):
+    keras = tf.keras
+    inputs = context.inputs()
+    hidden = keras.layers.Dense(4, "relu", name="hidden")(inputs["distance"])
+    hidden = keras.layers.Dropout(0.5, name="drop")(hidden)
+    late = keras.layers.Dense(1, "sigmoid", name="late")(hidden)
+    far = keras.layers.Dense(1, "sigmoid", name="far")(hidden)
+    wide = keras.layers.Dense(3, "sigmoid", name="wide")(hidden)
+    raw = keras.layers.Dense(1, name="raw")(hidden)
+    model = keras.Model(inputs, {outputs})
+    model.compile(keras.optimizers.Adam(0.01), {compiled})
+    {after}
+    return model
+
+class Late(tf.keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == {epoch}:
+            model, layer = self.model, self.model.get_layer
+            {change}
+
+def callbacks(context):
+    return [Late()]
+"""
+
+
+@pytest.fixture
+def train(workload, make_spec, tmp_path):
+    """Trains a model in this process; the facts and the events of it."""
+
+    def run(outputs="late", compiled="BCE", after="", change="pass", epoch=1):
+        source = MODEL
+        parts = {
+            "outputs": outputs,
+            "compiled": compiled,
+            "after": after,
+            "change": change,
+            "epoch": str(epoch),
+        }
+        for name, text in parts.items():
+            source = source.replace(f"{{{name}}}", text)
+        workload.write_module("effects_model", source)
+        sys.modules.pop("effects_model", None)
+        importlib.invalidate_caches()
+        sink = tmp_path / "events.jsonl"
+        events.open_sink(str(sink))
+        try:
+            spec = make_spec(module="effects_model", epochs=2, batch_size=500)
+            weights = str(tmp_path / "weights")
+            facts = session.train(spec, Operation(), ClusterSpec(), weights)
+        finally:
+            events.open_sink(None)
+        told = [json.loads(line) for line in sink.read_text().splitlines()]
+        return facts, [x["message"] for x in told if x["event"] == "warning"]
+
+    return run
+
+
+HEADS = '{"late": late, "far": far}'
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            {"outputs": HEADS, "compiled": '{"late": BCE, "far": BCE}'},
+            r"`build_model`: the outputs `(far|late)` and `(far|late)` have a loss "
+            r"each, but an example has one label, `late`",
+        ),
+        (
+            {"outputs": "[late, far]", "compiled": "[BCE, 'mse']"},
+            r"the outputs `late` and `far` have a loss each",
+        ),
+        (
+            {"outputs": "[late, wide]", "compiled": "'mse'"},
+            r"3 output unit.* label `late` has 1 value",
+        ),
+        (
+            {"outputs": "[late, raw]", "compiled": '{"raw": BCE}'},
+            r"gives logits .last activation: linear",
+        ),
+        (
+            {"compiled": "BCE, weighted_metrics=['accuracy', tf.keras.metrics.AUC()]"},
+            r"weighted_metrics .accuracy, auc.*no weights.*Move them to `metrics`",
+        ),
+        (
+            {"after": "model.get_layer('hidden').trainable = False"},
+            r"`trainable` of `hidden` was changed after `compile`",
+        ),
+        (
+            {"change": "layer('hidden').trainable = False"},
+            r"callbacks: `hidden.trainable` was changed during training.* no effect",
+        ),
+        ({"change": "layer('drop').rate = 0.1"}, r"`drop.rate` was changed"),
+        (
+            {"change": "model.optimizer = tf.keras.optimizers.SGD()"},
+            r"`model.optimizer`",
+        ),
+        ({"change": "model.loss = 'mse'"}, r"`model.loss` was changed"),
+        ({"change": "model.optimizer.beta_1 = 0.5"}, r"`optimizer.beta_1` was changed"),
+    ],
+)
+def test_what_would_silently_not_be_done_is_rejected_by_name(train, setting, message):
+    with pytest.raises(UserError, match=message):
+        train(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "warning"),
+    [
+        ({"outputs": HEADS, "compiled": "BCE"}, "`far` and `late` are all compared"),
+        (
+            {
+                "outputs": HEADS,
+                "compiled": '{"late": BCE}, metrics={"far": ["AUC"]}',
+            },
+            "the outputs `late` and `far` are all compared with the one label `late`",
+        ),
+        ({"outputs": HEADS, "compiled": '{"late": BCE}'}, None),
+        ({"outputs": '{"late": late}', "compiled": '{"late": BCE}'}, None),
+        ({"compiled": "BCE, metrics=['AUC'], loss_weights=[2.0]"}, None),
+        ({"change": "model.optimizer.learning_rate = 0.0"}, None),
+        ({"change": "layer('drop').rate = 0.1", "epoch": 0}, None),
+        (
+            {
+                "change": "layer('hidden').trainable = False",
+                "compiled": "BCE, run_eagerly=True",
+            },
+            None,
+        ),
+    ],
+)
+def test_what_has_an_effect_is_trained_and_warned_of_where_it_may_mislead(
+    train, setting, warning
+):
+    facts, warnings = train(**setting)
+    assert facts["steps"] == 4
+    assert len(warnings) == bool(warning)
+    assert all(warning in text for text in warnings)
+
+
+def test_frozen_after_compile_keras_trains_on():
+    """The silent fault that is rejected; if Keras mends it, so can we."""
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = np.ones((8, 2), np.float32), np.ones((8, 1), np.float32)
+    model.fit(*rows, verbose=0)
+    model.layers[0].trainable = False
+    before = model.get_weights()[0]
+    model.fit(*rows, verbose=0)
+    assert np.abs(model.get_weights()[0] - before).max() > 0
+
+
+def test_keras_3_is_watched_alike():
+    import keras
+
+    inputs = keras.Input((2,))
+    hidden = keras.layers.Dense(4, name="hidden")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.get_layer("hidden").trainable = False  # which Keras 3 heeds in `fit`
+    effects.check_compiled(model, "here")
+    watch = effects.Unchanged(model)
+    watch.set_model(model)
+    watch.on_train_begin()
+    watch.on_epoch_begin(0)
+    model.optimizer.learning_rate = 0.5
+    watch.on_epoch_end(0)
+    model.get_layer("hidden").trainable = True
+    with pytest.raises(UserError, match="`hidden.trainable` was changed"):
+        watch.on_epoch_end(1)

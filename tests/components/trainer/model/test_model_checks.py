@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from strategos.components.errors import UserError
+
+WHERE = "/home/me/model.py: `build_model`"
+BINARY = np.array([[0.0], [1.0]] * 32, np.float32)
+CLASSES = np.array([[0], [1], [2], [1]] * 16)
+ONE_HOT = np.eye(3, dtype=np.float32)[CLASSES.ravel()]
+
+
+@pytest.fixture(scope="module")
+def tf():
+    import tensorflow
+
+    return tensorflow
+
+
+@pytest.fixture(params=["tf.keras", "keras"])
+def package(request, tf):
+    """Both Keras that a model may be made with."""
+    if request.param == "tf.keras":
+        return tf.keras
+    import keras
+
+    return keras
+
+
+@pytest.fixture
+def checker():
+    from strategos.components.trainer.model.model_checks import ModelChecker
+
+    return ModelChecker(WHERE, "/home/me", "late")
+
+
+@pytest.fixture
+def features(tf):
+    values = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    return {"x": tf.constant(values), "word": tf.constant([["a"]] * 64)}
+
+
+@pytest.fixture
+def model(package):
+    def make(units, activation, loss, subclassed=False):
+        # Not at random: what a relu gives must leave the range 0 to 1 every time.
+        dense = package.layers.Dense(units, activation, kernel_initializer="ones")
+        if subclassed:
+
+            class Mine(package.Model):
+                def __init__(self):
+                    super().__init__()
+                    self.dense = dense
+
+                def call(self, inputs):
+                    return self.dense(inputs["x"])
+
+            made = Mine()
+        else:
+            inputs = package.Input((4,), name="x")
+            made = package.Model({"x": inputs}, dense(inputs))
+        made.compile("sgd", loss, metrics=["accuracy"])
+        return made
+
+    return make
+
+
+def _check_output(checker, model, features, labels, complete=True):
+    import tensorflow as tf
+
+    strategy = tf.distribute.get_strategy()
+    labels = tf.constant(labels)
+    checker.check_output(model, features, labels, strategy, complete=complete)
+
+
+@pytest.mark.parametrize(
+    ("units", "activation", "loss", "labels"),
+    [
+        (1, "sigmoid", ("BinaryCrossentropy", {}), BINARY),
+        (1, None, ("BinaryCrossentropy", {"from_logits": True}), BINARY),
+        (1, "sigmoid", "binary_crossentropy", BINARY),
+        (3, "softmax", ("SparseCategoricalCrossentropy", {}), CLASSES),
+        (3, None, ("SparseCategoricalCrossentropy", {"from_logits": True}), CLASSES),
+        (3, "softmax", ("CategoricalCrossentropy", {}), ONE_HOT),
+        (1, None, "mse", BINARY),
+        (1, None, ("Huber", {}), BINARY),
+        (1, None, lambda y, p: p - y, BINARY),
+    ],
+)
+def test_what_fits_passes(
+    package, checker, features, model, units, activation, loss, labels
+):
+    if isinstance(loss, tuple):
+        loss = getattr(package.losses, loss[0])(**loss[1])
+    for subclassed in (False, True):
+        made = model(units, activation, loss, subclassed)
+        checker.check_kind(made)
+        checker.check_inputs(made, features)
+        _check_output(checker, made, features, labels)
+        counted = [v for metric in made.metrics for v in metric.variables]
+        assert [v.numpy() for v in counted] == [0] * 4  # of loss and accuracy
+
+
+@pytest.mark.parametrize(
+    ("units", "activation", "loss", "labels", "message"),
+    [
+        (1, None, ("BinaryCrossentropy", {}), BINARY, "gives logits.*from_logits=True"),
+        (1, "relu", "binary_crossentropy", BINARY * 0.5, "gives logits"),
+        (3, None, ("CategoricalCrossentropy", {}), ONE_HOT, "gives logits.*a softmax"),
+        (
+            3,
+            "softmax",
+            ("SparseCategoricalCrossentropy", {"from_logits": True}),
+            CLASSES,
+            "gives probabilities .softmax.*from_logits=True. Leave out one",
+        ),
+        (
+            1,
+            "sigmoid",
+            ("BinaryCrossentropy", {"from_logits": True}),
+            BINARY,
+            "gives probabilities .sigmoid",
+        ),
+        (
+            3,
+            "softmax",
+            "sparse_categorical_crossentropy",
+            ONE_HOT,
+            "has 3 values per row .one-hot.*Use CategoricalCrossentropy",
+        ),
+        (
+            3,
+            "softmax",
+            ("CategoricalCrossentropy", {}),
+            CLASSES,
+            "3 output unit.*1 value.*Use SparseCategoricalCrossentropy",
+        ),
+        (
+            2,
+            "softmax",
+            ("SparseCategoricalCrossentropy", {}),
+            CLASSES,
+            "2 output unit.*from 0 to 2: it needs at least 3 units",
+        ),
+        (3, None, "mse", BINARY, "3 output unit.*mean_squared_error.*End .* 1 unit"),
+        (
+            1,
+            "sigmoid",
+            ("BinaryCrossentropy", {}),
+            BINARY * 2,
+            "from 0 to 2, expected 0 to 1",
+        ),
+        (
+            1,
+            "sigmoid",
+            ("BinaryCrossentropy", {}),
+            BINARY * 0,
+            "label `late` is 0 in every training example",
+        ),
+        (
+            1,
+            "softmax",
+            ("CategoricalCrossentropy", {}),
+            BINARY,
+            "one output unit under categorical_crossentropy|Use Sparse",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_a_remedy(
+    package, checker, features, model, units, activation, loss, labels, message
+):
+    if isinstance(loss, tuple):
+        loss = getattr(package.losses, loss[0])(**loss[1])
+    with pytest.raises(UserError, match=message):
+        _check_output(checker, model(units, activation, loss), features, labels)
+
+
+def test_a_subclassed_models_logits_are_seen_by_their_values(
+    package, checker, features, model
+):
+    loss = package.losses.BinaryCrossentropy()
+    with pytest.raises(UserError, match=r"gives logits .last activation: unknown"):
+        made = model(1, None, loss, subclassed=True)
+        _check_output(checker, made, features, BINARY)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda tf: None, "returned None. End it with `return model`"),
+        (lambda tf: "model", "returned a builtins.str, expected a `tf.keras.Model`"),
+        (
+            lambda tf: tf.keras.Sequential([tf.keras.layers.Dense(1)]),
+            "not compiled. Call `model.compile",
+        ),
+    ],
+)
+def test_what_is_no_compiled_model_is_refused(tf, checker, returned, message):
+    with pytest.raises(UserError, match=message) as raised:
+        checker.check_kind(returned(tf))
+    assert str(raised.value).startswith(WHERE)
+
+
+def _with_input(keras, shape, name, dtype=None):
+    inputs = keras.Input(shape, name=name, dtype=dtype)
+    return keras.Model({name: inputs}, keras.layers.Identity()(inputs))
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "dtype", "message"),
+    [
+        ((4,), "y", None, "does not have: y. Transformed features: word, x"),
+        ((3,), "x", None, r"`x` has shape \[batch, 3\], but .* \[batch, 4\]"),
+        ((4,), "x", "string", "`x` is string, but the feature is float32"),
+        ((1,), "word", None, "`word` is float32, but the feature is string"),
+    ],
+)
+def test_inputs_that_the_data_does_not_have_are_refused(
+    package, checker, features, shape, name, dtype, message
+):
+    with pytest.raises(UserError, match=message):
+        checker.check_inputs(_with_input(package, shape, name, dtype), features)
+
+
+def test_a_sequential_model_without_an_input_is_refused(package, checker, features):
+    made = package.Sequential([package.layers.Dense(1)])
+    with pytest.raises(UserError, match=r"Begin it with `keras.Input"):
+        checker.check_inputs(made, features)
+
+
+def test_a_string_label_is_refused(checker, features, model):
+    with pytest.raises(UserError, match="label `late` is a string"):
+        made = model(1, "sigmoid", "mse")
+        _check_output(checker, made, features, [["a"]] * 64)
+
+
+@pytest.mark.parametrize("labels", [BINARY * 0, BINARY * 0 + 1])
+def test_a_sample_of_one_class_says_nothing_of_the_others(
+    package, checker, features, model, labels
+):
+    made = model(1, "sigmoid", package.losses.BinaryCrossentropy())
+    _check_output(checker, made, features, labels, complete=False)
+    made = model(3, "softmax", package.losses.SparseCategoricalCrossentropy())
+    _check_output(checker, made, features, labels, complete=False)
+
+
+@pytest.fixture
+def sorted_split(tf, tmp_path):
+    """100 rows whose first 80 labels are 0: `sorted_split(cache_limit)`."""
+    from strategos.components.trainer.data import dataset
+
+    file = str(tmp_path / "rows")
+    with tf.io.TFRecordWriter(file) as writer:
+        for row in range(100):
+            example = tf.train.Example()
+            example.features.feature["x"].float_list.value.extend([row] * 4)
+            example.features.feature["late"].int64_list.value.append(row >= 80)
+            writer.write(example.SerializeToString())
+    spec = {
+        "x": tf.io.FixedLenFeature([4], tf.float32),
+        "late": tf.io.FixedLenFeature([], tf.int64),
+    }
+    return lambda limit: dataset.read([file], spec, "late", limit)
+
+
+def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
+    tf, workload, make_spec, model, sorted_split
+):
+    from strategos.components.trainer.data.file_shards import FileShare
+    from strategos.components.trainer.model.user_module import UserModule
+
+    code, strategy = UserModule(make_spec()), tf.distribute.get_strategy()
+    made = model(1, "sigmoid", "binary_crossentropy")
+    streamed, whole = sorted_split(0), sorted_split(1 << 20)
+    assert streamed.columns is None
+    code.check(made, streamed, strategy)
+    code.check(made, whole, strategy)
+    columns = {name: column[:80] for name, column in whole.columns.items()}
+    zeros = dataclasses.replace(whole, rows=80, columns=columns)
+    code.check(made, FileShare(zeros, pipelines=2, fewest=80, total=180), strategy)
+    with pytest.raises(UserError, match="`late` is 0 in every training example"):
+        code.check(made, zeros, strategy)
+
+
+def test_an_output_without_an_axis_for_units_is_one_unit(package, checker, features):
+    inputs = package.Input((4,), name="x")
+    made = package.Model(
+        {"x": inputs}, package.layers.Reshape(())(package.layers.Dense(1)(inputs))
+    )
+    made.compile("sgd", "mse")
+    _check_output(checker, made, features, BINARY)
+    with pytest.raises(UserError, match="has 1 output unit.* 3 value"):
+        _check_output(checker, made, features, ONE_HOT)
+
+
+@pytest.mark.parametrize(("activation", "is_right"), [("softmax", True), (None, False)])
+def test_a_cast_at_the_end_is_looked_through(
+    package, checker, features, activation, is_right
+):
+    inputs = package.Input((4,), name="x")
+    hidden = package.layers.Dense(3, activation, dtype="mixed_float16")(inputs)
+    outputs = package.layers.Activation("linear", dtype="float32")(hidden)
+    made = package.Model({"x": inputs}, outputs)
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    if is_right:
+        _check_output(checker, made, features, CLASSES)
+    else:
+        with pytest.raises(UserError, match=r"gives logits .last activation: linear"):
+            _check_output(checker, made, features, CLASSES)
+
+
+def test_a_metric_of_several_values_is_refused_by_name(package, checker, features):
+    def made(**arguments):
+        inputs = package.Input((4,), name="x")
+        outputs = package.layers.Dense(3, "softmax")(inputs)
+        model = package.Model({"x": inputs}, outputs)
+        metric = package.metrics.F1Score(**arguments)
+        model.compile("sgd", "categorical_crossentropy", metrics=[metric])
+        return model
+
+    _check_output(checker, made(average="macro"), features, ONE_HOT)
+    with pytest.raises(UserError, match="`f1_score` gives 3 values.*average='macro'"):
+        _check_output(checker, made(), features, ONE_HOT)

@@ -1,0 +1,155 @@
+"""What a workload cannot be trained for is said in one clear message."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "message"),
+    [
+        (
+            "def build_model(context):\n    return context.hyperparameters['unit']\n",
+            {},
+            r"`build_model` fails: .*/broken.py:2: KeyError: 'unit'",
+        ),
+        (
+            "def build_models(context):\n    pass\n",
+            {},
+            r"broken.py: has no function `build_model`. Functions found: build_models",
+        ),
+        (
+            "def build_model(context):\n    return context.vocabulary_size('dest')\n",
+            {},
+            r"no vocabulary `dest`. Transform wrote: carrier",
+        ),
+        (
+            "def build_model(context):\n    pass\n",
+            {"label": "delay"},
+            r"label `delay` is not among the outputs of `preprocessing_fn`: .*late",
+        ),
+        (
+            "def build_model(context):\n    pass\n",
+            {"distribution": {"strategy": "magic"}},
+            r"distribution.strategy: received 'magic', allowed: auto, one_device",
+        ),
+    ],
+)
+def test_bad_input_is_one_clear_message(workload, make_spec, source, changes, message):
+    from strategos.components.trainer.run import session
+
+    workload.write_module("broken", source)
+    _forget("broken")
+    spec = make_spec(module="broken", **changes)
+    with pytest.raises(UserError, match=message):
+        session.train(spec, Operation(), ClusterSpec(), "unused")
+
+
+def _forget(module):
+    sys.modules.pop(module, None)
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize(
+    ("loss", "callbacks", "message"),
+    [
+        (
+            "lambda y, p: tf.reduce_mean(p) * float('nan')",
+            {},
+            r"not a finite number at step 1 \(epoch 1, batch 1 of 11\).*learning rate",
+        ),
+        (
+            "'mse'",
+            {"early_stopping": {"monitor": "val_auk", "patience": 1}},
+            r"early_stopping.monitor: received 'val_auk'.*Allowed: loss, val_loss",
+        ),
+    ],
+)
+def test_training_that_cannot_go_on_says_why(
+    workload, make_spec, loss, callbacks, message
+):
+    from strategos.components.trainer.run import session
+
+    workload.write_module(
+        "broken",
+        f"""
+        import tensorflow as tf
+
+        def build_model(context):
+            inputs = context.inputs()
+            output = tf.keras.layers.Dense(1)(inputs["distance"])
+            model = tf.keras.Model(inputs, output)
+            model.compile("sgd", {loss})
+            return model
+        """,
+    )
+    _forget("broken")
+    spec = make_spec(module="broken", settings=Settings(callbacks=callbacks))
+    with pytest.raises(UserError, match=message):
+        session.train(spec, Operation(), ClusterSpec(), "unused")
+
+
+def test_callback_of_another_kind_is_refused(workload, make_spec):
+    from strategos.components.trainer.model.user_module import UserModule
+
+    workload.write_module(
+        "broken",
+        """
+        def build_model(context):
+            pass
+
+        def callbacks(context):
+            return ["early"]
+        """,
+    )
+    _forget("broken")
+    module = UserModule(make_spec(module="broken"))
+    with pytest.raises(UserError, match="broken.py: `callbacks` returned a str, exp"):
+        module.callbacks(None)
+
+
+def test_a_feature_made_of_the_label_is_refused_at_export(
+    new_workload, transform, make_spec
+):
+    from strategos.components.trainer.model import workload as loaded
+    from strategos.components.trainer.model.user_module import UserModule
+    from strategos.components.trainer.run.export import export
+
+    workload = new_workload()
+    workload.write_module(
+        "leaky",
+        """
+        def preprocessing_fn(inputs):
+            late = inputs["late"]
+            return {"guess": late + 1, "distance": inputs["distance"], "late": late}
+        """,
+    )
+    workload.write_module(
+        "leaky_model",
+        """
+        import tensorflow as tf
+
+        def build_model(context):
+            inputs = context.inputs()
+            hidden = tf.cast(inputs["guess"], tf.float32) + inputs["distance"]
+            model = tf.keras.Model(inputs, hidden)
+            model.compile("sgd", "mse")
+            return model
+        """,
+    )
+    transform(workload, "leaky")
+    spec = make_spec(
+        folder=workload.folder, module="leaky_model", transform_graph=workload.graph
+    )
+    context = loaded.context(spec, 50, 1)
+    model = UserModule(spec).build_model(context)
+    with pytest.raises(UserError, match="computes guess from the label `late`"):
+        export(model, context, workload.schema, str(workload.root / "out"))

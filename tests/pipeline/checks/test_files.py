@@ -1,0 +1,359 @@
+"""Checks that need the file system, and what they cost."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from strategos.pipeline.checks.files import check
+from strategos.pipeline.config.loading import ConfigError, load
+from strategos.pipeline.run import orchestration
+
+
+def found(path: Path, *sets: str) -> list:
+    return check(load(path, sets=sets).config)
+
+
+def only(path: Path, *sets: str):
+    problems = found(path, *sets)
+    assert len(problems) == 1, [str(problem) for problem in problems]
+    return problems[0]
+
+
+def test_a_whole_workload_has_no_problems(workload):
+    assert found(workload, "schema.file=schema.pbtxt") == []
+
+
+def test_a_missing_module_names_those_there(workload):
+    problem = only(workload, "trainer.module=modle")
+    assert str(problem.where) == "--set trainer.module=modle"
+    assert "modules there: model, preprocessing" in str(problem)
+    assert "Did you mean `model`?" in str(problem)
+
+
+def test_data_of_another_format_than_their_names_say(workload):
+    path = workload.parent / "data" / "span-2" / "a.csv"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert "a.csv: is compressed by gzip, not CSV. Let" in str(only(workload))
+
+
+def test_a_module_named_like_its_file_is_understood(workload):
+    assert "Write `model`, without `.py`." in str(
+        only(workload, "trainer.module=model.py")
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("model.py", "def build_modell(c): ...\n", "Rename `build_modell`, or define"),
+        ("model.py", "x = 1\n", "functions there: none"),
+        (
+            "model.py",
+            "class A:\n  def build_model(s): ...\n",
+            "no function `build_model`",
+        ),
+        ("model.py", "def f(:\n", "model.py:1: is not valid Python"),
+        (
+            "preprocessing.py",
+            "def g(x): ...\n",
+            "Define `def preprocessing_fn(inputs)`",
+        ),
+    ],
+)
+def test_a_module_without_its_function_is_refused(
+    write, workload, file, text, expected
+):
+    write(file, text)
+    assert expected in str(only(workload))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from elsewhere import build_model\n",
+        "from elsewhere import *\n",
+        "build_model = lambda context: None\n",
+        "try:\n  import x\nexcept ImportError:\n  def build_model(c): ...\n",
+        "if True:\n  from a import b as build_model\n",
+    ],
+)
+def test_a_function_may_be_bound_in_any_way(write, workload, text):
+    write("model.py", text)
+    assert found(workload) == []
+
+
+def test_modules_are_not_imported(write, workload):
+    write("model.py", "raise SystemExit\ndef build_model(context): ...\n")
+    assert found(workload) == []
+
+
+def test_a_pattern_without_files_names_what_is_near(workload):
+    problem = only(workload, "data.examples=data/spam-{SPAN}/*.csv")
+    assert problem.key == "data.examples"
+    assert "matches no file" in str(problem) and "span-1/" in str(problem)
+
+
+def test_missing_data_are_fine_where_they_can_be_made(write, workload):
+    sets = ["data.examples=made/{SPAN}.csv", "data.prepare=make:flights"]
+    write("make.py", "def flights(folder): ...\n")
+    assert found(workload, *sets) == []
+    write("make.py", "def other(folder): ...\n")
+    assert "has no function `flights`" in str(only(workload, *sets))
+    assert "no function `prepare`" in str(only(workload, sets[0], "data.prepare=make"))
+
+
+def test_a_malformed_pattern_is_refused_even_where_data_can_be_made(write, workload):
+    write("make.py", "def prepare(folder): ...\n")
+    problem = only(workload, "data.examples=made/{SPAM}.csv", "data.prepare=make")
+    assert "{SPAM} is not a placeholder" in str(problem)
+
+
+def test_spans_that_are_not_there_are_refused(workload):
+    problem = only(workload, "data.spans=7..9")
+    assert problem.key == "data.spans"
+    assert "there are: 1, 2" in str(problem)
+
+
+def test_files_of_another_format_are_refused(write, workload):
+    write("data/span-1/b.txt", "")
+    problem = only(workload, "data.examples=data/span-{SPAN}/*")
+    assert "b.txt is in none of the formats" in str(problem)
+    assert ".csv, .csv.gz, .parquet" in str(problem)
+
+
+def test_columns_that_the_data_do_not_have_are_refused(workload):
+    problems = found(
+        workload,
+        "label=lat",
+        "data.split.keys=[tail, day]",
+        "evaluator.slices=[carrier, origin]",
+    )
+    assert [problem.key for problem in problems] == [
+        "label",
+        "data.split.keys",
+        "evaluator.slices",
+    ]
+    assert "has no column `lat`\n    Did you mean `late`?" in str(problems[0])
+    assert "Allowed: late, tail, carrier." in str(problems[1])
+
+
+def test_a_label_that_only_preprocessing_makes_is_refused(write, workload):
+    write(
+        "preprocessing.py",
+        "def preprocessing_fn(inputs):\n    return {'big': inputs['tip'] > 0.2}\n",
+    )
+    problem = only(workload, "label=big")
+    assert problem.key == "label"
+    assert "has no column `big`: only `preprocessing_fn` makes it" in str(problem)
+    assert "by `data.prepare`, or let `label` name the column" in str(problem)
+
+
+def test_columns_of_parquet_files_are_read(workload):
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"tail": ["N1"], "carrier": ["UA"]})
+    parquet.write_table(table, workload.parent / "a.parquet")
+    problem = only(workload, "data.examples=a*.parquet")
+    assert "a.parquet has no column `late`" in str(problem)
+
+
+def test_data_that_are_made_are_checked_before_the_first_node(write, workload):
+    made = "carrier,tail\\nUA,N1\\n"
+    write(
+        "make.py",
+        "import pathlib\n\ndef prepare(folder):\n"
+        f"    pathlib.Path(folder, 'made.csv').write_text('{made}')\n",
+    )
+    sets = ["data.examples=made.csv", "data.prepare=make", "schedule=null"]
+    config = load(workload, sets=sets).config
+    assert check(config) == []
+    with pytest.raises(ConfigError, match=r"made.csv has no column `late`"):
+        orchestration.prepare_data(config)
+
+
+def test_columns_of_compressed_files_are_read(workload):
+    path = workload.parent / "packed" / "a.csv.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"tail,carrier\nN1,UA\n"))
+    problem = only(workload, "data.examples=packed/*.csv.gz")
+    assert "a.csv.gz has no column `late`" in str(problem)
+
+
+def test_a_schema_file_is_read(write, workload):
+    problem = only(workload, "schema.file=nothing.pbtxt")
+    assert problem.key == "schema.file" and "nothing.pbtxt" in str(problem)
+    write("broken.pbtxt", 'feature {\n  nam: "a"\n}\n')
+    assert "broken.pbtxt:2:" in str(only(workload, "schema.file=broken.pbtxt"))
+
+
+def test_columns_that_the_schema_does_not_have_are_refused(write, workload):
+    write("small.pbtxt", 'feature { name: "late" }\nfeature { name: "tail" }\n')
+    problem = only(workload, "schema.file=small.pbtxt")
+    assert "small.pbtxt has no column `carrier`" in str(problem)
+
+
+@pytest.mark.parametrize("key", ["run.root", "pusher.to"])
+def test_a_folder_below_a_file_is_refused(workload, key):
+    problem = only(workload, f"{key}=model.py/below")
+    assert problem.key == key and "model.py is not a folder" in str(problem)
+
+
+@pytest.fixture
+def as_nobody():
+    """Root may write everywhere: a context in which the process is somebody else."""
+
+    @contextlib.contextmanager
+    def become():
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+
+    return become
+
+
+def test_a_root_that_cannot_be_written_is_refused(workload, as_nobody):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # pytest's own folders are closed to others
+        copy = shutil.copytree(workload.parent, Path(folder) / "copy")
+        copy.chmod(0o755)
+        config = load(
+            copy / "pipeline.yaml", sets=["run.root=/usr/runs", "pusher=null"]
+        ).config
+        check(config)  # what it imports lazily may be closed to others too
+        with as_nobody():
+            (problem,) = check(config)
+    expected = "--set run.root=/usr/runs: run.root: /usr cannot be written"
+    assert str(problem).startswith(expected)
+
+
+def test_models_are_not_pushed_over_the_root(workload):
+    problem = only(workload, "pusher.to=out", "run.root=out/runs")
+    assert problem.key == "pusher.to" and "over the root" in str(problem)
+
+
+def test_a_remote_root_of_unknown_kind_is_refused(workload):
+    server = "run.metadata=mysql://me@host/db"
+    problem = only(workload, "run.root=ftp://host/runs", server)
+    assert problem.key == "run.root" and "ftp:// is not known" in str(problem)
+    assert not check(load(workload, sets=["run.root=gs://bucket/x", server]).config)
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("pusher.to", "a remote folder is not searched"),
+        ("data.examples", "remote files cannot be read there yet"),
+        ("schema.file", "remote files cannot be read there yet"),
+    ],
+)
+def test_a_remote_place_that_would_not_be_read_is_refused(workload, key, why):
+    problem = only(workload, f"{key}=gs://bucket/x")
+    assert problem.key == key and f"received gs://bucket/x: {why}" in str(problem)
+
+
+def test_a_cluster_may_push_to_a_remote_folder(workload):
+    config = load(workload, sets=["pusher.to=gs://bucket/x"]).config
+    assert check(config, here=False) == []
+
+
+def test_nothing_heavy_is_imported(workload):
+    code = (
+        "import sys\n"
+        "from strategos.pipeline.config.loading import load\n"
+        "from strategos.pipeline.checks.files import check\n"
+        f"assert not check(load({str(workload)!r}, sets=['schema.file=schema.pbtxt'])"
+        ".config)\n"
+        "heavy = {'tensorflow', 'tfx', 'apache_beam', 'pandas', 'numpy', 'pyarrow',\n"
+        "         'tensorflow_transform', 'ml_metadata', 'google.cloud.aiplatform'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("argument", ["context", "fn_args"])
+def test_a_module_may_have_a_loop_of_its_own(write, workload, argument):
+    build_model = "def build_model(context): ...\n" if argument == "context" else ""
+    write("model.py", f"{build_model}def run_fn({argument}): ...\n")
+    assert found(workload) == []
+    assert found(workload, "trainer.distribution.strategy=mirrored") == []
+
+
+def test_a_loop_of_its_own_needs_a_model(write, workload):
+    write("model.py", "def run_fn(context): ...\n")
+    assert "has no function `build_model`" in str(only(workload))
+
+
+def test_parameter_servers_take_no_loop_of_its_own(write, workload):
+    write("model.py", "def run_fn(fn_args): ...\n")
+    problem = only(workload, "trainer.distribution.strategy=parameter_server")
+    assert problem.key == "trainer.distribution.strategy"
+    assert "`model` has a loop of its own, `run_fn`" in str(problem)
+    assert "Use `multi_worker_mirrored`" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("callbacks.early_stopping={}", "callbacks"),
+        ("callbacks.tensorboard=false", "callbacks"),
+        ("checkpoint.every=5m", "checkpoint"),
+        ("last_batch=drop", "last_batch"),
+        ("scale_learning_rate=linear", "scale_learning_rate"),
+        ("warm_up_steps=5", "warm_up_steps"),
+        ("mixed_precision=bfloat16", "mixed_precision"),
+        ("jit_compile=true", "jit_compile"),
+        ("steps_per_execution=4", "steps_per_execution"),
+        ("cache_limit=2GB", "cache_limit"),
+        ("warm_start=latest", "warm_start"),
+    ],
+)
+def test_what_a_module_for_tfx_does_by_itself_is_no_setting(
+    write, workload, setting, key
+):
+    assert found(workload, f"trainer.{setting}") == []
+    write("model.py", "def run_fn(fn_args): ...\n")
+    assert found(workload, "trainer.deterministic=true", "trainer.seed=3") == []
+    assert found(workload, "trainer.callbacks.tensorboard=true") == []
+    problem = only(workload, f"trainer.{setting}")
+    assert problem.key == f"trainer.{key}"
+    assert "has no effect on `model`" in str(problem)
+
+
+def test_a_model_to_start_from_that_is_not_there_is_refused(workload, tmp_path):
+    problem = only(workload, "trainer.warm_start=old/4")
+    assert problem.key == "trainer.warm_start"
+    assert "4/Format-Weights" in str(problem) and "Trainer/model" in str(problem)
+    (tmp_path / "old" / "4" / "Format-Weights").mkdir(parents=True)
+    assert found(workload, "trainer.warm_start=old/4") == []
+    assert found(workload, "trainer.warm_start=old/4/Format-Weights") == []
+    assert found(workload, "trainer.warm_start=latest") == []
+
+
+def test_settings_for_a_preprocessing_fn_that_takes_none_are_refused(write, workload):
+    setting = "transform.custom_config={separator: x}"
+    problem = only(workload, setting)
+    assert problem.key == "transform.custom_config"
+    assert "has no effect: `preprocessing` has `preprocessing_fn(inputs)`" in str(
+        problem
+    )
+    write("preprocessing.py", "def preprocessing_fn(inputs, custom_config): ...\n")
+    assert found(workload, setting) == []
+    write("preprocessing.py", "from elsewhere import preprocessing_fn\n")
+    assert found(workload, setting) == []

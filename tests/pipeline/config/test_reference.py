@@ -1,0 +1,88 @@
+"""What is generated from the models is committed and not stale."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from strategos.pipeline.config import introspect
+from strategos.pipeline.config.loading import load
+from strategos.pipeline.config.sections import Config
+
+REMEDY = "stale: run `python scripts/reference.py` and commit the result"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+
+
+def _script():
+    found = importlib.util.spec_from_file_location(
+        "reference", ROOT / "scripts" / "reference.py"
+    )
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+reference = _script()
+
+
+def test_the_json_schema_is_what_the_models_say():
+    assert reference.SCHEMA_FILE.read_text() == reference.json_schema(), REMEDY
+
+
+def test_the_reference_is_what_the_models_say():
+    docs = reference.DOCS_FILE.read_text()
+    assert docs == reference.in_docs(docs), REMEDY
+
+
+def test_every_key_is_described():
+    for key in introspect.keys(Config):
+        assert key.field.description, key.path
+        assert introspect.describe(key.annotation), key.path
+
+
+def test_the_json_schema_closes_every_section():
+    schema = json.loads(reference.json_schema())
+    sections = [schema, *schema["$defs"].values()]
+    assert all(section["additionalProperties"] is False for section in sections)
+
+
+def test_the_json_schema_accepts_the_shortest_file_and_refuses_slips(workload):
+    jsonschema = pytest.importorskip("jsonschema")
+    validator = jsonschema.Draft202012Validator(json.loads(reference.json_schema()))
+    settings = yaml.safe_load(workload.read_text().replace("1e-3", "0.001"))
+    assert not list(validator.iter_errors(settings))
+    settings["trainer"]["epoch"] = 3
+    settings["evaluator"]["metrics"] = ["auk"]
+    assert len(list(validator.iter_errors(settings))) == 2
+
+
+@pytest.mark.parametrize("name", ["flights", "digits"])
+def test_the_examples_load_with_each_of_their_overlays(name):
+    main = EXAMPLES / name / "pipeline.yaml"
+    assert load(main).config.name == name
+    for overlay in EXAMPLES.glob(f"{name}/*.yaml"):
+        assert load(main, [overlay]).config
+
+
+def test_the_yaml_in_the_docs_loads(write):
+    text = reference.DOCS_FILE.read_text()
+    first = text.split("```yaml\n")[1].split("```")[0]
+    bounds = text.split("## Bounds")[1].split("```yaml\n")[1].split("```")[0]
+    assert load(write("pipeline.yaml", first + bounds)).config.evaluator
+    training = text.split("## Training")[1].split("```yaml\n")[1].split("```")[0]
+    path = write("training.yaml", training + "pusher: {to: serving}\n")
+    assert load(write("main.yaml", first), [path]).config.trainer.warm_start == "latest"
+
+
+def test_sections_that_may_be_left_out_are_told_in_the_reference():
+    rows = reference.reference().splitlines()
+    stopping = "| `callbacks.early_stopping` | a section, see below | none | When"
+    assert any(row.startswith(stopping) for row in rows)
+    switch = "| `callbacks.tensorboard` | true, false or a mapping with the keys"
+    assert any(row.startswith(switch) for row in rows)
+    assert not any(row.startswith("| `distribution.communication` ") for row in rows)

@@ -1,0 +1,224 @@
+"""The settings themselves: defaults, paths, parameters, and combinations refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from strategos.pipeline.config.loading import ConfigError, apply_parameters, load
+from strategos.pipeline.config.sections import Config, Schedule
+
+SHORTEST = """\
+label: late
+data: {examples: data/*.csv}
+transform: {module: preprocessing}
+trainer: {module: model}
+"""
+
+
+def problems(path, **changes) -> list:
+    with pytest.raises(ConfigError) as caught:
+        load(path, **changes)
+    return caught.value.problems
+
+
+def only_problem(path, **changes):
+    found = problems(path, **changes)
+    assert len(found) == 1, [str(problem) for problem in found]
+    return found[0]
+
+
+def test_the_shortest_file_names_data_label_and_two_modules(write):
+    path = write("my Flights_2013/pipeline.yaml", SHORTEST)
+    config = load(path).config
+    assert config.name == "my-flights-2013"
+    assert (config.path, config.folder) == (path, path.parent)
+    assert config.run.root == str(path.parent / "runs")
+    assert config.trainer.batch_size == 256
+    assert config.trainer.distribution.strategy == "auto"
+    assert config.schema_.on_anomaly == "stop"
+    assert config.data.split.by == "ratio"
+    assert config.evaluator is None and config.pusher is None
+
+
+def test_settings_are_frozen(workload):
+    config = load(workload).config
+    with pytest.raises(ValidationError):
+        config.trainer.epochs = 3
+
+
+def test_paths_are_absolute_from_the_folder_of_the_yaml(workload, monkeypatch):
+    monkeypatch.chdir(workload.parent.parent)
+    relative = Path(workload.parent.name) / "pipeline.yaml"
+    sets = ["schema.file=../x/schema.pbtxt", "run.root=~/runs"]
+    config = load(relative, sets=sets).config
+    assert config.data.examples == str(workload.parent / "data/span-{SPAN}/*.csv")
+    assert config.schema_.file == str(workload.parent.parent / "x" / "schema.pbtxt")
+    assert config.run.root == str(Path.home() / "runs")
+    assert config.path == workload
+
+
+def test_urls_are_not_made_paths(workload):
+    sets = ["run.root=gs://bucket/x", "run.metadata=postgresql://me@host/db"]
+    assert load(workload, sets=sets).config.run.root == "gs://bucket/x"
+
+
+def test_a_span_may_be_written_as_a_number(workload):
+    assert load(workload, sets=["data.spans=3"]).config.data.spans == "3"
+
+
+def test_runtime_parameters_are_numbers_and_text(workload):
+    parameters = load(workload).config.runtime_parameters()
+    assert parameters == {
+        "batch_size": 512,
+        "epochs": 5,
+        "seed": 1,
+        "hyperparameters": '{"learning_rate": 0.001, "units": [64, 32]}',
+        "distribution": '{"strategy": "auto"}',
+        "spans": "all",
+    }
+
+
+def test_parameters_replace_what_the_yaml_says(workload):
+    given = {"epochs": "2", "hyperparameters.units": "[8]", "spans": "1..2"}
+    loaded = apply_parameters(load(workload), given)
+    assert loaded.config.trainer.epochs == 2
+    assert loaded.config.data.spans == "1..2"
+    assert loaded.origins["trainer.epochs"] == "--param"
+    assert loaded.config.trainer.hyperparameters == {
+        "units": [8],
+        "learning_rate": 0.001,
+    }
+
+
+def test_a_whole_mapping_as_parameter_replaces_as_in_a_compiled_pipeline(workload):
+    given = {"hyperparameters": json.dumps({"units": [4]})}
+    config = apply_parameters(load(workload), given).config
+    assert config.trainer.hyperparameters == {"units": [4]}
+
+
+def test_parameters_can_follow_each_other(workload):
+    loaded = apply_parameters(load(workload), {"epochs": "2"})
+    loaded = apply_parameters(loaded, {"seed": "9"})
+    assert (loaded.config.trainer.epochs, loaded.config.trainer.seed) == (2, 9)
+
+
+def test_wrong_parameters_are_named_together(workload):
+    with pytest.raises(ConfigError) as caught:
+        apply_parameters(load(workload), {"epoch": "3", "batch_size": "0"})
+    text = str(caught.value)
+    assert "--param epoch=3: `epoch` is not a parameter" in text
+    assert "Did you mean `epochs`?" in text
+    assert "--param batch_size=0: trainer.batch_size: received 0" in text
+
+
+def test_max_age_is_a_duration():
+    assert Schedule(max_age="2w").max_age_seconds == 14 * 86400
+    assert Schedule().max_age_seconds is None
+
+
+def test_a_config_needs_no_file():
+    config = Config.model_validate(
+        {
+            "name": "x",
+            "label": "y",
+            "data": {"examples": "a.csv"},
+            "transform": {"module": "t"},
+            "trainer": {"module": "m"},
+        }
+    )
+    assert config.folder == Path.cwd()
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "expected"),
+    [
+        ("data.split.keys=[]", "data.split.keys", "needs columns to hash"),
+        ("data.split={by: ratio}", "data.split.keys", "reads no keys"),
+        ("data.spans=6..1", "data.spans", "`1..6`"),
+        ("data.spans=new", "data.spans", "all, latest"),
+        ("data.on_bad_row=quarantine", "data.on_bad_row", "a later version"),
+        ("evaluator.metrics=[]", "evaluator.metrics", "one metric or more"),
+        ("evaluator.metrics=[auc, log_los]", "evaluator.metrics.1", "`log_loss`?"),
+        ("evaluator.metrics=[auc, rmse]", "evaluator.metrics.1", "for regression"),
+        ("evaluator.metrics=[auc, acc]", "evaluator.metrics.1", "`accuracy`?"),
+        ("evaluator.metrics=[auc, roc_auc]", "evaluator.metrics.1", "mean `auc`?"),
+        (
+            "evaluator.metrics=[auc, BinaryAccuracy]",
+            "evaluator.metrics.1",
+            "`accuracy`?",
+        ),
+        (
+            "evaluator={task: regression, metrics: [mean_squared_error], bounds: null}",
+            "evaluator.metrics.0",
+            "mean `mse`?",
+        ),
+        ("evaluator.bounds.f1={}", "evaluator.bounds.f1", "`f1` is not a metric"),
+        ("evaluator.bounds.acc={}", "evaluator.bounds.acc", "Did you mean `accuracy`?"),
+        ("evaluator.bounds.rmse={}", "evaluator.bounds.rmse", "It is for regression"),
+        ("evaluator.task=ranking", "evaluator.task", "binary, multi_class or"),
+        ("evaluator.bounds.recall={}", "evaluator.bounds.recall", "not in `eval"),
+        (
+            "evaluator.bounds.auc.slices.carier={at_least: 1}",
+            "evaluator.bounds.auc.slices.carier",
+            "Did you mean `carrier`?",
+        ),
+        (
+            "evaluator.bounds.auc.at_most=0.1",
+            "evaluator.bounds.auc.at_least",
+            "nothing can pass",
+        ),
+        (
+            "evaluator.bounds.auc.slices.carrier.at_most=0.1",
+            "evaluator.bounds.auc.slices.carrier.at_least",
+            "nothing can pass",
+        ),
+        (
+            "evaluator.bounds.log_loss={may_drop: 0.1}",
+            "evaluator.bounds.log_loss.may_drop",
+            "Use `may_rise`",
+        ),
+        (
+            "evaluator.bounds.auc.slices.carrier={may_rise: 0.1}",
+            "evaluator.bounds.auc.slices.carrier.may_rise",
+            "Use `may_drop`",
+        ),
+        (
+            "evaluator.bounds.auc.may_drop=-1",
+            "evaluator.bounds.auc.may_drop",
+            "a number, at least 0",
+        ),
+        ("evaluator.bounds.auc=0.7", "evaluator.bounds.auc", "with the keys at_least"),
+        ("schedule={on_new_span: false}", "schedule.on_new_span", "ever due"),
+        ("schedule={max_age: 7 days}", "schedule.max_age", "7d"),
+        ("run.root=gs://b/x", "run.metadata", "SQLite"),
+        ("run.metadata=oracle://u@h/d", "run.metadata", "mysql://"),
+        ("run.metadata=mysql://u@h", "run.metadata", "mysql://"),
+        ("run.metadata=mysql://u@h:port/d", "run.metadata", "mysql://"),
+        ("trainer.hyperparameters.a=[.nan]", "trainer.hyperparameters", "finite"),
+        ("trainer.seed=-1", "trainer.seed", "at least 0"),
+        ("trainer.batch_size=true", "trainer.batch_size", "a whole number"),
+        ("trainer.batch_size=1.5", "trainer.batch_size", "received 1.5 (a number)"),
+        ("trainer.module=my model", "trainer.module", "such as `model`"),
+        ("pusher={to: ''}", "pusher.to", "an empty path"),
+        ("label=''", "label", "an empty text"),
+        ("name=Flights!", "name", "lower-case"),
+        ("vertex={project: p, image: i, root: /x}", "vertex.root", "gs://"),
+    ],
+)
+def test_what_cannot_work_is_refused(workload, setting, key, expected):
+    problem = only_problem(workload, sets=[setting])
+    assert problem.key == key
+    assert expected in str(problem)
+
+
+def test_spans_without_a_placeholder_are_refused(workload):
+    sets = ["data.examples=data/*.csv", "data.spans=1..3", "schedule={}"]
+    found = problems(workload, sets=sets)
+    assert [problem.key for problem in found] == ["data.spans"]
+    found = problems(workload, sets=[sets[0], sets[2]])
+    assert [problem.key for problem in found] == ["schedule"]
+    assert "a new span never comes" in str(found[0])

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from strategos.pipeline.config import loading
+from strategos.pipeline.plan import graph, planning, production
+
+ALL = [
+    *("ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "AnomalyGate"),
+    *("Transform", "Trainer", "BaselineModel", "Evaluator", "EvaluationGate"),
+    *("InfraValidator", "Pusher"),
+]
+
+
+@pytest.fixture
+def compiled(workload):
+    """Compiles the workload with `--set` values; its nodes by id."""
+    from tfx.dsl.compiler.compiler import Compiler
+
+    def compile_with(*sets):
+        config = loading.load(workload, (), sets).config
+        defaults = planning.parameters(config)
+        fingerprints = graph.Fingerprints.of(config)
+        return Compiler().compile(graph.build(config, fingerprints, defaults))
+
+    return compile_with
+
+
+def nodes(ir):
+    return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
+
+
+def test_nodes_stand_in_the_order_in_which_a_reader_thinks_of_them(compiled):
+    order = list(nodes(compiled()))
+    assert sorted(order) == sorted(ALL)
+    assert order[-1] == "Pusher"
+    for before, after in itertools.pairwise(ALL):
+        assert order.index(before) < order.index(after)
+
+
+def test_gates_stand_between_what_measures_and_what_follows(compiled):
+    found = nodes(compiled())
+    assert "AnomalyGate" in found["Transform"].upstream_nodes
+    assert found["AnomalyGate"].upstream_nodes == ["ExampleValidator"]
+    assert "EvaluationGate" in found["InfraValidator"].upstream_nodes
+    assert "InfraValidator" in found["Pusher"].upstream_nodes
+
+
+def test_nodes_that_the_config_leaves_out_are_left_out(compiled):
+    found = nodes(compiled("evaluator=null", "schema.file=schema.pbtxt"))
+    left_out = {"Evaluator", "EvaluationGate", "BaselineModel", "SchemaGen"}
+    assert set(found) == set(ALL) - left_out | {"ImportSchemaGen"}
+    assert "Trainer" in found["InfraValidator"].upstream_nodes
+    assert set(nodes(compiled("pusher=null"))) == set(ALL) - {
+        "InfraValidator",
+        "Pusher",
+    }
+
+
+def test_what_may_change_from_run_to_run_is_a_runtime_parameter(compiled):
+    from tfx.orchestration.portable import runtime_parameter_utils
+
+    ir = compiled()
+    values = dict.fromkeys(graph.PARAMETERS, "x")
+    values |= {"batch_size": 7, "epochs": 3, "seed": 2}
+    runtime_parameter_utils.substitute_runtime_parameter(ir, values)
+    trainer = nodes(ir)["Trainer"].parameters.parameters
+    assert trainer["epochs"].field_value.int_value == 3
+    assert trainer["hyperparameters"].field_value.string_value == "x"
+    example_gen = nodes(ir)["ExampleGen"].parameters.parameters
+    assert example_gen["spans"].field_value.string_value == "x"
+
+
+def test_candidate_is_what_the_model_is_made_from_and_nothing_else(compiled):
+    key = production.candidate_key(compiled())
+    assert production.candidate_key(compiled("evaluator.bounds=null")) == key
+    assert production.candidate_key(compiled("pusher.keep=9")) == key
+    assert production.candidate_key(compiled("data.split.eval=5")) != key
+
+
+def test_checkpoints_are_found_again_on_other_devices(compiled):
+    key = production.checkpoint_key(compiled())
+    mirrored = compiled("trainer.distribution.strategy=mirrored")
+    assert production.checkpoint_key(mirrored) == key
+    assert production.candidate_key(mirrored) != production.candidate_key(compiled())
+    for other in ("trainer.epochs=3", "trainer.last_batch=drop", "data.split.eval=5"):
+        assert production.checkpoint_key(compiled(other)) != key
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "trainer.checkpoint.every=1s",
+        "trainer.distribution.launcher=external",
+        "trainer.distribution.stall_timeout=1m",
+        "trainer.distribution.max_restarts=0",
+        "trainer.distribution.bandwidth=1Gbit",
+    ],
+)
+def test_how_training_is_run_is_no_part_of_the_pipeline(compiled, setting):
+    assert compiled(setting) == compiled()
+
+
+def test_a_module_for_tfx_may_give_the_label_another_name(compiled, workload):
+    def config():
+        parameters = nodes(compiled())["Transform"].parameters.parameters
+        return json.loads(parameters["custom_config"].field_value.string_value)
+
+    assert config()["label"]
+    module = workload.parent / "model.py"
+    module.write_text("def run_fn(fn_args):\n    pass\n")
+    assert config()["label"] == ""
+
+
+def test_fingerprints_follow_the_files(workload):
+    config = loading.load(workload, (), ["schema.file=schema.pbtxt"]).config
+    before = graph.Fingerprints.of(config)
+    (workload.parent / "model.py").write_text("def build_model(context):\n    pass\n")
+    after = graph.Fingerprints.of(config)
+    assert after.model != before.model
+    assert (after.preprocessing, after.schema) == (before.preprocessing, before.schema)

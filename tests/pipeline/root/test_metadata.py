@@ -1,0 +1,117 @@
+"""Waiting for a server, and closing what runs that died have left."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import ml_metadata
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.pipeline.root import metadata
+from strategos.pipeline.run import journal
+
+
+@pytest.fixture
+def server():
+    """The connection to a port on which nobody listens, and the port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        yield metadata.connection("/r", f"mysql://me@127.0.0.1:{port}/db"), probe
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self):
+        self.now, self.pauses, self.at = 0.0, [], {}
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+        for when in [when for when in self.at if when <= self.now]:
+            self.at.pop(when)()
+
+
+def test_a_server_that_comes_back_is_waited_for_and_that_is_reported(server, tmp_path):
+    connection, port = server
+    clock = Clock()
+    clock.at[20.0] = port.listen
+    events.open_sink(str(tmp_path / "events"))
+    found = metadata.patiently(lambda: "store", connection, 60, clock, clock.sleep)
+    events.open_sink(None)
+    assert found == "store"
+    assert clock.pauses == [1, 2, 4, 8, 8]
+    first, last = map(json.loads, (tmp_path / "events").read_text().splitlines())
+    waiting = "does not answer (Connection refused): waiting up to 60 s"
+    assert first["event"] == "warning" and waiting in first["message"]
+    assert last["message"] == "ML Metadata answers again after 23 s"
+
+
+def test_a_server_that_stays_away_is_an_error_that_says_what_to_do(server):
+    connection, _ = server
+    clock = Clock()
+    with pytest.raises(UserError, match="cannot be used .Connection refused.* Check"):
+        metadata.patiently(lambda: "store", connection, 60, clock, clock.sleep)
+    assert clock.now == 60
+
+
+def test_an_sqlite_file_that_is_broken_is_not_waited_for(tmp_path):
+    (tmp_path / "metadata.sqlite").write_text("no database" * 1000)
+    clock, config = Clock(), metadata.connection(tmp_path)
+    with pytest.raises(UserError, match=f"move all of {tmp_path} away"):
+        metadata.patiently(
+            lambda: ml_metadata.MetadataStore(config), config, 60, clock, clock.sleep
+        )
+    assert not clock.pauses
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ml_metadata.MetadataStore(metadata.connection(tmp_path))
+
+
+def put_run(store, name, state, **properties):
+    """A run with an execution in `state`; the execution's id."""
+    types = [
+        store.put_context_type(mlmd.ContextType(name="pipeline_run")),
+        store.put_execution_type(mlmd.ExecutionType(name="Trainer")),
+    ]
+    context = mlmd.Context(type_id=types[0], name=name)
+    for key, value in properties.items():
+        context.custom_properties[key].string_value = value
+    execution = mlmd.Execution(type_id=types[1], last_known_state=state)
+    found, _, _ = store.put_execution(
+        execution, [], [context], reuse_context_if_already_exist=True
+    )
+    return found
+
+
+def test_only_dead_runs_of_this_root_are_closed(store, tmp_path):
+    running, complete = mlmd.Execution.RUNNING, mlmd.Execution.COMPLETE
+    dead = put_run(store, "dead", running)
+    done = put_run(store, "dead", complete)
+    elsewhere = put_run(store, "elsewhere", running)
+    ended = put_run(store, "ended", complete, outcome="blessed")
+    journal.close_abandoned(metadata.connection(tmp_path), {"dead", "ended"})
+    states = {
+        execution.id: execution.last_known_state for execution in store.get_executions()
+    }
+    assert states == {
+        dead: mlmd.Execution.FAILED,
+        done: complete,
+        elsewhere: running,
+        ended: complete,
+    }
+    outcomes = {
+        context.name: context.custom_properties["outcome"].string_value
+        for context in store.get_contexts()
+    }
+    assert outcomes == {"dead": "interrupted", "elsewhere": "", "ended": "blessed"}

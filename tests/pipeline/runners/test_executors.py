@@ -1,0 +1,127 @@
+"""What runners hand on to executors, and what they make of a process that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.pipeline.plan.plan import Plan
+from strategos.pipeline.runners import beam
+from strategos.pipeline.runners.executor_client import ExecutorClient
+
+_COMPONENT = """
+import json
+import os
+from tfx.v1.dsl.components import OutputArtifact, Parameter, component
+from tfx.v1.types.standard_artifacts import Model
+
+@component
+def Trainer(model: OutputArtifact[Model], epochs: Parameter[int]):
+    with open(os.environ["TOLD"], "w") as file:
+        json.dump({"told": os.environ.get("STRATEGOS_TRAINER")}, file)
+    with open(os.path.join(model.uri, "made"), "w") as file:
+        file.write("by a test")
+"""
+
+_RUN = """
+import json
+import os
+import sys
+from pathlib import Path
+from tfx.dsl.compiler.compiler import Compiler
+from tfx.orchestration.pipeline import Pipeline
+from strategos.components.trainer.operation import Operation
+from strategos.pipeline.root import metadata
+from strategos.pipeline.plan.plan import Plan
+from strategos.pipeline.runners.beam import BeamRunner
+from strategos.pipeline.runners.executor_client import ExecutorClient
+from strategos.pipeline.runners.local import LocalRunner
+from only_trainer import Trainer
+
+runner, root = sys.argv[1], Path(sys.argv[2])
+connection = metadata.connection(str(root))
+metadata.initialise(connection)
+pipeline = Pipeline("p", str(root / "p"), components=[Trainer(epochs=3)])
+log, events = root / "log.txt", root / "events.jsonl"
+with ExecutorClient(log, events) as client:
+    for restarts, cache in ((7, False), (8, True)):
+        ir = Compiler().compile(pipeline)
+        from tfx.orchestration.portable import runtime_parameter_utils
+        values = {"pipeline-run-id": f"run-{restarts}"}
+        runtime_parameter_utils.substitute_runtime_parameter(ir, values)
+        ir.nodes[0].pipeline_node.execution_options.caching_options.enable_cache = cache
+        environment = Operation(max_restarts=restarts).to_environment()
+        plan = Plan(f"run-{restarts}", ir, connection, events, log, environment)
+        events.touch()
+        (LocalRunner(client) if runner == "local" else BeamRunner()).run(plan)
+        print(Path(os.environ["TOLD"]).read_text())
+print(events.read_text())
+"""
+
+
+@pytest.mark.parametrize("runner", ["local", "beam"])
+def test_executors_learn_how_to_run_and_caching_does_not_see_it(
+    write, tmp_path, runner
+):
+    write("modules/only_trainer.py", _COMPONENT)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _RUN, runner, str(tmp_path)],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(tmp_path / "modules"),
+            "TOLD": str(tmp_path / "told.json"),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
+        capture_output=True,
+        text=True,
+    )
+    log = Path(tmp_path, "log.txt")
+    assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+    told = [line for line in lines if "told" in line]
+    restarts = [json.loads(each["told"])["max_restarts"] for each in told]
+    assert restarts == [7, 7]  # the second was not executed
+    states = [line["state"] for line in lines if line.get("event") == "node_finished"]
+    assert states == ["complete", "cached"]
+
+
+def test_executor_process_that_was_killed_while_idle_is_told_of(tmp_path):
+    client = ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl")
+    with pytest.raises(UserError, match="was killed .SIGKILL"), client:
+        client._start()
+        client._process.kill()
+        client._process.wait()
+        client.compile(None, None, {}, tmp_path / "ir")
+
+
+def test_processes_that_run_user_code_lack_the_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRATEGOS_METADATA_PASSWORD", "not-a-secret")
+    monkeypatch.setenv("KEPT", "yes")
+    with ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl") as client:
+        client._start()
+        environ = Path(f"/proc/{client._process.pid}/environ")
+        while b"KEPT=yes" not in environ.read_bytes():  # not yet another program
+            time.sleep(0.01)
+        assert b"TMPDIR=" in environ.read_bytes()
+        assert b"PASSWORD" not in environ.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("last", "blamed"), [("node_started", "Transform"), ("node_finished", "(none)")]
+)
+def test_node_is_blamed_for_the_end_of_beam_only_if_it_was_at_work(
+    tmp_path, last, blamed
+):
+    file = tmp_path / "events.jsonl"
+    reported = (("node_started", "Transform"), (last, "Transform"), ("warning", None))
+    lines = [json.dumps({"event": event, "node": node}) for event, node in reported]
+    file.write_text("\n".join(lines))
+    plan = Plan("run", None, None, events=file, log=tmp_path / "log.txt")
+    assert beam._failure(plan, -9).node == blamed

@@ -1,0 +1,127 @@
+"""The floors of the house: a module imports from its own floor and from lower ones.
+
+`docs/architecture.md` says what lies on each floor.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+TRAINER = "components.trainer"
+TRAINER_FLOORS = [
+    [f"{TRAINER}.spec", f"{TRAINER}.operation", f"{TRAINER}.finished"],
+    [f"{TRAINER}.compat"],
+    [f"{TRAINER}.cluster"],
+    [f"{TRAINER}.gang"],
+    [f"{TRAINER}.data"],
+    [f"{TRAINER}.model"],
+    [f"{TRAINER}.loop"],
+    [f"{TRAINER}.hosts"],
+    [f"{TRAINER}.run"],
+    [f"{TRAINER}.launchers"],
+    [f"{TRAINER}.executor", f"{TRAINER}.component"],
+]
+PIPELINE_FLOORS = [
+    ["pipeline.config"],
+    ["pipeline.root"],
+    ["pipeline.history"],
+    ["pipeline.plan"],
+    ["pipeline.view"],
+    ["pipeline.checks"],
+    ["pipeline.runners"],
+    ["pipeline.run"],
+    ["pipeline.commands"],
+    ["pipeline.cli"],
+]
+# Whose processes import TFX or Beam; the rest of the trainer does without them.
+FACES = ("component", "executor")
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for top in ("components", "pipeline"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(path: Path, at_top: bool = False) -> Iterator[str]:
+    """What a file imports; with `at_top`, only what importing it imports."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body if at_top else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.removeprefix("strategos.") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = (node.module or "").removeprefix("strategos.")
+            for alias in node.names:
+                name = f"{package}.{alias.name}"
+                yield name if name in MODULES else package
+
+
+def is_in(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def floor_of(module: str, floors: list[list[str]]) -> int | None:
+    found = [
+        level
+        for level, rooms in enumerate(floors)
+        if any(is_in(module, room) for room in rooms)
+    ]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("floors", [TRAINER_FLOORS, PIPELINE_FLOORS])
+def test_no_module_imports_from_a_higher_floor(floors):
+    top = floors[0][0].rpartition(".")[0]
+    upwards = []
+    for module, path in MODULES.items():
+        level = floor_of(module, floors)
+        if not is_in(module, top) or module == top:
+            continue
+        assert level is not None, f"{module} is on no floor"
+        for imported in imports(path):
+            other = floor_of(imported, floors)
+            if other is not None and other > level:
+                upwards.append(f"{module} imports {imported}")
+    assert not upwards
+
+
+def test_components_do_not_import_the_pipeline():
+    assert not [
+        f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        for imported in imports(path)
+        if is_in(module, "components") and is_in(imported, "pipeline")
+    ]
+
+
+def test_trainer_imports_without_tfx_and_beam():
+    assert not [
+        f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        for imported in imports(path, at_top=True)
+        if is_in(module, TRAINER)
+        and module.rpartition(".")[2] not in FACES
+        and imported.partition(".")[0] in ("tfx", "apache_beam", "tfx_bsl")
+    ]
+
+
+def test_no_folder_has_more_than_a_dozen_modules():
+    modules_of = Counter(
+        path.parent.relative_to(ROOT)
+        for path in MODULES.values()
+        if path.name != "__init__.py"
+    )
+    assert {folder: n for folder, n in modules_of.items() if n > 12} == {}
