@@ -21,8 +21,7 @@ class Operation:
     """Launcher, time-outs, restarts and checkpoints.
 
     Attributes:
-      launcher: `local` starts the gang on this machine; `external` waits for workers
-        that others start by `strategos worker`.
+      launcher: Name of the launcher, see `launchers`.
       start_timeout: Seconds in which all tasks must join, and do their first step.
       stall_timeout: Seconds without a step after which a gang counts as hanging.
       max_restarts: How often a gang that failed is started again.

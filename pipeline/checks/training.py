@@ -24,7 +24,7 @@ from strategos.pipeline.config.sections import Config
 def check(config: Config, environ: Mapping[str, str] = os.environ) -> list[Problem]:
     """Why training as `config` says cannot be here; needs no network."""
     problems = list(_step_problems(config))
-    if config.trainer.distribution.launcher == "local":
+    if config.trainer.distribution.launched_by.on_this_host:
         try:
             _choose(config, environ)
         except UserError as error:
@@ -37,7 +37,7 @@ def probe(config: Config, environ: Mapping[str, str] = os.environ) -> list[Probl
 
     To be asked where `check` found nothing.
     """
-    if config.trainer.distribution.launcher != "local":
+    if not config.trainer.distribution.launched_by.on_this_host:
         return []
     choice, cluster = _choose(config, environ)
     if choice.name != "tpu":

@@ -13,6 +13,8 @@ from strategos.components.trainer.cluster.strategy import (
     DEFAULT_WORKERS,
     STRATEGIES,
 )
+from strategos.components.trainer.launchers import LAUNCHERS
+from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.pipeline.config.problems import raise_all, refuse_at
 from strategos.pipeline.config.types import (
     Duration,
@@ -134,10 +136,12 @@ class Distribution(Section):
         "workers; `files`: each worker reads files of its own, which is less, and "
         "equals nothing.",
     )
-    launcher: Literal["local", "external"] = Field(
+    launcher: Literal[tuple(LAUNCHERS)] = Field(
         "local",
-        description="`local` starts all processes on this machine; `external` waits "
-        "for those that join by `strategos worker`.",
+        description="; ".join(
+            f"`{name}` {each.description}" for name, each in LAUNCHERS.items()
+        )
+        + ".",
     )
     start_timeout: Duration = Field(
         "300s", description="In which all processes must join and do their first step."
@@ -163,7 +167,7 @@ class Distribution(Section):
             message = f"`one_device` trains on one, not on {self.devices}"
             remedy = "Use `strategy: mirrored`, or remove `devices`."
             errors.append(refuse_at(("devices",), message, remedy=remedy))
-        if self.launcher == "external" and self.strategy not in _GANGS:
+        if self.launched_by.hosts_join and self.strategy not in _GANGS:
             message = f"under `{self.strategy}` there are no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
             errors.append(refuse_at(("launcher",), message, remedy=remedy))
@@ -236,10 +240,14 @@ class Distribution(Section):
         """Replicas that share a global batch, as far as the settings tell."""
         workers = 1
         if self.strategy == "multi_worker_mirrored":
-            workers = self.workers or (
-                DEFAULT_WORKERS if self.launcher == "local" else 1
-            )
+            unknown = self.launched_by.hosts_join
+            workers = self.workers or (1 if unknown else DEFAULT_WORKERS)
         return workers * (self.devices or 1)
+
+    @property
+    def launched_by(self) -> Launcher:
+        """What the launcher promises about the processes that train."""
+        return LAUNCHERS[self.launcher]
 
     @property
     def bytes_per_second(self) -> float | None:

@@ -146,7 +146,8 @@ def distribution(
     cluster = ClusterSpec.from_environment(environ)
     choice = strategy.choose(wanted, cluster, config.trainer.settings())
     strategy.check_batch(config.trainer.batch_size, choice.replicas or 1)
-    is_local = not cluster.addresses and config.trainer.distribution.launcher == "local"
+    launched_by = config.trainer.distribution.launched_by
+    is_local = launched_by.on_this_host and not cluster.addresses
     shares_cores = choice.kind == "CPU" and is_local
     found = Explanation(
         choice, config.trainer.batch_size, warning=_shared(choice, shares_cores)

@@ -24,6 +24,7 @@ from strategos.components.trainer.gang import gang, watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import Pulse
+from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
@@ -46,6 +47,14 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
         operation = dataclasses.replace(operation, from_scratch=False)
     with worker_process.terminated_last(), _Run(spec, operation) as run:
         return run.facts()
+
+
+LAUNCHER = Launcher(
+    "external",
+    "waits for those that join by `strategos worker`",
+    launch,
+    hosts_join=True,
+)
 
 
 class _Run:

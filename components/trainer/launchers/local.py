@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strategos.components.trainer.gang import host
+from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
@@ -25,3 +26,8 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     """
     request = {"spec": spec.to_json(), "operation": operation.to_json()}
     return host.run(request, "trainer")
+
+
+LAUNCHER = Launcher(
+    "local", "starts all processes on this machine", launch, on_this_host=True
+)

@@ -1,0 +1,35 @@
+"""What a launcher is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+Launch = Callable[[WorkerSpec, Operation], dict[str, Any]]
+"""Trains as the spec says; returns the facts of the training, as in `trainer.json`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Launcher:
+    """One way to start a training's worker processes.
+
+    Attributes:
+      name: Value of `trainer.distribution.launcher`.
+      description: What it does, for the documentation of that key: a verb first.
+      launch: Trains, and raises `UserError` for what the user can correct,
+        `WorkerError` otherwise.
+      on_this_host: Whether the processes run on the host of the Trainer, so that its
+        environment and devices decide on the strategy.
+      hosts_join: Whether other hosts join by themselves, so that they decide how many
+        workers there are, and a strategy without workers makes no sense.
+    """
+
+    name: str
+    description: str
+    launch: Launch
+    on_this_host: bool = False
+    hosts_join: bool = False
