@@ -33,22 +33,23 @@ class Communication(Section):
     """How workers exchange gradients."""
 
     implementation: Literal["auto", "ring", "nccl"] = Field(
-        "auto", description="`ring` works everywhere, `nccl` needs GPUs."
+        "auto",
+        description="Collectives: `ring` works everywhere, `nccl` needs GPUs.",
     )
     bytes_per_pack: Size | None = Field(
-        None, description="Gradients are exchanged in packs of this size."
+        None, description="Size of the packs in which gradients are exchanged."
     )
     timeout: Duration | None = Field(
-        None, description="After which an exchange that does not end is an error."
+        None, description="Time after which an unfinished exchange of gradients fails."
     )
 
 
 class Tpu(Section):
     """Which TPU, where the environment does not name it."""
 
-    name: str | None = Field(None, description="Its name or its gRPC address.")
-    zone: str | None = Field(None, description="Google Cloud zone.")
-    project: str | None = Field(None, description="Google Cloud project.")
+    name: str | None = Field(None, description="Name of the TPU, or its gRPC address.")
+    zone: str | None = Field(None, description="Google Cloud zone of the TPU.")
+    project: str | None = Field(None, description="Google Cloud project of the TPU.")
 
 
 class VariablePartitioner(Section):
@@ -56,12 +57,15 @@ class VariablePartitioner(Section):
 
     kind: Literal["min_size", "max_size"] = Field(
         "min_size",
-        description="`min_size`: as many shards as `max_shards`, but none smaller than "
-        "`min_shard_bytes`; `max_size`: as few as can be, none larger than that.",
+        description="`min_size`: up to `max_shards` shards, none smaller than "
+        "`min_shard_bytes`. `max_size`: as few shards as possible, none larger.",
     )
-    min_shard_bytes: Size = Field("256KiB", description="The size that `kind` means.")
+    min_shard_bytes: Size = Field(
+        "256KiB", description="Smallest or largest size of a shard, see `kind`."
+    )
     max_shards: Positive | None = Field(
-        None, description="At most so many; by default one per parameter server."
+        None,
+        description="Largest number of shards. By default, one per parameter server.",
     )
 
 
@@ -69,7 +73,7 @@ class ParameterServer(Section):
     """What there is under `strategy: parameter_server` only."""
 
     variable_partitioner: VariablePartitioner | None = Field(
-        None, description="Splits large variables; without it none is split."
+        None, description="How large variables are sharded. Without it, none is."
     )
 
 
@@ -97,23 +101,23 @@ class Distribution(Section):
 
     strategy: Literal[STRATEGIES] = Field(
         "auto",
-        description="`auto` follows the environment: a TPU or a cluster that it names, "
-        "several GPUs, else one device.",
+        description="`auto` chooses from the environment: a TPU or a cluster if it "
+        "names one, else all GPUs, else one device.",
     )
     workers: Positive | None = Field(
         None,
-        description="Processes that compute gradients, under `multi_worker_mirrored` "
-        "and `parameter_server`; by default 2.",
+        description="Number of processes that compute gradients under "
+        "`multi_worker_mirrored` and `parameter_server`. By default 2.",
     )
     parameter_servers: Positive | None = Field(
         None,
-        description="Processes that hold variables, under `parameter_server`; by "
-        "default 1.",
+        description="Number of processes that hold variables under "
+        "`parameter_server`. By default 1.",
     )
     devices: Positive | None = Field(
         None,
-        description="Devices per process, by default all visible GPUs; without a GPU "
-        "the CPU is divided into so many.",
+        description="Devices per process. By default, all visible GPUs. Without a "
+        "GPU, the CPU is divided into this number of logical devices.",
     )
     communication: Communication = Field(
         default_factory=Communication, description="How workers exchange gradients."
@@ -122,19 +126,22 @@ class Distribution(Section):
         Literal["nccl", "hierarchical_copy", "reduction_to_one"] | None
     ) = Field(
         None,
-        description="How devices of one process exchange gradients, under `mirrored`; "
-        "by default TensorFlow chooses.",
+        description="How the devices of one process exchange gradients under "
+        "`mirrored`. By default, TensorFlow chooses.",
     )
-    tpu: Tpu = Field(default_factory=Tpu, description="Which TPU.")
+    tpu: Tpu = Field(
+        default_factory=Tpu,
+        description="Address of the TPU, if the environment does not name it.",
+    )
     parameter_server: ParameterServer = Field(
         default_factory=ParameterServer,
-        description="What there is under `strategy: parameter_server` only.",
+        description="Settings for `strategy: parameter_server` only.",
     )
     shard: Literal["rows", "files"] = Field(
         "rows",
-        description="`rows`: the same rows make a global batch for any number of "
-        "workers; `files`: each worker reads files of its own, which is less, and "
-        "equals nothing.",
+        description="`rows`: a global batch has the same rows for any number of "
+        "workers. `files`: each worker reads only its own files; less I/O, but the "
+        "loss curve no longer equals that of one device.",
     )
     launcher: Literal[tuple(LAUNCHERS)] = Field(
         "local",
@@ -144,20 +151,22 @@ class Distribution(Section):
         + ".",
     )
     start_timeout: Duration = Field(
-        "300s", description="In which all processes must join and do their first step."
+        "300s",
+        description="Time allowed for all processes to join and finish their "
+        "first step.",
     )
     stall_timeout: Duration = Field(
         "300s",
-        description="Without a step for so long, training is started again; at least "
+        description="Time without a step after which training is restarted, at least "
         f"{_SHORTEST_STALL}s.",
     )
     max_restarts: NotNegative = Field(
-        3, description="How often training that failed is started again in one run."
+        3, description="Number of times that one run restarts a failed training."
     )
     bandwidth: Rate | None = Field(
         None,
-        description="Of the network between workers, for `strategos explain "
-        "distribution` to tell what the exchange costs.",
+        description="Network bandwidth between workers, from which `strategos explain "
+        "distribution` estimates the time of an exchange.",
     )
 
     @model_validator(mode="after")

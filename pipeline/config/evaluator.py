@@ -22,10 +22,10 @@ class Limits(Section):
     at_least: float | None = Field(None, description="The smallest value that passes.")
     at_most: float | None = Field(None, description="The largest value that passes.")
     may_drop: _Change | None = Field(
-        None, description="How far below the model in production it may lie."
+        None, description="Largest drop below the model in production that passes."
     )
     may_rise: _Change | None = Field(
-        None, description="How far above the model in production it may lie."
+        None, description="Largest rise above the model in production that passes."
     )
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class Bound(Limits):
         description="Limits for each value of a feature, by the feature's name.",
     )
     min_examples: NotNegative = Field(
-        0, description="Slices with fewer rows are reported and not judged."
+        0, description="Number of rows below which a slice is reported but not judged."
     )
 
 
@@ -54,11 +54,11 @@ class Evaluator(Section):
     """How the model is judged."""
 
     task: Literal["binary", "multi_class", "regression"] = Field(
-        "binary", description="What kind of prediction it is."
+        "binary", description="Kind of prediction."
     )
     metrics: Annotated[
         Texts, Field(min_length=1), Allowed("a list of one metric or more")
-    ] = Field(description="What is measured: see the table of metrics.")
+    ] = Field(description="Metrics to compute, see the table of metrics.")
     slices: Texts = Field(
         (),
         description="Features to slice by: metrics are also computed for each of their "
@@ -67,7 +67,7 @@ class Evaluator(Section):
     )
     bounds: dict[str, Bound] = Field(
         default_factory=dict,
-        description="What must hold for a model to be blessed, by metric.",
+        description="Conditions for a blessing, by metric.",
     )
 
     @field_validator("metrics")

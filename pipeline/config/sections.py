@@ -92,11 +92,15 @@ class Split(Section):
     )
     keys: Texts = Field(
         (),
-        description="Columns whose values decide, for `by: hash`.",
+        description="Columns whose values decide the split of a row, for `by: hash`.",
         validate_default=True,
     )
-    train: Positive = Field(8, description="Parts of the rows for training.")
-    eval: Positive = Field(2, description="Parts of the rows for evaluation.")
+    train: Positive = Field(
+        8, description="Share of the rows for training, relative to `eval`."
+    )
+    eval: Positive = Field(
+        2, description="Share of the rows for evaluation, relative to `train`."
+    )
 
     @field_validator("keys")
     @classmethod
@@ -115,15 +119,18 @@ class Data(Section):
     """Which files hold the rows, and how they are divided."""
 
     examples: PathText = Field(
-        description="Files with the rows, CSV or Parquet: a glob, in which `{SPAN}`, "
-        "`{DATE}` and `{VERSION}` name the portions in which data arrive."
+        description="Glob of the data files, CSV or Parquet. `{SPAN}`, `{DATE}` and "
+        "`{VERSION}` in it mark the part of the path that numbers the spans."
     )
-    spans: Spans = Field("all", description="The spans to read.")
-    split: Split = Field(default_factory=Split, description="Training and evaluation.")
+    spans: Spans = Field("all", description="Spans to read.")
+    split: Split = Field(
+        default_factory=Split,
+        description="Division of the rows into training and evaluation.",
+    )
     prepare: Function | None = Field(
         None,
-        description="`module:function` (function `prepare` where none is named) that "
-        "makes the data when they are missing; called with the folder of the YAML.",
+        description="`module:function` that makes missing data (by default function "
+        "`prepare`), called with the folder of the YAML.",
     )
     null_values: Spellings = Field(
         _NULL_VALUES,
@@ -138,7 +145,7 @@ class Data(Section):
             "setting bad rows aside comes with a later version; this one stops at "
             "them: `fail`.",
         ),
-    ] = Field("fail", description="What happens at a row that cannot be read.")
+    ] = Field("fail", description="What happens to a row that cannot be read.")
 
     @field_validator("spans")
     @classmethod
@@ -157,10 +164,10 @@ class Schema(Section):
 
     file: PathText | None = Field(
         None,
-        description="A curated TFMD schema (`.pbtxt`); without one it is inferred.",
+        description="Curated TFMD schema (`.pbtxt`). By default, it is inferred.",
     )
     on_anomaly: Literal["stop", "warn"] = Field(
-        "stop", description="What happens when the data do not fit the schema."
+        "stop", description="What happens if the data do not fit the schema."
     )
 
 
@@ -181,10 +188,10 @@ class Pusher(Section):
     """Where a blessed model goes."""
 
     to: PathText = Field(
-        description="Folder for the versions of the model, on this machine; "
-        "`strategos compile` takes a remote one too."
+        description="Folder on this machine for the pushed versions of the model. "
+        "`strategos compile` also accepts a remote folder."
     )
-    keep: Positive = Field(3, description="How many of the newest versions stay.")
+    keep: Positive = Field(3, description="Number of newest versions that stay.")
 
 
 class Run(Section):
@@ -193,7 +200,7 @@ class Run(Section):
     root: PathText = Field(
         "runs",
         description="Folder for artifacts, logs and ML Metadata; or `gs://…` or "
-        "`s3://…` for artifacts alone, with `metadata` on a server.",
+        "`s3://…` for artifacts only, with `metadata` on a server.",
         validate_default=True,
     )
     runner: Literal["local", "beam"] = Field(
@@ -207,7 +214,9 @@ class Run(Section):
         f"server; its password is read from {PASSWORD_VARIABLE}.",
         validate_default=True,
     )
-    cache: bool = Field(True, description="Whether finished work is used again.")
+    cache: bool = Field(
+        True, description="Whether unchanged nodes reuse their earlier outputs."
+    )
 
     @field_validator("metadata")
     @classmethod
@@ -226,11 +235,11 @@ class Schedule(Section):
     """When `strategos retrain --if-due` finds that a run is due."""
 
     max_age: Duration | None = Field(
-        None, description="Age of the newest pushed model that makes it due."
+        None, description="Age of the newest pushed model at which a run is due."
     )
     on_new_span: bool = Field(
         True,
-        description="Whether a new span makes it due.",
+        description="Whether a new span makes a run due.",
     )
 
     @field_validator("on_new_span")
@@ -252,13 +261,13 @@ class Kubeflow(Section):
 
     image: Text = Field(description="Container image that holds Strategos.")
     root: Text = Field(
-        "minio://mlpipeline/v2/artifacts", description="Where artifacts go."
+        "minio://mlpipeline/v2/artifacts", description="URL of the artifacts."
     )
     context: PathText = Field(
         ".",
         validate_default=True,
-        description="Folder that the image holds as `/workload`; modules, schema and "
-        "data below it are found there.",
+        description="Folder that the image contains as `/workload`, with the modules, "
+        "the schema and the data.",
     )
 
 
@@ -270,12 +279,12 @@ class Vertex(Section):
     image: Text = Field(description="Container image that holds Strategos.")
     root: Annotated[
         str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
-    ] = Field(description="Where artifacts go.")
+    ] = Field(description="URL of the artifacts.")
     context: PathText = Field(
         ".",
         validate_default=True,
-        description="Folder that the image holds as `/workload`; modules, schema and "
-        "data below it are found there.",
+        description="Folder that the image contains as `/workload`, with the modules, "
+        "the schema and the data.",
     )
 
 
@@ -284,35 +293,42 @@ class Config(Section):
 
     name: Name = Field(
         "",
-        description="Of the pipeline; the name of the YAML's folder if empty.",
+        description="Name of the pipeline. By default, the name of the YAML's folder.",
         validate_default=True,
     )
-    label: Text = Field(description="The column that the model predicts.")
-    data: Data = Field(description="Which files hold the rows.")
+    label: Text = Field(description="Column that the model predicts.")
+    data: Data = Field(description="The data and their split.")
     schema_: Schema = Field(
         default_factory=Schema,
         alias="schema",
-        description="What the data should look like.",
+        description="The schema, and what happens if the data do not fit it.",
     )
-    transform: Transform = Field(description="From raw rows to features.")
-    trainer: Trainer = Field(description="How the model is built and trained.")
+    transform: Transform = Field(
+        description="The user's preprocessing: from raw rows to features."
+    )
+    trainer: Trainer = Field(description="The user's model and its training.")
     evaluator: Evaluator | None = Field(
-        None, description="How the model is judged; without it no model is judged."
+        None,
+        description="Metrics and bounds. Without this section, no model is evaluated.",
     )
     pusher: Pusher | None = Field(
         None,
-        description="Where a blessed model goes; without it none is pushed.",
+        description="Target of blessed models. Without this section, none is pushed.",
         validate_default=True,
     )
     run: Run = Field(
         # Validated, so that its default paths count from the folder of the YAML.
         default_factory=dict,
-        description="Where and how it runs.",
+        description="Root, runner, ML Metadata and caching of a run.",
         validate_default=True,
     )
-    schedule: Schedule | None = Field(None, description="When a run is due.")
-    kubeflow: Kubeflow | None = Field(None, description="For Kubeflow Pipelines.")
-    vertex: Vertex | None = Field(None, description="For Vertex AI Pipelines.")
+    schedule: Schedule | None = Field(
+        None, description="When `strategos retrain --if-due` runs the pipeline."
+    )
+    kubeflow: Kubeflow | None = Field(
+        None, description="Settings for Kubeflow Pipelines."
+    )
+    vertex: Vertex | None = Field(None, description="Settings for Vertex AI Pipelines.")
 
     _path: Path = PrivateAttr()
     _password: str | None = PrivateAttr(None)

@@ -48,8 +48,8 @@ WEIGHTS = "Format-Weights"
 
 _Mode = Literal["auto", "min", "max"]
 _MODE = (
-    "Whether the metric is better smaller (`min`) or larger; `auto` goes by its name: "
-    "accuracies and AUC larger, all others smaller."
+    "Whether a smaller (`min`) or a larger value of the metric is better. `auto` "
+    "decides by its name: larger for accuracies and AUC, else smaller."
 )
 
 
@@ -58,7 +58,7 @@ class EarlyStopping(Section):
 
     monitor: Metric = Field("val_loss", description="The metric that is watched.")
     patience: NotNegative = Field(
-        2, description="Epochs without improvement before training ends."
+        2, description="Epochs without improvement after which training ends."
     )
     mode: _Mode = Field("auto", description=_MODE)
 
@@ -75,13 +75,13 @@ class ReduceLearningRate(Section):
 
     monitor: Metric = Field("val_loss", description="The metric that is watched.")
     factor: Annotated[float, Field(gt=0, lt=1), Allowed("a number between 0 and 1")] = (
-        Field(0.1, description="What the learning rate is multiplied by.")
+        Field(0.1, description="Factor by which the learning rate is multiplied.")
     )
     patience: NotNegative = Field(
-        2, description="Epochs without improvement before it is lowered."
+        2, description="Epochs without improvement after which the rate is lowered."
     )
     min_lr: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="It is never lowered below this."
+        0.0, description="Smallest learning rate."
     )
     mode: _Mode = Field("auto", description=_MODE)
 
@@ -89,7 +89,9 @@ class ReduceLearningRate(Section):
 class TensorBoard(Section):
     """What logs for TensorBoard hold besides metrics."""
 
-    histograms: bool = Field(False, description="Of the weights, each epoch.")
+    histograms: bool = Field(
+        False, description="Whether histograms of the weights are logged each epoch."
+    )
     profile: (
         Annotated[
             str,
@@ -98,7 +100,7 @@ class TensorBoard(Section):
             AfterValidator(ordered),
         ]
         | None
-    ) = Field(None, description="Steps that are profiled.")
+    ) = Field(None, description="Range of steps to profile.")
 
 
 def _switch(value: Any) -> Any:
@@ -117,29 +119,28 @@ class Callbacks(Section):
     """What accompanies training."""
 
     early_stopping: EarlyStopping | None = Field(
-        None, description="When training ends before its last epoch; null for never."
+        None, description="Ends training when a metric stops improving. null: never."
     )
     best_checkpoint: BestCheckpoint | None = Field(
-        None, description="Which epoch's weights are exported; null for the last."
+        None, description="Exports the weights of the best epoch. null: of the last."
     )
     reduce_learning_rate: ReduceLearningRate | None = Field(
         None,
-        description="When the learning rate is lowered, which must be a number, no "
-        "schedule; null for never.",
+        description="Lowers a constant learning rate when a metric stops improving. "
+        "null: never.",
     )
     tensorboard: Annotated[
         TensorBoard | None, BeforeValidator(_switch), Allowed(_SWITCH)
     ] = Field(
         default_factory=TensorBoard,
-        description="Whether logs for TensorBoard appear, as they do by default, and "
-        "what they hold.",
+        description="Whether logs for TensorBoard are written, and what they contain.",
         json_schema_extra=lambda schema: schema["anyOf"].insert(0, {"type": "boolean"}),
     )
     csv: bool = Field(
-        False, description="Whether the history is written as `history.csv` too."
+        False, description="Whether the history is also written as `history.csv`."
     )
     terminate_on_nan: bool = Field(
-        True, description="Whether a loss that is no number ends training."
+        True, description="Whether a loss of NaN or infinity ends training."
     )
 
     @field_serializer("tensorboard")
@@ -152,8 +153,10 @@ class Callbacks(Section):
 class Checkpoint(Section):
     """What is kept of training for the case that it is interrupted."""
 
-    every: Interval = Field("30s", description="How often a checkpoint is written.")
-    keep: Positive = Field(2, description="How many of the newest stay.")
+    every: Interval = Field(
+        "30s", description="Interval between checkpoints, in time or steps."
+    )
+    keep: Positive = Field(2, description="Number of newest checkpoints that stay.")
 
 
 class Trainer(Section):
@@ -163,55 +166,60 @@ class Trainer(Section):
         description="Module with `build_model(context)`, or with `run_fn`."
     )
     batch_size: Positive = Field(
-        256, description="Rows per step, over all replicas together."
+        256, description="Global batch size: rows per step, over all replicas together."
     )
     epochs: Positive = Field(5, description="Passes over the training rows.")
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
-        1, description="Of weights and the order of rows."
+        1, description="Seed of the initial weights and of the order of rows."
     )
     hyperparameters: Hyperparameters = Field(
         default_factory=dict,
-        description="Whatever `build_model` reads from `context.hyperparameters`.",
+        description="Values that `build_model` reads from `context.hyperparameters`.",
     )
     distribution: Distribution = Field(
-        default_factory=Distribution, description="On what the model trains."
+        default_factory=Distribution,
+        description="Devices and processes that train the model.",
     )
     checkpoint: Checkpoint = Field(
-        default_factory=Checkpoint, description="What an interrupted training leaves."
+        default_factory=Checkpoint,
+        description="Checkpoints, from which an interrupted training resumes.",
     )
     callbacks: Callbacks = Field(
-        default_factory=Callbacks, description="What accompanies training."
+        default_factory=Callbacks,
+        description="Early stopping, the best epoch, TensorBoard and the like.",
     )
     last_batch: Literal["keep", "drop"] = Field(
-        "keep", description="What happens to the smaller batch that ends an epoch."
+        "keep", description="Whether an epoch trains on its last, smaller batch."
     )
     scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
         "none",
-        description="How the model's learning rate follows the batch: `linear` "
-        "by `batch_size` / `base_batch_size`, `sqrt` by the root of that.",
+        description="How the learning rate grows with the batch: `linear` multiplies "
+        "it by `batch_size` / `base_batch_size`, `sqrt` by the square root of that.",
     )
     base_batch_size: Positive | None = Field(
         None,
-        description="The batch that the model's learning rate was chosen for; by "
-        "default the batch of one replica.",
+        description="Batch size that the model's learning rate was chosen for. By "
+        "default, the batch of one replica.",
     )
     warm_up_steps: NotNegative = Field(
-        0, description="Steps in which the learning rate rises from zero."
+        0,
+        description="Number of first steps in which the learning rate rises from zero.",
     )
     mixed_precision: Literal["bfloat16", "float16"] | None = Field(
-        None, description="What layers compute in; variables stay float32."
+        None, description="Type in which layers compute; variables stay float32."
     )
     jit_compile: bool = Field(
         False, description="Whether XLA compiles the training step."
     )
     steps_per_execution: Positive = Field(
-        1, description="Steps that one call of TensorFlow runs."
+        1, description="Number of steps that one call of TensorFlow runs."
     )
     deterministic: bool = Field(
-        False, description="Whether only kernels are used that repeat to the last bit."
+        False,
+        description="Whether to use only kernels whose results repeat bit for bit.",
     )
     cache_limit: Size = Field(
-        "1GB", description="Up to this size the examples of a split stay in memory."
+        "1GB", description="Size of a split up to which its examples stay in memory."
     )
     warm_start: ModelPath | None = Field(
         None,

@@ -51,7 +51,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
 LAUNCHER = Launcher(
     "external",
-    "waits for those that join by `strategos worker`",
+    "waits for hosts that join by `strategos worker`",
     launch,
     hosts_join=True,
 )

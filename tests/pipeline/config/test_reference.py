@@ -81,7 +81,7 @@ def test_the_yaml_in_the_docs_loads(write):
 
 def test_sections_that_may_be_left_out_are_told_in_the_reference():
     rows = reference.reference().splitlines()
-    stopping = "| `callbacks.early_stopping` | a section, see below | none | When"
+    stopping = "| `callbacks.early_stopping` | a section, see below | none | Ends"
     assert any(row.startswith(stopping) for row in rows)
     switch = "| `callbacks.tensorboard` | true, false or a mapping with the keys"
     assert any(row.startswith(switch) for row in rows)
