@@ -83,7 +83,7 @@ def render(checks: list[Check]) -> str:
             lines.append(f"  {'':{width}}  -> {line}")
     wrong = sum(check.ok is False for check in checks)
     things = "1 thing needs" if wrong == 1 else f"{wrong} things need"
-    lines += ["", f"{things} mending." if wrong else "All that is needed is here."]
+    lines += ["", f"{things} fixing." if wrong else "Nothing is missing."]
     return "\n".join(lines)
 
 
