@@ -188,4 +188,4 @@ def test_verdict_counts_what_is_wrong():
     text = machine.render(checks)
     assert "disk    1 GB free\n          -> Make room." in text
     assert text.endswith("1 thing needs fixing.")
-    assert machine.render(checks[1:]).endswith("All that is needed is here.")
+    assert machine.render(checks[1:]).endswith("Nothing is missing.")
