@@ -21,13 +21,13 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
-from strategos.components.trainer.gang.task_process import Failure, Member
+from strategos.components.trainer.gang.task_process import Failure, TaskProcess
 from strategos.components.trainer.gang.watchdog import (
     AttemptFailedError,
     Limits,
     Outside,
     Watch,
-    say,
+    log,
 )
 from strategos.components.worker_process import PREEMPTED, WorkerError
 
@@ -74,15 +74,15 @@ def run(
                 if failures > limits.max_restarts:
                     raise exhausted(failed.failure, limits.max_restarts) from None
                 number = f"{failures} of {limits.max_restarts}"
-                announce(failed, number if failed.counts else "not counted")
+                report_restart(failed, number if failed.counts else "not counted")
             attempts += 1
 
 
-def announce(failed: AttemptFailedError, number: str) -> None:
+def report_restart(failed: AttemptFailedError, number: str) -> None:
     """Says in the log and in the live view that the gang is started again."""
     failure = failed.failure
     text = f"{failed}: restarting the gang ({number})"
-    say(f"{text}: {failure.error}" if failure.error else text)
+    log(f"{text}: {failure.error}" if failure.error else text)
     events.emit("warning", message=text)
 
 
@@ -96,7 +96,7 @@ def exhausted(failure: Failure, restarts: int) -> Exception:
     if failure.error is not None:
         kind = UserError if isinstance(failure.error, UserError) else WorkerError
         return kind(f"{str(failure.error).rstrip('. ')}. {tried}")
-    name = failure.member[0].upper() + failure.member[1:]
+    name = failure.task[0].upper() + failure.task[1:]
     kind = UserError if failure.hint else WorkerError
     return kind(f"{name} {failure.what}. {tried} {failure.hint}".strip())
 
@@ -161,21 +161,21 @@ class Gang:
           AttemptFailedError: A task failed, hung or did not start.
           SystemExit: This process was asked to end, and so the tasks were.
         """
-        members: dict[Task, Member] = {}
+        running: dict[Task, TaskProcess] = {}
         try:
             for task in self._tasks:
-                members[task] = self._start(task, cluster, number)
+                running[task] = self._start(task, cluster, number)
             outside = self._outside or (lambda done: done)
-            watch = Watch(members, cluster, self._limits, outside, self._signals)
+            watch = Watch(running, cluster, self._limits, outside, self._signals)
             answer = watch.until_done()
         finally:
             until = time.monotonic() + _DEATH_SECONDS
-            _end(members.values(), until)
+            _end(running.values(), until)
             processes.end_children(self._others, until)
         self.check()  # a wish to end may have come meanwhile
         return answer
 
-    def _start(self, task: Task, cluster: ClusterSpec, number: int) -> Member:
+    def _start(self, task: Task, cluster: ClusterSpec, number: int) -> TaskProcess:
         mine = cluster.at(task) if cluster.addresses else cluster
         alone = len(mine.tasks) <= 1
         closed = not alone and loopback.is_local(mine)
@@ -193,22 +193,22 @@ class Gang:
         several = len(self._tasks) > 1
         name = task.name if several or self._outside else self._name
         exposed = functools.partial(self._warn_once, mine) if closed else None
-        return Member(name, work, prefixed=several, alone=alone, exposed=exposed)
+        return TaskProcess(name, work, prefixed=several, alone=alone, exposed=exposed)
 
     def _warn_once(self, cluster: ClusterSpec, reason: str) -> None:
         if self._warned:
             return
         self._warned = True
         text = loopback.exposure(cluster, reason)
-        say(f"warning: {text}")
+        log(f"warning: {text}")
         events.emit("warning", message=text)
 
 
-def _end(members: Iterable[Member], until: float) -> None:
+def _end(tasks: Iterable[TaskProcess], until: float) -> None:
     """Kills the tasks and waits for their end, but no longer than `until`."""
-    for member in members:
-        member.send(signal.SIGKILL)
-    while not all(member.ended for member in members) and time.monotonic() < until:
-        for member in members:
-            member.reap()
+    for task in tasks:
+        task.send(signal.SIGKILL)
+    while not all(task.ended for task in tasks) and time.monotonic() < until:
+        for task in tasks:
+            task.reap()
         time.sleep(0.005)

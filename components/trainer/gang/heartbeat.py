@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _QUIET_SECONDS = 0.5
-_PULSE_SECONDS = 5.0
+_KEEP_ALIVE_SECONDS = 5.0
 _BUSY = 0.01
 """CPU seconds per second below which a process counts as standing still."""
 
@@ -34,43 +34,43 @@ class Reporter:
         self._descriptor = descriptor
         self._clock = clock
         self._lock = threading.Lock()
-        self._told = -float("inf")
+        self._reported_at = -float("inf")
         self._stepped = False
 
     def joined(self) -> None:
         """This task is there. Called before anything that waits for other tasks."""
-        self.tell(joined=True)
+        self.report(joined=True)
 
     def step(self, number: int) -> None:
         """A step of training ended. Cheap: at most two reports a second."""
         if not self._stepped or self._is_due():
             self._stepped = True
-            self.tell(step=int(number))
+            self.report(step=int(number))
 
     def alive(self) -> None:
         """Work goes on that is no step: reading, evaluating, saving. As cheap."""
         if self._is_due():
-            self.tell(alive=True)
+            self.report(alive=True)
 
     def preempted(self) -> None:
         """This task was asked to end, and stays until the chief has saved."""
-        self.tell(preempted=True)
+        self.report(preempted=True)
 
-    def tell(self, **report: Any) -> None:
+    def report(self, **values: Any) -> None:
         """Writes `report` as it is."""
         if self._descriptor is None:
             return
-        line = json.dumps(report, default=str).encode() + b"\n"
+        line = json.dumps(values, default=str).encode() + b"\n"
         # Whoever watched is gone: then this process is ended by other means.
         with self._lock, contextlib.suppress(BrokenPipeError):
-            self._told = self._clock()
+            self._reported_at = self._clock()
             while line:
                 line = line[os.write(self._descriptor, line) :]
 
     def _is_due(self) -> bool:
         if self._descriptor is None:
             return False
-        return self._clock() - self._told >= _QUIET_SECONDS
+        return self._clock() - self._reported_at >= _QUIET_SECONDS
 
 
 _current = Reporter()
@@ -88,7 +88,7 @@ def use(reporter: Reporter) -> None:
 
 
 @contextlib.contextmanager
-def pulse(seconds: float = _PULSE_SECONDS) -> Iterator[None]:
+def keep_alive(seconds: float = _KEEP_ALIVE_SECONDS) -> Iterator[None]:
     """Tells the gang that work goes on, for as long as this process computes.
 
     For code of others, which knows nothing of reports. However long it takes, it is at

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import signal
 
-_wished = False
+_requested = False
 
 
 class Preempted(Exception):
     """Training ended on request, at a step that all workers have saved."""
 
 
-def watch() -> None:
+def install_handler() -> None:
     """Notes SIGTERM from now on. Called in the main thread."""
     signal.signal(signal.SIGTERM, _note)
 
 
-def wished() -> bool:
+def requested() -> bool:
     """Whether SIGTERM came."""
-    return _wished
+    return _requested
 
 
 def _note(*_: object) -> None:
-    global _wished
-    _wished = True
+    global _requested
+    _requested = True

@@ -38,7 +38,7 @@ class Failure:
     """How a task failed.
 
     Attributes:
-      member: The task's name.
+      task: The task's name.
       what: What happened to it, to follow its name: "was killed by SIGKILL".
       error: What it raised, if it could.
       at: When, by the monotonic clock of its machine.
@@ -49,7 +49,7 @@ class Failure:
       silent: Whether it was only noticed by not reporting any more.
     """
 
-    member: str
+    task: str
     what: str
     error: Exception | None = None
     at: float = 0.0
@@ -111,7 +111,7 @@ class Lines:
         return lines
 
 
-class Member:
+class TaskProcess:
     """A forked task.
 
     Args:
@@ -126,7 +126,7 @@ class Member:
     Attributes:
       joined: Whether it has reported anything yet.
       stepped: Whether it has done a step of training.
-      heard: When it last reported, by the monotonic clock.
+      last_report: When it last reported, by the monotonic clock.
       answer: What `work` returned, once it has.
       failure: How it failed, if it has.
       preempted: Whether it was asked to end, and did or would like to.
@@ -145,7 +145,7 @@ class Member:
         self.name = name
         self._alone = alone
         self.joined = self.stepped = self.preempted = self.ended = False
-        self.heard = time.monotonic()
+        self.last_report = time.monotonic()
         self.answer: dict[str, Any] | None = None
         self.failure: Failure | None = None
         self._label = f"{name}: " if prefixed else ""
@@ -156,7 +156,7 @@ class Member:
         self._kills = oom.OomKills()
         self._pid = _fork()
         if self._pid == 0:
-            _be_task(work, parent, reporting, printing, guarded)
+            _run_task(work, parent, reporting, printing, guarded)
         os.close(reporting)
         self._reports = Lines(reports_end)
         self._output = None
@@ -167,31 +167,31 @@ class Member:
         if guarding is not None and guarded is not None:
             guarded.close()
             self._guard = loopback.Guard(guarding)
-            self._tell_exposure(self._guard.refusal)
+            self._report_exposure(self._guard.refusal)
 
     def sources(self) -> list[tuple[Lines | loopback.Guard, Callable[[], None]]]:
         """What to wait for, and what to call when it has something to read."""
         if self.ended:
             return []
         found: list[tuple[Lines | loopback.Guard, Callable[[], None]]] = [
-            (self._reports, lambda: self._take(self._reports.read()))
+            (self._reports, lambda: self._read_reports(self._reports.read()))
         ]
         if self._output is not None:
             output = self._output
             found.append((output, lambda: self._print(output.read())))
         if self._guard is not None:
             guard = self._guard
-            found.append((guard, lambda: self._tell_exposure(guard.answer())))
+            found.append((guard, lambda: self._report_exposure(guard.answer())))
         return [(source, take) for source, take in found if not source.ended]
 
-    def _tell_exposure(self, reason: str | None) -> None:
+    def _report_exposure(self, reason: str | None) -> None:
         if reason and self._exposed is not None:
             self._exposed(reason)
 
-    def _take(self, lines: list[bytes]) -> None:
+    def _read_reports(self, lines: list[bytes]) -> None:
         for line in lines:
             report = json.loads(line)
-            self.heard, self.joined = time.monotonic(), True
+            self.last_report, self.joined = time.monotonic(), True
             self.stepped |= "step" in report
             self.preempted |= "preempted" in report
             if "done" in report:
@@ -219,7 +219,7 @@ class Member:
         if not pid:
             return
         self.ended = True
-        self._take(self._reports.close())
+        self._read_reports(self._reports.close())
         if self._output is not None:
             self._print(self._output.close())
         if self._guard is not None:
@@ -255,7 +255,7 @@ def _fork() -> int:
         return os.fork()
 
 
-def _be_task(
+def _run_task(
     work: Work,
     parent: int,
     reporting: int,
@@ -278,14 +278,14 @@ def _be_task(
             loopback.submit(guarded)
         answer = work(reporter) or {}
         sys.stdout.flush()
-        reporter.tell(done=answer)
+        reporter.report(done=answer)
         while True:
             signal.pause()
     except Preempted:
         code = PREEMPTED
     except BaseException as error:
         at = time.monotonic()  # of all that fail, the first one tells the cause
-        reporter.tell(error=described(error), at=at, lost=contact.is_loss(error))
+        reporter.report(error=described(error), at=at, lost=contact.is_loss(error))
     finally:
         leave(code)
 

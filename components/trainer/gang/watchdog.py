@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from strategos.components import events, processes
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
-from strategos.components.trainer.gang.task_process import Failure, Member
+from strategos.components.trainer.gang.task_process import Failure, TaskProcess
 from strategos.components.trainer.operation import Operation
 from strategos.components.worker_process import PREEMPTED
 
@@ -66,7 +66,7 @@ class AttemptFailedError(Exception):
     """
 
     def __init__(self, failure: Failure, *, stepped: bool):
-        super().__init__(f"{failure.member} {failure.what}")
+        super().__init__(f"{failure.task} {failure.what}")
         self.failure = failure
         self.stepped = stepped
 
@@ -92,7 +92,7 @@ class Watch:
     """Watches one attempt.
 
     Args:
-      members: The tasks of this machine.
+      tasks: The tasks of this machine.
       cluster: All tasks.
       limits: Time that they have.
       outside: See `Gang`.
@@ -101,30 +101,30 @@ class Watch:
 
     def __init__(
         self,
-        members: Mapping[Task, Member],
+        tasks: Mapping[Task, TaskProcess],
         cluster: ClusterSpec,
         limits: Limits,
         outside: Outside,
         signals: processes.Signals,
     ):
-        self._members = list(members.values())
+        self._tasks = list(tasks.values())
         self._training = [
-            member for task, member in members.items() if not serves(cluster, task)
+            process for task, process in tasks.items() if not serves(cluster, task)
         ]
-        self._chief = members.get(cluster.chief) if cluster.chief else self._members[0]
+        self._chief = tasks.get(cluster.chief) if cluster.chief else self._tasks[0]
         self._limits = limits
         self._outside = outside
         self._signals = signals
         self._since: dict[str, float] = {}
-        self._started = self._told = time.monotonic()
+        self._started = self._logged = time.monotonic()
 
     def until_done(self) -> dict[str, Any]:
         """See `Gang.attempt`."""
         while True:
-            self._turn()
+            self._wait_for_events()
             if self._signals.asked_to_end:
-                self._leave()
-            done = all(member.answer is not None for member in self._training)
+                self._end_on_request()
+            done = all(task.answer is not None for task in self._training)
             over = self._ask_outside(done)
             answer = self._chief.answer if self._chief else None
             if answer is not None:
@@ -144,17 +144,17 @@ class Watch:
                 self._dump_stacks()
             raise
 
-    def _turn(self) -> None:
+    def _wait_for_events(self) -> None:
         """Waits for what comes first: a report, output, a signal, the next tick."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._signals, selectors.EVENT_READ, self._signals.clear)
-            for member in self._members:
-                for lines, take in member.sources():
+            for task in self._tasks:
+                for lines, take in task.sources():
                     selector.register(lines, selectors.EVENT_READ, take)
             for key, _ in selector.select(_TICK):
                 key.data()
-        for member in self._members:
-            member.reap()
+        for task in self._tasks:
+            task.reap()
 
     def _lasts(self, what: str, seconds: float) -> bool:
         """Whether `what`, which is so now, has been for longer than `seconds`."""
@@ -162,14 +162,14 @@ class Watch:
         return now - self._since.setdefault(what, now) > seconds
 
     def _check_failures(self) -> None:
-        found = [member.failure for member in self._members if member.failure]
+        found = [task.failure for task in self._tasks if task.failure]
         failures = sorted(found, key=lambda failure: failure.at)
         for failure in failures:
             if not failure.echo:
                 self._fail(failure)
-        if any(member.preempted for member in self._members):
-            self._let_save()
-            left = all(member.ended for member in self._training)
+        if any(task.preempted for task in self._tasks):
+            self._forward_preemption()
+            left = all(task.ended for task in self._training)
             if left or self._save_takes_too_long("preemption"):
                 saved = all(map(_has_saved, self._training))
                 self._fail(PREEMPTION if saved else _UNSAVED)
@@ -179,75 +179,77 @@ class Watch:
     def _save_takes_too_long(self, what: str) -> bool:
         late = self._lasts(what, self._limits.save)
         if late:
-            say(f"no checkpoint within {self._limits.save:g} s: the tasks are killed")
+            log(f"no checkpoint within {self._limits.save:g} s: the tasks are killed")
         return late
 
     def _fail(self, failure: Failure) -> NoReturn:
         # Of tasks that only serve, nobody here can tell: the chief is elsewhere.
-        stepped = any(member.stepped for member in self._training)
+        stepped = any(task.stepped for task in self._training)
         raise AttemptFailedError(failure, stepped=stepped or not self._training)
 
-    def _let_save(self) -> None:
+    def _forward_preemption(self) -> None:
         """Passes the wish of a task that serves on to the chief, which can save."""
-        served = any(member.preempted for member in self._training)
+        served = any(task.preempted for task in self._training)
         if served or "preemption" in self._since:
             return
-        for member in self._training:
-            if _saves(member):
-                member.send(signal.SIGTERM)
+        for task in self._training:
+            if _saves(task):
+                task.send(signal.SIGTERM)
 
     def _check_silence(self) -> None:
         now = time.monotonic()
-        missing = [member for member in self._members if not member.joined]
-        late = [m for m in missing if now - m.heard > self._limits.start_timeout]
+        missing = [task for task in self._tasks if not task.joined]
+        late = [m for m in missing if now - m.last_report > self._limits.start_timeout]
         if late:
             self._dump_stacks()
-            self._fail(self._silence(late, "did not join"))
-        if missing and now - self._told > _WAITING_SECONDS:
-            self._told = now
+            self._fail(self._silent_failure(late, "did not join"))
+        if missing and now - self._logged > _WAITING_SECONDS:
+            self._logged = now
             text = f"waiting for {_names(missing)}, {now - self._started:.0f} s"
             events.emit("progress", message=text)
-        silent = [m for m in self._training if now - m.heard > self._patience(m)]
+        silent = [
+            m for m in self._training if now - m.last_report > self._timeout_of(m)
+        ]
         if silent:
             self._dump_stacks()
-            self._fail(self._silence(silent, "did no step"))
+            self._fail(self._silent_failure(silent, "did no step"))
 
-    def _silence(self, members: Sequence[Member], what: str) -> Failure:
-        setting = "stall_timeout" if members[0].stepped else "start_timeout"
+    def _silent_failure(self, tasks: Sequence[TaskProcess], what: str) -> Failure:
+        setting = "stall_timeout" if tasks[0].stepped else "start_timeout"
         return Failure(
-            _names(members),
+            _names(tasks),
             f"{what} for {getattr(self._limits, setting):g} s",
             hint="The log has the stacks of all tasks. If that much time is needed, "
             f"raise trainer.distribution.{setting}.",
             silent=True,
         )
 
-    def _patience(self, member: Member) -> float:
-        if member.answer is not None:
+    def _timeout_of(self, task: TaskProcess) -> float:
+        if task.answer is not None:
             return float("inf")
         limits = self._limits
-        return limits.stall_timeout if member.stepped else limits.start_timeout
+        return limits.stall_timeout if task.stepped else limits.start_timeout
 
     def _dump_stacks(self) -> None:
-        say("the stacks of all tasks:")
-        for member in self._members:
-            member.send(signal.SIGUSR1)
+        log("the stacks of all tasks:")
+        for task in self._tasks:
+            task.send(signal.SIGUSR1)
         while not self._lasts("dump", _DUMP_SECONDS):
-            self._turn()
+            self._wait_for_events()
 
-    def _leave(self) -> NoReturn:
+    def _end_on_request(self) -> NoReturn:
         """Lets the tasks save, for so long, then ends this process by SystemExit."""
-        say("asked to end: so are the tasks, which may save a checkpoint first")
-        for member in self._training:
-            member.send(signal.SIGTERM)
-        while any(_saves(member) for member in self._training):
+        log("asked to end: so are the tasks, which may save a checkpoint first")
+        for task in self._training:
+            task.send(signal.SIGTERM)
+        while any(_saves(task) for task in self._training):
             if self._save_takes_too_long("saving"):
                 break
-            self._turn()
+            self._wait_for_events()
         raise SystemExit(PREEMPTED)
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """A line of this process's own in the log."""
     print(text, file=sys.stderr, flush=True)
 
@@ -257,13 +259,13 @@ def serves(cluster: ClusterSpec, task: Task) -> bool:
     return "ps" in cluster.addresses and task.type != "chief"
 
 
-def _saves(member: Member) -> bool:
-    return member.stepped and not member.ended and member.answer is None
+def _saves(task: TaskProcess) -> bool:
+    return task.stepped and not task.ended and task.answer is None
 
 
-def _has_saved(member: Member) -> bool:
-    return member.ended and member.preempted and not member.failure
+def _has_saved(task: TaskProcess) -> bool:
+    return task.ended and task.preempted and not task.failure
 
 
-def _names(members: Iterable[Member]) -> str:
-    return ", ".join(member.name for member in members)
+def _names(tasks: Iterable[TaskProcess]) -> str:
+    return ", ".join(task.name for task in tasks)

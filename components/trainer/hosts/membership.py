@@ -14,7 +14,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.hosts import rendezvous
-from strategos.components.trainer.hosts.rendezvous import Board
+from strategos.components.trainer.hosts.rendezvous import Rendezvous
 
 _LOOK_SECONDS = 0.3
 _TRAINED = ("trained", "done")
@@ -24,7 +24,7 @@ class _InterruptedRunError(UserError):
     """The run was asked to end."""
 
 
-class Seat:
+class Membership:
     """A worker's place in a run.
 
     Args:
@@ -34,12 +34,12 @@ class Seat:
     """
 
     def __init__(self, folder: str | Path, cluster: ClusterSpec, session: str):
-        self._board = Board(Path(folder))
+        self._shared = Rendezvous(Path(folder))
         self._cluster = cluster
         self._session = session
         self._looked = 0.0
         self._orders: dict[str, Any] = {}
-        self._told: tuple[str, int] = ("", -1)
+        self._last_report: tuple[str, int] = ("", -1)
         self.generation = 0
 
     @property
@@ -47,26 +47,26 @@ class Seat:
         """The task's."""
         return self._cluster.task.name
 
-    def take(self) -> None:
+    def join(self) -> None:
         """Tells the run that this worker is there, in place of any before it."""
         self._put("joined")
 
-    def say(self, state: str, **more: Any) -> None:
+    def report(self, state: str, **more: Any) -> None:
         """Tells the run how this worker is, once.
 
         Raises:
           UserError: Another one has taken its place.
         """
-        if (state, self.generation) == self._told:
+        if (state, self.generation) == self._last_report:
             return
-        if state == "left" and self._told[0] == "done":
+        if state == "left" and self._last_report[0] == "done":
             return  # the run may not have seen the facts yet
-        self._check_place()
+        self._check_not_replaced()
         self._put(state, **more)
 
     def _put(self, state: str, **more: Any) -> None:
-        self._told = (state, self.generation)
-        said = {
+        self._last_report = (state, self.generation)
+        report = {
             "task": self.name,
             "state": state,
             "generation": self.generation,
@@ -75,29 +75,29 @@ class Seat:
             "pid": os.getpid(),
             "cluster": {k: list(v) for k, v in self._cluster.addresses.items()},
         }
-        self._board.put(self.name, {**said, **more})
+        self._shared.put(self.name, {**report, **more})
 
-    def _check_place(self) -> None:
-        said = self._board.get(self.name)
-        if said and said["session"] != self._session:
+    def _check_not_replaced(self) -> None:
+        report = self._shared.get(self.name)
+        if report and report["session"] != self._session:
             raise UserError(
-                f"Another process, on {said['host']}, has joined the run as "
+                f"Another process, on {report['host']}, has joined the run as "
                 f"{self.name} after this one. Each needs a task of its own in "
                 "TF_CONFIG."
             )
 
     def resume(self) -> str:
-        """Goes on from what the host has said; returns its last state."""
-        said = self._board.get(self.name) or {}
-        if said.get("session") != self._session:
+        """Goes on from what the host has reported; returns its last state."""
+        report = self._shared.get(self.name) or {}
+        if report.get("session") != self._session:
             return ""
-        self.generation = said["generation"]
-        self._told = (said["state"], self.generation)
-        return said["state"]
+        self.generation = report["generation"]
+        self._last_report = (report["state"], self.generation)
+        return report["state"]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-able values, for another process of this worker."""
-        return {"folder": str(self._board.folder), "session": self._session}
+        return {"folder": str(self._shared.folder), "session": self._session}
 
     def orders(self) -> dict[str, Any]:
         """What the run wants now.
@@ -109,8 +109,8 @@ class Seat:
         """
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._check_place()
-            self._orders = self._board.get(rendezvous.RUN) or self._orders
+            self._check_not_replaced()
+            self._orders = self._shared.get(rendezvous.RUN) or self._orders
         over = self._orders.get("over") or {}
         if over.get("how") == "failed":
             raise worker_process.error_of(over["error"])
@@ -137,11 +137,11 @@ class Seat:
                 return False
             if not orders.get("go"):
                 self.generation = generation
-                self.say("ready")
-            elif self._told == ("ready", generation):
+                self.report("ready")
+            elif self._last_report == ("ready", generation):
                 return True
             else:
-                self.say("arrived")  # in the middle of an attempt: the next is ours
+                self.report("arrived")  # in the middle of an attempt: the next is ours
             time.sleep(_LOOK_SECONDS / 2)
 
     def await_end(self, check: Callable[[], None]) -> bool:
@@ -160,7 +160,7 @@ class Seat:
         try:
             orders = self.orders()
         except _InterruptedRunError:
-            return False  # `_beat` sees to it that the task is asked to save and end
+            return False  # `worker._send_heartbeats` has the task save and end
         if orders.get("over"):
             return True
         if orders.get("generation", 0) > self.generation:
@@ -168,14 +168,14 @@ class Seat:
         if not done and not self._serves:
             return False
         if done and not self._serves:
-            self.say("trained")
+            self.report("trained")
         if self._cluster.is_chief:
             return all(map(self._has_trained, self._peers()))
         return self._has_trained(self._cluster.chief.name)
 
     def may_leave(self) -> bool:
         """After an interrupt: whether the chief does not save what this task holds."""
-        chief = self._board.get(self._cluster.chief.name) or {}
+        chief = self._shared.get(self._cluster.chief.name) or {}
         return not self._serves or chief.get("state") == "left"
 
     @property
@@ -188,6 +188,6 @@ class Seat:
                 yield task.name
 
     def _has_trained(self, name: str) -> bool:
-        state = self._board.get(name) or {}
+        state = self._shared.get(name) or {}
         mine = state.get("generation") == self.generation
         return mine and state.get("state") in _TRAINED

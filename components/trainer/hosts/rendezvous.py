@@ -32,7 +32,7 @@ from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import fingerprint
 
 CALL, RUN = "call", "run"
-BEAT_SECONDS = 0.5
+HEARTBEAT_SECONDS = 0.5
 LOST_SECONDS = 6.0
 """Without a change of its file, somebody counts as gone."""
 
@@ -55,7 +55,7 @@ def folder_of(model_dir: str) -> Path:
     return Path(model_dir).parents[1] / "gang"
 
 
-class Board:
+class Rendezvous:
     """JSON files in one folder.
 
     Args:
@@ -82,17 +82,17 @@ class Board:
         """Removes the file `name`, if there is one."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
 
-    def open_run(self, call: Mapping[str, Any]) -> Board:
+    def open_run(self, call: Mapping[str, Any]) -> Rendezvous:
         """A board for a new run that calls for workers; earlier runs' are removed."""
         for old in self.folder.glob("*/"):
             shutil.rmtree(old, ignore_errors=True)
-        run = Board(self.folder / uuid.uuid4().hex[:12])
+        run = Rendezvous(self.folder / uuid.uuid4().hex[:12])
         run.put(RUN, {})
         self.put(CALL, {**call, "id": run.folder.name})
         return run
 
 
-class Pulse:
+class HeartbeatMonitor:
     """Whether something that should change all the time still does.
 
     Time in which nobody looks hardly counts: then this process was paused, or the file

@@ -24,8 +24,8 @@ from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import gang, host, ports, watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
-from strategos.components.trainer.hosts.membership import Seat
-from strategos.components.trainer.hosts.rendezvous import Board, Pulse
+from strategos.components.trainer.hosts.membership import Membership
+from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor, Rendezvous
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.worker_process import WorkerError
 
@@ -39,47 +39,52 @@ class _EndedRunError(BaseException):
 
 
 def train(
-    seat: Seat, cluster: ClusterSpec, work: gang.Work, limits: watchdog.Limits
+    membership: Membership,
+    cluster: ClusterSpec,
+    work: gang.Work,
+    limits: watchdog.Limits,
 ) -> dict[str, Any] | None:
     """In the host: runs this host's task whenever the run says so.
 
     Returns:
       The chief's facts; None for another task, when the run is over.
     """
-    with gang.Gang([cluster.task], work, limits, outside=seat.outside) as here:
+    with gang.Gang([cluster.task], work, limits, outside=membership.outside) as here:
         while True:
             try:
-                if not seat.await_go(here.check):
+                if not membership.await_go(here.check):
                     return None
-                answer = here.attempt(cluster, seat.generation)
+                answer = here.attempt(cluster, membership.generation)
                 if cluster.is_chief:
-                    return {**answer, "restarts": seat.generation}
-                if seat.await_end(here.check):
+                    return {**answer, "restarts": membership.generation}
+                if membership.await_end(here.check):
                     return None
             except watchdog.NewAttemptError as wanted:
-                watchdog.say(f"{wanted}: starting again")
+                watchdog.log(f"{wanted}: starting again")
             except watchdog.AttemptFailedError as failed:
-                watchdog.say(str(failed))
-                seat.say("failed", failure=_told(failed.failure, failed.stepped))
-                if seat.await_end(here.check):
+                watchdog.log(str(failed))
+                membership.report(
+                    "failed", failure=_failure_report(failed.failure, failed.stepped)
+                )
+                if membership.await_end(here.check):
                     return None
             except SystemExit:
-                seat.say("left")
+                membership.report("left")
                 raise
 
 
 @contextmanager
-def reported(seat: Seat) -> Iterator[None]:
+def failures_reported(membership: Membership) -> Iterator[None]:
     """Tells the run of a user's error in this host, outside of its task."""
     try:
         yield
     except UserError as error:
-        failure = Failure(seat.name, "failed", error)
-        seat.say("failed", failure=_told(failure))
+        failure = Failure(membership.name, "failed", error)
+        membership.report("failed", failure=_failure_report(failure))
         raise
 
 
-def _told(failure: Failure, stepped: bool = True) -> dict[str, Any]:
+def _failure_report(failure: Failure, stepped: bool = True) -> dict[str, Any]:
     """A failure as JSON-able values; read by `external.py`."""
     error = failure.error and worker_process.summary(failure.error)
     return {**vars(failure), "error": error, "stepped": stepped}
@@ -106,17 +111,17 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
             "cluster on every host."
         )
     _check_port(cluster)
-    board = Board(rendezvous.folder_of(f"{trainer_folder}/model/0"))
-    call = _await_call(board, timeout)
-    folder = board.folder / call["id"]
-    seat = Seat(folder, cluster, uuid.uuid4().hex)
-    seat.take()
+    shared = Rendezvous(rendezvous.folder_of(f"{trainer_folder}/model/0"))
+    call = _await_call(shared, timeout)
+    folder = shared.folder / call["id"]
+    membership = Membership(folder, cluster, uuid.uuid4().hex)
+    membership.join()
     spec = _spec(call, trainer_folder, code_folder)
-    _refuse_difference(seat, spec, call["fingerprints"])
-    watchdog.say(f"strategos worker: joining run {folder.name} as {seat.name}")
-    events.open_sink(str(folder / f"{seat.name}.events"))
-    with _alive(seat, folder):
-        _host(seat, {"spec": spec.to_json(), "operation": call["operation"]})
+    _reject_differences(membership, spec, call["fingerprints"])
+    watchdog.log(f"strategos worker: joining run {folder.name} as {membership.name}")
+    events.open_sink(str(folder / f"{membership.name}.events"))
+    with _heartbeat(membership, folder):
+        _run_host(membership, {"spec": spec.to_json(), "operation": call["operation"]})
 
 
 def _check_port(cluster: ClusterSpec) -> None:
@@ -139,14 +144,14 @@ def _check_port(cluster: ClusterSpec) -> None:
         ) from None
 
 
-def _await_call(board: Board, timeout: float) -> dict[str, Any]:
+def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
     """The call of a run that is alive."""
     until, before = time.monotonic() + timeout, None
-    watchdog.say(f"strategos worker: waiting for a run at {board.folder}")
+    watchdog.log(f"strategos worker: waiting for a run at {shared.folder}")
     while time.monotonic() < until:
-        call = board.get(rendezvous.CALL)
+        call = shared.get(rendezvous.CALL)
         if call:
-            orders = Board(board.folder / call["id"]).get(rendezvous.RUN) or {}
+            orders = Rendezvous(shared.folder / call["id"]).get(rendezvous.RUN) or {}
             now = (call["id"], orders.get("beat"))
             if before and before[0] == now[0] and before[1] != now[1]:
                 return call
@@ -154,7 +159,7 @@ def _await_call(board: Board, timeout: float) -> dict[str, Any]:
         time.sleep(_LOOK_SECONDS)
     raise UserError(
         f"Within {timeout:g} s (trainer.distribution.start_timeout) "
-        f"no run has called for workers at {board.folder}. Start `strategos run` with "
+        f"no run has called for workers at {shared.folder}. Start `strategos run` with "
         "`trainer.distribution.launcher: external` on a host that shares this folder."
     )
 
@@ -176,8 +181,8 @@ def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec
     return dataclasses.replace(ours, folder=code)
 
 
-def _refuse_difference(
-    seat: Seat, spec: WorkerSpec, expected: Mapping[str, str]
+def _reject_differences(
+    membership: Membership, spec: WorkerSpec, expected: Mapping[str, str]
 ) -> None:
     """Refuses this host where it sees other code or data than the run does."""
     files = (*spec.train_files, *spec.eval_files, spec.schema_file)
@@ -185,77 +190,90 @@ def _refuse_difference(
     found = rendezvous.fingerprints(spec)
     differing = [what for what in expected if found[what] != expected[what]]
     if unseen:
-        why = f"{unseen[0]} is not there. All hosts must share run.root."
+        reason = f"{unseen[0]} is not there. All hosts must share run.root."
     elif differing:
-        why = (
+        reason = (
             f"its {' and '.join(differing)} differs from that of the run. User code "
             f"is read from {spec.folder}, data from {Path(spec.model_dir).parents[2]}: "
             "both must be the same on all hosts."
         )
     else:
         return
-    seat.say("refused", why=why)
-    raise UserError(f"{seat.name}: {why}")
+    membership.report("rejected", reason=reason)
+    raise UserError(f"{membership.name}: {reason}")
 
 
 @contextmanager
-def _alive(seat: Seat, folder: Path) -> Iterator[None]:
+def _heartbeat(membership: Membership, folder: Path) -> Iterator[None]:
     """Shows that this worker is alive, and ends it when the run is not."""
     ended = threading.Event()
-    thread = threading.Thread(target=_beat, args=(seat, folder, ended), daemon=True)
+    thread = threading.Thread(
+        target=_send_heartbeats, args=(membership, folder, ended), daemon=True
+    )
     signal.signal(_RUN_ENDED, _end_with_run)
     thread.start()
     try:
         yield
     except _EndedRunError:
-        seat.orders()  # says so itself if it was interrupted
+        membership.orders()  # says so itself if it was interrupted
         raise UserError(
-            f"The run that {seat.name} has worked for is gone: no sign of life for "
-            f"{rendezvous.LOST_SECONDS:g} s. Start it again, and the workers: training "
-            "goes on from its last checkpoint."
+            f"{membership.name} lost its run: no heartbeat for "
+            f"{rendezvous.LOST_SECONDS:g} s. Start the run and its workers again: "
+            "training resumes from its last checkpoint."
         ) from None
     finally:
         signal.signal(_RUN_ENDED, signal.SIG_IGN)
         ended.set()
         thread.join()
         with suppress(UserError):  # another one has its place
-            seat.say("left")
+            membership.report("left")
 
 
 def _end_with_run(*_: object) -> None:
     raise _EndedRunError
 
 
-def _beat(seat: Seat, folder: Path, ended: threading.Event) -> None:
+def _send_heartbeats(
+    membership: Membership, folder: Path, ended: threading.Event
+) -> None:
     """Renews the sign of life; ends this worker once when the run is gone.
 
     Also when it was interrupted: the host of the gang may be where it does not look.
     """
-    run, pulse, beats, told = Board(folder), Pulse(), 0, False
-    while not ended.wait(rendezvous.BEAT_SECONDS):
+    run, monitor, beats, ended_once = Rendezvous(folder), HeartbeatMonitor(), 0, False
+    while not ended.wait(rendezvous.HEARTBEAT_SECONDS):
         beats += 1
         with suppress(OSError):  # a later run has removed the folder
-            (folder / f"{seat.name}.beat").write_text(str(beats))
+            (folder / f"{membership.name}.beat").write_text(str(beats))
         orders = run.get(rendezvous.RUN) or {}
         how = (orders.get("over") or {}).get("how")
-        gone = how in (None, "interrupted") and pulse.is_lost(orders.get("beat"))
-        if not told and (gone or (how == "interrupted" and seat.may_leave())):
-            told = True
+        gone = how in (None, "interrupted") and monitor.is_lost(orders.get("beat"))
+        if not ended_once and (
+            gone or (how == "interrupted" and membership.may_leave())
+        ):
+            ended_once = True
             os.kill(os.getpid(), _RUN_ENDED)
 
 
-def _host(seat: Seat, request: dict[str, Any]) -> None:
+def _run_host(membership: Membership, request: dict[str, Any]) -> None:
     """Runs the host of the gang until the run is over; another when that is lost."""
     while True:
         try:
-            facts = host.run({**request, "seat": seat.to_json()}, seat.name)
+            facts = host.run(
+                {**request, "membership": membership.to_json()}, membership.name
+            )
         except (UserError, WorkerError) as error:
-            if seat.resume() not in ("failed", "left"):  # it could not say so itself
-                lost = Failure(seat.name, "lost the host of its task", hint=str(error))
-                seat.say("failed", failure=_told(lost))
+            if membership.resume() not in (
+                "failed",
+                "left",
+            ):  # it could not say so itself
+                lost = Failure(
+                    membership.name, "lost the host of its task", hint=str(error)
+                )
+                membership.report("failed", failure=_failure_report(lost))
         else:
-            seat.resume()
+            membership.resume()
             if facts:
-                seat.say("done", facts=facts)
-        if seat.await_end(lambda: None):
+                membership.report("done", facts=facts)
+        if membership.await_end(lambda: None):
             return

@@ -23,7 +23,7 @@ from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import gang, watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
-from strategos.components.trainer.hosts.rendezvous import Pulse
+from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
@@ -62,7 +62,7 @@ class _Run:
 
     def __init__(self, spec: WorkerSpec, operation: Operation):
         self._operation = operation
-        self._board = rendezvous.Board(rendezvous.folder_of(spec.model_dir))
+        self._shared = rendezvous.Rendezvous(rendezvous.folder_of(spec.model_dir))
         self._call = {
             "spec": spec.to_json(),
             "operation": operation.to_json(),
@@ -71,14 +71,14 @@ class _Run:
         self._generation = self._failures = self._beats = 0
         self._going = self._silent = False
         self._workers: dict[str, dict[str, Any]] = {}
-        self._pulses: dict[str, Pulse] = {}
+        self._monitors: dict[str, HeartbeatMonitor] = {}
         self._sessions: dict[str, str] = {}
         self._cluster = ClusterSpec()
         self._relay = _Relay()
         self._broken = 0.0
 
     def __enter__(self) -> _Run:
-        self._here = self._board.open_run(self._call)
+        self._here = self._shared.open_run(self._call)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
@@ -88,7 +88,7 @@ class _Run:
             over = {"how": "failed", "error": worker_process.summary(error)}
         elif error is not None:
             over = {"how": "interrupted"}
-        self._board.remove(rendezvous.CALL)
+        self._shared.remove(rendezvous.CALL)
         self._turn(over)
         until = time.monotonic() + _LEAVE_SECONDS
         while over["how"] == "interrupted" and time.monotonic() < until:
@@ -116,7 +116,7 @@ class _Run:
             "over": over,
         }
         self._here.put(rendezvous.RUN, orders)
-        time.sleep(rendezvous.BEAT_SECONDS)
+        time.sleep(rendezvous.HEARTBEAT_SECONDS)
         for path in sorted(self._here.folder.glob("*-*.json")):
             state = self._here.get(path.stem)
             if state:
@@ -126,7 +126,7 @@ class _Run:
         value = None
         with contextlib.suppress(OSError):  # none yet, or shared files are not there
             value = (self._here.folder / f"{name}.beat").read_text()
-        lost = self._pulses.setdefault(name, Pulse()).is_lost(value)
+        lost = self._monitors.setdefault(name, HeartbeatMonitor()).is_lost(value)
         return not lost and self._workers[name]["state"] != "left"
 
     def _gather(self) -> None:
@@ -151,13 +151,13 @@ class _Run:
             text = f"waiting for {', '.join(missing) or 'workers'}"
             if text != told:
                 events.emit("progress", message=text)
-                watchdog.say(text)
+                watchdog.log(text)
                 told = text
 
     def _is_ready(self, name: str) -> bool:
         state = self._workers[name]
-        if state["state"] == "refused":
-            raise UserError(f"{self._told(name)}: {state['why']}")
+        if state["state"] == "rejected":
+            raise UserError(f"{self._told(name)}: {state['reason']}")
         ready = (state["state"], state["generation"]) == ("ready", self._generation)
         return self._is_there(name) and ready
 
@@ -251,13 +251,13 @@ class _Run:
         # A gang that has not yet found together again: it only tries once more.
         again = failure.echo and not stepped and self._generation > 0
         if again and now - self._broken < self._operation.start_timeout:
-            gang.announce(failed, "once more")
+            gang.report_restart(failed, "once more")
             return
         self._failures += failed.counts
         if self._failures > limit:
             raise gang.exhausted(failure, limit)
         number = f"{self._failures} of {limit}"
-        gang.announce(failed, number if failed.counts else "not counted")
+        gang.report_restart(failed, number if failed.counts else "not counted")
 
 
 def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
@@ -266,7 +266,7 @@ def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
     values = {**told, "error": found}
     stepped = values.pop("stepped")
     if not told["preempted"]:  # which the whole gang is
-        values["member"] = name
+        values["task"] = name
     return Failure(**values), stepped
 
 

@@ -150,13 +150,13 @@ class Keeper(tf.keras.callbacks.Callback):
 
     def is_due(self, step: int) -> bool:
         """Whether this worker alone would save after `step`."""
-        return preemption.wished() or self._is_due(self._clock(), step)
+        return preemption.requested() or self._is_due(self._clock(), step)
 
     def _look(self) -> None:
         now, step = self._clock(), self._position.step
         pace = (now - self._looked[0]) / max(step - self._looked[1], 1)
         due, preempted, pace = self._agreement.total(
-            self._is_due(now, step), preemption.wished(), pace
+            self._is_due(now, step), preemption.requested(), pace
         )
         if due or preempted:
             self._save(step)

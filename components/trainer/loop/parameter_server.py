@@ -42,7 +42,7 @@ def serve(cluster: ClusterSpec) -> NoReturn:
     They never end by themselves: the gang ends them when the coordinator is done. A
     SIGTERM is passed on to the coordinator, which needs them to save a checkpoint.
     """
-    preemption.watch()
+    preemption.install_handler()
     config = tf.compat.v1.ConfigProto()
     if tf.config.list_physical_devices("GPU"):
         config.gpu_options.allow_growth = True
@@ -54,7 +54,7 @@ def serve(cluster: ClusterSpec) -> NoReturn:
         protocol="grpc",
         config=config,
     )
-    while not preemption.wished():
+    while not preemption.requested():
         time.sleep(_LOOK_SECONDS)
     heartbeat.current().preempted()
     server.join()  # never returns

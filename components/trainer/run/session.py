@@ -53,7 +53,7 @@ def train(
     if modules.takes_fn_args(spec.folder, spec.module):
         return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
     distribution = strategy.build(choice, spec.distribution, cluster)
-    preemption.watch()
+    preemption.install_handler()
     kind = Training if choice.is_synchronous else AsyncTraining
     return kind(spec, operation, cluster, choice, distribution).run(weights)
 

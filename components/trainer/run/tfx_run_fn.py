@@ -60,7 +60,7 @@ def train(
         events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
     with tempfile.TemporaryDirectory(prefix="exported-") as aside:
         fn_args = _fn_args(spec, rows, export_dir if cluster.is_chief else aside)
-        with heartbeat.pulse(), blamed("`run_fn` fails", file, spec.folder):
+        with heartbeat.keep_alive(), blamed("`run_fn` fails", file, spec.folder):
             run_fn(fn_args)
     if cluster.is_chief:
         _check_export(export_dir, file)

@@ -32,7 +32,7 @@ from strategos.components.worker_process import serve
 def work(request: dict[str, Any]) -> dict[str, Any]:
     """Trains and exports as the request's `spec` and `operation` say.
 
-    With a `seat` in it this is one of several hosts: it has one task, of which
+    With a `membership` in it this is one of several hosts: it has one task, of which
     TF_CONFIG says which it is, and exports if that is the chief.
 
     Returns:
@@ -46,20 +46,20 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     here = ClusterSpec.from_environment()
     for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets one of its own
         os.environ.pop(variable, None)
-    if "seat" not in request:
+    if "membership" not in request:
         return _train(spec, operation, here)
-    seat = worker.Seat(cluster=here, **request["seat"])
-    with worker.reported(seat):
-        return _train(spec, operation, here, seat)
+    membership = worker.Membership(cluster=here, **request["membership"])
+    with worker.failures_reported(membership):
+        return _train(spec, operation, here, membership)
 
 
 def _train(
     spec: WorkerSpec,
     operation: Operation,
     here: ClusterSpec,
-    seat: worker.Seat | None = None,
+    membership: worker.Membership | None = None,
 ) -> dict[str, Any]:
-    """Trains in a gang, all of it on this machine or, with a `seat`, one task of it."""
+    """Trains in a gang: on this machine alone or, with `membership`, as one task."""
     choice = strategy.choose(spec.distribution, here, spec.settings)
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer.run import session
@@ -75,8 +75,8 @@ def _train(
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
             return session.train(spec, operation, cluster, f"{folder}/weights")
 
-        if seat:
-            facts = worker.train(seat, here, train, limits)
+        if membership:
+            facts = worker.train(membership, here, train, limits)
         else:
             clusters = _on_free_ports(here, choice)
             facts = gang.run(local_tasks(choice), clusters, train, limits)
@@ -131,7 +131,7 @@ def _export(
     events.emit("progress", message="evaluating and exporting")
 
     def export(*_: Any) -> dict[str, Any]:
-        with heartbeat.pulse():
+        with heartbeat.keep_alive():
             return _evaluate_and_publish(spec, facts, weights)
 
     try:

@@ -41,7 +41,7 @@ def test_a_pulse_goes_on_for_as_long_as_the_process_computes():
 
     heartbeat.use(heartbeat.Reporter(write))
     try:
-        with heartbeat.pulse(seconds=0.5):
+        with heartbeat.keep_alive(seconds=0.5):
             until = time.monotonic() + 2
             while time.monotonic() < until:
                 pass

@@ -60,9 +60,9 @@ marks = Path(os.environ["MARKS"])
 
 def host(request):
     cluster = ClusterSpec.from_environment()
-    seat = worker.Seat(cluster=cluster, **request["seat"])
+    membership = worker.Membership(cluster=cluster, **request["membership"])
     limits = watchdog.Limits(stall_timeout=STALL)
-    facts = worker.train(seat, cluster, work, limits) or {}
+    facts = worker.train(membership, cluster, work, limits) or {}
     EXPORT
     return facts
 

@@ -104,10 +104,10 @@ def test_a_users_error_on_one_host_reaches_all(site):
 @pytest.mark.parametrize(("seconds", "looks"), [(0.5, 13), (60.0, 7)])
 def test_a_pause_of_who_looks_is_no_silence_of_the_others(seconds, looks):
     now = itertools.count(0, seconds)
-    pulse = rendezvous.Pulse(lambda: next(now))
-    assert not pulse.is_lost("1")
-    assert [pulse.is_lost("1") for _ in range(looks)].index(True) == looks - 1
-    assert not pulse.is_lost("2")
+    monitor = rendezvous.HeartbeatMonitor(lambda: next(now))
+    assert not monitor.is_lost("1")
+    assert [monitor.is_lost("1") for _ in range(looks)].index(True) == looks - 1
+    assert not monitor.is_lost("2")
 
 
 def test_workers_end_soon_after_a_killed_run(site):
@@ -118,7 +118,7 @@ def test_workers_end_soon_after_a_killed_run(site):
     killed = time.monotonic()
     for worker in workers:
         code, out = site.ended(worker)
-        assert code == 1 and "no sign of life" in out
+        assert code == 1 and "no heartbeat" in out
     assert time.monotonic() - killed < 60  # they would work for ever
     assert not any(map(_is_alive, pids))
 
@@ -162,7 +162,7 @@ def test_a_worker_that_leaves_while_the_chief_exports_costs_nothing(site):
     assert site.ended(worker)[0] == -signal.SIGTERM
     late = site.worker("worker", ANSWER)
     site.awaited(lambda: site.state("worker") == "arrived")
-    time.sleep(4 * rendezvous.BEAT_SECONDS)  # the run has seen both
+    time.sleep(4 * rendezvous.HEARTBEAT_SECONDS)  # the run has seen both
     (site.marks / "exported").write_text("yes")
     code, out = site.ended(run)
     assert code == 0 and '"restarts": 0' in out, out
@@ -172,21 +172,21 @@ def test_a_worker_that_leaves_while_the_chief_exports_costs_nothing(site):
 def test_a_chief_that_is_done_after_all_ends_the_wait_for_others(site):
     """It had trained before it could hear that another had failed."""
     run = site.run()
-    gang = rendezvous.Board(site.trainer / "gang")
+    gang = rendezvous.Rendezvous(site.trainer / "gang")
     call = site.awaited(lambda: gang.get(rendezvous.CALL))
-    board = rendezvous.Board(gang.folder / call["id"])
+    shared = rendezvous.Rendezvous(gang.folder / call["id"])
 
     def say(task, state, **more):
         about = {"generation": 0, "session": task, "host": "h", "cluster": site.cluster}
-        board.put(f"{task}-0", {"task": f"{task}-0", "state": state, **about, **more})
-        (board.folder / f"{task}-0.beat").write_text(state)
+        shared.put(f"{task}-0", {"task": f"{task}-0", "state": state, **about, **more})
+        (shared.folder / f"{task}-0.beat").write_text(state)
 
     say("chief", "ready")
     say("worker", "ready")
-    site.awaited(lambda: board.get(rendezvous.RUN).get("go"))
+    site.awaited(lambda: shared.get(rendezvous.RUN).get("go"))
     lost = dataclasses.asdict(Failure("worker-0", "failed"))
     say("worker", "failed", failure={**lost, "stepped": True})
-    site.awaited(lambda: board.get(rendezvous.RUN).get("generation"))
+    site.awaited(lambda: shared.get(rendezvous.RUN).get("generation"))
     say("chief", "done", facts={"from": "chief-0"})
     code, out = site.ended(run)
     assert code == 0 and json.loads(out.splitlines()[0]) == {"from": "chief-0"}
@@ -199,7 +199,7 @@ def test_a_worker_whose_host_does_not_look_ends_with_a_killed_run(site):
     pid = int(site.mark("exporting"))
     run.kill()
     code, out = site.ended(chief)
-    assert code == 1 and "no sign of life" in out
+    assert code == 1 and "no heartbeat" in out
     assert not _is_alive(pid)
 
 
@@ -258,18 +258,18 @@ if name == "chief-0":
 def test_a_wish_to_end_in_the_last_moment_of_training_is_no_export(tmp_path):
     cluster = ClusterSpec({"chief": ("127.0.0.1:1",)}, Task("chief"))
 
-    class Seat(host_worker.Seat):
+    class Membership(host_worker.Membership):
         def outside(self, done):
             over = super().outside(done)
             if over:
                 signal.raise_signal(signal.SIGTERM)
             return over
 
-    board = rendezvous.Board(tmp_path)
-    board.put(rendezvous.RUN, {"go": False})
-    seat = Seat(tmp_path, cluster, "session")
-    seat.say("ready")
-    board.put(rendezvous.RUN, {"go": True})
+    shared = rendezvous.Rendezvous(tmp_path)
+    shared.put(rendezvous.RUN, {"go": False})
+    membership = Membership(tmp_path, cluster, "session")
+    membership.report("ready")
+    shared.put(rendezvous.RUN, {"go": True})
     with pytest.raises(SystemExit):
-        host_worker.train(seat, cluster, lambda *_: {}, watchdog.Limits())
-    assert board.get("chief-0")["state"] == "left"
+        host_worker.train(membership, cluster, lambda *_: {}, watchdog.Limits())
+    assert shared.get("chief-0")["state"] == "left"
