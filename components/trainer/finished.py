@@ -1,9 +1,10 @@
-"""A finished model, from its export until ML Metadata has it.
+"""A finished model, from its export until it is registered in ML Metadata.
 
-The worker moves the model to its folder and then marks the folder of the checkpoints.
-The orchestrator removes that folder, mark and checkpoints, once the model is in ML
-Metadata. If the orchestrator dies before, or ML Metadata is away, the next run with the
-same data, settings and code finds the mark and takes the model without training.
+The worker moves the model to its folder and then writes a mark to the folder of the
+checkpoints. The orchestrator removes that folder once the model is registered in ML
+Metadata. If the orchestrator dies before, or ML Metadata does not answer, the next run
+with the same data, settings and code finds the mark and reuses the model instead of
+training again.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _PARTS = (FACTS, WEIGHTS_DIR, SERVING_DIR)  # in this order: the SavedModel is l
 
 
 def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
-    """Completes what was exported aside, moves it to its place and marks it.
+    """Completes a model that was exported aside, moves it to its folder and marks it.
 
     Args:
-      spec: What was trained.
-      weights: The local folder with the weights.
-      facts: What is known of the training.
+      spec: The training.
+      weights: Local folder of the weights.
+      facts: The facts of the training, written to `trainer.json`.
     """
     from tensorflow.io import gfile
 
@@ -46,8 +47,11 @@ def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
 def take(spec: WorkerSpec) -> dict[str, Any] | None:
     """Copies a finished model that no run has published to `spec.model_dir`.
 
+    Args:
+      spec: The training whose finished model is looked for.
+
     Returns:
-      The facts of its training; None if there is no such model.
+      The facts of its training; None if no such model exists.
     """
     from tensorflow.io import gfile
 
@@ -57,7 +61,7 @@ def take(spec: WorkerSpec) -> dict[str, Any] | None:
         return None
     model = os.path.join(_trainer_folder(spec), mark["model"])
     if not all(gfile.exists(f"{model}/{part}") for part in _PARTS):
-        return None  # the interrupted run has removed its outputs
+        return None  # the interrupted run removed its outputs
     _copy(model, f"{spec.model_dir}/{ASIDE}")
     _copy(os.path.join(_trainer_folder(spec), mark["logs"]), spec.log_dir)
     _move(spec)
@@ -66,7 +70,7 @@ def take(spec: WorkerSpec) -> dict[str, Any] | None:
 
 
 def forget(model_dir: str) -> None:
-    """Removes mark and checkpoints of a model that ML Metadata has.
+    """Removes mark and checkpoints of a model that is registered in ML Metadata.
 
     Needs TFX, and TensorFlow only for remote folders.
 
@@ -84,7 +88,7 @@ def forget(model_dir: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file or folder if it exists."""
+    """Removes the file or folder `path` if it exists."""
     from tensorflow.io import gfile
 
     if gfile.exists(path):
@@ -92,19 +96,19 @@ def remove(path: str) -> None:
 
 
 def clear(model_dir: str) -> None:
-    """Removes what an export that was killed has left of a model."""
+    """Removes the parts of a model that a killed export has left in `model_dir`."""
     for name in (ASIDE, *_PARTS):
         remove(f"{model_dir}/{name}")
 
 
 def _move(spec: WorkerSpec) -> None:
-    """Moves the model from aside to its place, then marks it as whole."""
+    """Moves the exported model to its folder, then marks it as complete."""
     from tensorflow.io import gfile
 
     for name in _PARTS:
         source = f"{spec.model_dir}/{ASIDE}/{name}"
         gfile.rename(source, f"{spec.model_dir}/{name}", overwrite=True)
-    base = f"{_trainer_folder(spec)}/"  # hosts may see it under other paths
+    base = f"{_trainer_folder(spec)}/"  # other hosts may mount it under another path
     gfile.makedirs(spec.checkpoint_dir)
     mark = {
         "model": spec.model_dir.removeprefix(base),
@@ -115,7 +119,7 @@ def _move(spec: WorkerSpec) -> None:
 
 
 def _how(spec: WorkerSpec) -> dict[str, Any]:
-    """What a checkpoint resumes under any value of, and a finished model does not."""
+    """Settings that a checkpoint may differ in, and a finished model may not."""
     return {"distribution": dict(spec.distribution), "warm_start": spec.warm_start}
 
 
@@ -134,7 +138,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def _write(path: str, content: dict[str, Any]) -> None:
-    """Writes a JSON file, whole or not at all."""
+    """Writes a JSON file atomically."""
     from tensorflow.io import gfile
 
     with gfile.GFile(f"{path}.tmp", "w") as file:

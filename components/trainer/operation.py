@@ -1,7 +1,8 @@
 """How training is run, as opposed to what is trained: never part of a cache key.
 
-The orchestrator writes it to an environment variable of the process that runs
-executors; an executor of any other orchestrator finds none and takes the defaults.
+The orchestrator writes an `Operation` to an environment variable of the process that
+runs executors. Under other orchestrators the variable is missing, and the defaults
+apply.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VARIABLE = "STRATEGOS_TRAINER"
-"""Name of the environment variable."""
+"""Name of the environment variable that holds an `Operation` as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,13 +23,13 @@ class Operation:
 
     Attributes:
       launcher: Name of the launcher, see `launchers`.
-      start_timeout: Seconds in which all tasks must join, and do their first step.
+      start_timeout: Seconds in which all tasks must join and finish their first step.
       stall_timeout: Seconds without a step after which a gang counts as hanging.
-      max_restarts: How often a gang that failed is started again.
+      max_restarts: How often a failed gang is started again.
       checkpoint_every: `30s` or `200 steps`.
-      checkpoint_keep: How many of the newest checkpoints stay.
-      checkpoint_key: What the data, settings and code of this training hash to, where
-        the orchestrator knows it.
+      checkpoint_keep: How many of the newest checkpoints are kept.
+      checkpoint_key: Hash of this training's data, settings and code; "" where the
+        orchestrator does not know it.
       from_scratch: Whether checkpoints of earlier runs are ignored.
     """
 
@@ -42,19 +43,23 @@ class Operation:
     from_scratch: bool = False
 
     def to_environment(self) -> dict[str, str]:
-        """The variable that hands it on."""
+        """The environment variable that passes this operation to another process."""
         return {VARIABLE: json.dumps(dataclasses.asdict(self))}
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Operation:
-        """What the orchestrator asked for, or the defaults."""
+        """Reads the operation from the environment; a missing variable means defaults.
+
+        Args:
+          environ: The environment, by default this process's.
+        """
         return cls.from_json(json.loads(environ.get(VARIABLE, "{}")))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-able values."""
+        """The operation as JSON-able values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Operation:
-        """The inverse of `to_json`."""
+        """Builds an operation from the values that `to_json` returned."""
         return cls(**values)

@@ -1,4 +1,7 @@
-"""What a training worker is told: plain facts, as JSON, without TensorFlow or TFX."""
+"""The training as plain data: what a launcher hands to a worker, as JSON.
+
+Imports neither TensorFlow nor TFX.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 CACHE_LIMIT = 10**9
-"""Bytes of parsed examples of a split that are kept in memory, by default."""
+"""Default limit for the parsed examples of a split kept in memory, in bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What else than data, model and strategy decides the result of training.
+    """Everything besides data, model and strategy that changes the result of training.
 
     Attributes:
       callbacks: `trainer.callbacks`.
@@ -42,26 +45,26 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSpec:
-    """Everything that training needs to know; paths instead of artifacts.
+    """Inputs, outputs and settings of one training; paths instead of artifacts.
 
     Attributes:
-      folder: Where the user's modules lie.
+      folder: Folder of the user's modules.
       module: The module that has `build_model` or `run_fn`.
       label: Name of the label among the transformed features.
       train_files: Transformed training examples (TFRecord, GZIP where named `.gz`).
       eval_files: Transformed evaluation examples.
-      transform_graph: Folder that Transform wrote its graph to.
+      transform_graph: Folder of Transform's output graph.
       schema_file: The schema of the raw data.
       model_dir: Folder that gets `Format-Serving/`, `Format-Weights/`, `trainer.json`.
       log_dir: Folder for TensorBoard's events and the CSV history.
-      checkpoint_dir: Folder of this training's checkpoints, found again by any run
-        with the same data, settings and code.
+      checkpoint_dir: Folder of this training's checkpoints; later runs with the same
+        data, settings and code use the same folder.
       batch_size: Rows of a global batch, whatever the number of replicas.
       epochs: Passes over the training examples.
-      seed: Of weights, order and everything random.
-      hyperparameters: The user's own, for `build_model`.
-      distribution: What `trainer.distribution` says of strategy and devices.
-      settings: What else decides the result.
+      seed: Seed of initial weights, data order and everything else random.
+      hyperparameters: The user's own settings, for `build_model`.
+      distribution: Strategy and devices, from `trainer.distribution`.
+      settings: Everything else that changes the result.
       warm_start: `Format-Weights` of an earlier model to start from, or "".
     """
 
@@ -89,7 +92,7 @@ class WorkerSpec:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WorkerSpec:
-        """The inverse of `to_json`."""
+        """Builds a spec from the values that `to_json` returned."""
         files = {key: tuple(values[key]) for key in ("train_files", "eval_files")}
         settings = Settings(**values.get("settings", {}))
         return cls(**{**values, **files, "settings": settings})

@@ -1,4 +1,4 @@
-"""What all workers of a gang decide alike, by a collective, never each by its clock."""
+"""Decisions that all workers take alike: by a collective, never by a clock."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import tensorflow as tf
 
 
 class Agreement:
-    """Sums over the workers of a strategy; all of them must ask at the same step.
+    """Sums values over the workers of a strategy; all must call it at the same step.
 
     Args:
       strategy: The strategy of this process.
-      workers: Processes that train together; with one nothing is exchanged.
+      workers: Processes that train together; a single one exchanges nothing.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, workers: int):
@@ -20,17 +20,24 @@ class Agreement:
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to agree with."""
+        """Whether this is the only worker."""
         return self.workers == 1
 
     def total(self, *values: float) -> tuple[float, ...]:
-        """The sum of each value over the workers; float64, so exact for integers."""
+        """Sums each value over the workers.
+
+        Args:
+          *values: Numbers of this worker.
+
+        Returns:
+          The sums, in the order of `values`; float64, so exact for integers.
+        """
         if self.alone:
             return values
         replicas = self._strategy.num_replicas_in_sync // self.workers
 
         def given_by(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
-            # One replica speaks for its worker: sevenths of 3 do not add up to 3.
+            # One replica carries its worker's value: sevenths of 3 do not add up to 3.
             speaks = context.replica_id_in_sync_group % replicas == 0
             return tf.constant(np.asarray(values, np.float64) * speaks)
 

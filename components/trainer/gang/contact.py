@@ -1,4 +1,4 @@
-"""Errors of operations whose other side is gone or does not answer."""
+"""Tells errors of a lost connection to another process from other errors."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ _LOSSES = {
 
 
 def is_loss(error: BaseException | None) -> bool:
-    """Whether an operation failed because another process is gone or does not answer.
+    """Whether an operation failed because another process is lost or does not answer.
 
-    Also where such an error is the cause of the one raised. Errors are known by the
-    names of their classes: TensorFlow is not imported.
+    True also if the cause of `error` is such an error. Compares class names, so that
+    TensorFlow need not be imported.
+
+    Args:
+      error: What was raised, or None.
     """
     while error is not None:
         names = {kind.__name__ for kind in type(error).__mro__}

@@ -1,10 +1,10 @@
 """A gang: the tasks of a cluster that run on this machine, started, watched and ended.
 
-The tasks are forks of this process, which has imported TensorFlow and run nothing of
-it; so a restart costs no import. Whatever goes wrong in one task ends all, at once, by
-SIGKILL: without that one they would wait for ever. Then all start anew and go on from
-the last checkpoint. This process waits for pipes and signals alone; a task that hangs
-shows by its silence.
+The tasks are forks of this process, which has imported TensorFlow but executed nothing
+with it, so a restart costs no import. When one task fails, all are ended at once by
+SIGKILL, since the others would wait for the failed one for ever; then all start again
+from the last checkpoint. This process waits only for pipes and signals; a hanging task
+shows by missing reports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from strategos.components.worker_process import PREEMPTED, WorkerError
 
 Work = Callable[[ClusterSpec, Reporter, int], "dict[str, Any] | None"]
 
-_DEATH_SECONDS = 10.0  # that the kernel may take to end a process
+_DEATH_SECONDS = 10.0  # for the kernel to end a killed process
 
 
 def run(
@@ -46,20 +46,20 @@ def run(
     """Runs the tasks of a cluster to their end, restarting them where that helps.
 
     Args:
-      tasks: All tasks of the cluster; of one on its own, which has no addresses, one.
-      cluster_of: Gives the cluster of the n-th attempt, from 0.
-      work: What a task does, called as `work(cluster, reporter, attempt)` in its fork:
-        `cluster.task` is itself, and TF_CONFIG is set where there are others.
-      limits: Time and restarts.
-      name: What to call the task in messages where there is but one.
+      tasks: All tasks of the cluster; a cluster without addresses has one.
+      cluster_of: Returns the cluster of the n-th attempt, from 0.
+      work: Called in each task's fork as `work(cluster, reporter, attempt)`.
+        `cluster.task` is the task, and TF_CONFIG is set if the cluster has other tasks.
+      limits: Time-outs and restarts.
+      name: Name of the task in messages if it is the only one.
 
     Returns:
       The chief's answer and "restarts".
 
     Raises:
-      UserError: A task says so, or the gang kept being killed, hanging or not starting.
+      UserError: A task raised it, or the gang kept hanging, dying or not starting.
       WorkerError: The gang kept failing otherwise.
-      SystemExit: This process was asked to end; the tasks have.
+      SystemExit: This process received SIGTERM; the tasks have ended.
     """
     attempts = failures = 0
     with Gang(tasks, work, limits, name=name) as gang:
@@ -79,7 +79,12 @@ def run(
 
 
 def report_restart(failed: AttemptFailedError, number: str) -> None:
-    """Says in the log and in the live view that the gang is started again."""
+    """Reports in the log and in the live view that the gang is started again.
+
+    Args:
+      failed: How the last attempt failed.
+      number: Which restart this is, as people read it: "1 of 3".
+    """
     failure = failed.failure
     text = f"{failed}: restarting the gang ({number})"
     log(f"{text}: {failure.error}" if failure.error else text)
@@ -87,7 +92,12 @@ def report_restart(failed: AttemptFailedError, number: str) -> None:
 
 
 def exhausted(failure: Failure, restarts: int) -> Exception:
-    """The error to end with when the gang failed once more than it may."""
+    """The error for a gang that failed after its last restart.
+
+    Args:
+      failure: How the last attempt failed.
+      restarts: `trainer.distribution.max_restarts`.
+    """
     tried = (
         f"The gang was restarted {restarts} times (trainer.distribution.max_restarts)."
         if restarts
@@ -102,16 +112,16 @@ def exhausted(failure: Failure, restarts: int) -> Exception:
 
 
 class Gang:
-    """Runs attempts of tasks; handles this process's signals while it is entered.
+    """Runs attempts of tasks; handles this process's signals inside its context.
 
     Args:
-      tasks: The tasks that run here.
+      tasks: The tasks that run on this machine.
       work: What a task does, see `run`.
-      limits: Time and restarts.
-      outside: Where the cluster has tasks elsewhere: called several times a second with
-        whether the tasks here are done, it returns whether those elsewhere need them
-        no longer. What it raises ends the attempt.
-      name: What to call the task where there is but one, here and elsewhere.
+      limits: Time-outs and restarts.
+      outside: For clusters with tasks on other hosts: called several times a second as
+        `outside(done)`, where `done` says whether the tasks here are done; returns
+        whether the other hosts no longer need them. An exception ends the attempt.
+      name: Name of the task in messages if the cluster has no other.
     """
 
     def __init__(
@@ -131,35 +141,39 @@ class Gang:
         self._warned = False
 
     def __enter__(self) -> Gang:
-        """Takes over SIGTERM, SIGINT and SIGCHLD. In the main thread."""
+        """Handles SIGTERM, SIGINT and SIGCHLD from now on. In the main thread."""
         self._signals.take()
         processes.adopt_orphans()
         self._others = processes.children()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives the signals back, and adopts no longer."""
+        """Restores the former signal handlers, and stops adopting orphans."""
         processes.adopt_orphans(False)
         self._signals.give_back()
 
     def check(self) -> None:
-        """Between attempts: ends this process if it was asked to end.
+        """Ends this process if it received SIGTERM; for use between attempts.
 
         Raises:
-          SystemExit: It was.
+          SystemExit: SIGTERM was received.
         """
         if self._signals.asked_to_end:
             raise SystemExit(PREEMPTED)
 
     def attempt(self, cluster: ClusterSpec, number: int) -> dict[str, Any]:
-        """Starts the tasks and watches them until all are done; none is left then.
+        """Starts the tasks and watches them until all are done; ends all of them.
+
+        Args:
+          cluster: All tasks of the cluster, with their addresses.
+          number: Number of the attempt, from 0.
 
         Returns:
-          The chief's answer, or nothing where that is elsewhere.
+          The chief's answer; empty if the chief runs on another host.
 
         Raises:
           AttemptFailedError: A task failed, hung or did not start.
-          SystemExit: This process was asked to end, and so the tasks were.
+          SystemExit: This process received SIGTERM; the tasks have ended.
         """
         running: dict[Task, TaskProcess] = {}
         try:
@@ -172,7 +186,7 @@ class Gang:
             until = time.monotonic() + _DEATH_SECONDS
             _end(running.values(), until)
             processes.end_children(self._others, until)
-        self.check()  # a wish to end may have come meanwhile
+        self.check()  # SIGTERM may have come meanwhile
         return answer
 
     def _start(self, task: Task, cluster: ClusterSpec, number: int) -> TaskProcess:

@@ -1,4 +1,4 @@
-"""What a task of a gang tells the process that watches it, as JSON lines in a pipe."""
+"""Reports of a task to the process that watches it: JSON lines in a pipe."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _BUSY = 0.01
 
 
 class Reporter:
-    """A task's side of the pipe. One without a pipe tells nobody, at no cost.
+    """A task's end of the pipe. Without a pipe, reports are dropped at no cost.
 
     A task that reports nothing for `stall_timeout` counts as hanging.
 
     Args:
       descriptor: The pipe's end to write to, or None.
-      clock: Seconds, ever growing.
+      clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -38,30 +38,34 @@ class Reporter:
         self._stepped = False
 
     def joined(self) -> None:
-        """This task is there. Called before anything that waits for other tasks."""
+        """Reports that this task has started; before it waits for other tasks."""
         self.report(joined=True)
 
     def step(self, number: int) -> None:
-        """A step of training ended. Cheap: at most two reports a second."""
+        """Reports that a training step has ended. Cheap: at most two reports a second.
+
+        Args:
+          number: Steps that have ended.
+        """
         if not self._stepped or self._is_due():
             self._stepped = True
             self.report(step=int(number))
 
     def alive(self) -> None:
-        """Work goes on that is no step: reading, evaluating, saving. As cheap."""
+        """Reports other progress than steps: reading, evaluating, saving. Cheap."""
         if self._is_due():
             self.report(alive=True)
 
     def preempted(self) -> None:
-        """This task was asked to end, and stays until the chief has saved."""
+        """Reports SIGTERM: this task waits for the chief to save before it ends."""
         self.report(preempted=True)
 
     def report(self, **values: Any) -> None:
-        """Writes `report` as it is."""
+        """Writes `values` as one line."""
         if self._descriptor is None:
             return
         line = json.dumps(values, default=str).encode() + b"\n"
-        # Whoever watched is gone: then this process is ended by other means.
+        # If the watching process is gone, the kernel ends this one (`die_with_parent`).
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._reported_at = self._clock()
             while line:
@@ -77,22 +81,25 @@ _current = Reporter()
 
 
 def current() -> Reporter:
-    """This process's reporter; outside of a gang one that tells nobody."""
+    """This process's reporter; outside of a gang one without a pipe."""
     return _current
 
 
 def use(reporter: Reporter) -> None:
-    """Makes `reporter` this process's own."""
+    """Makes `reporter` this process's current reporter."""
     global _current
     _current = reporter
 
 
 @contextlib.contextmanager
 def keep_alive(seconds: float = _KEEP_ALIVE_SECONDS) -> Iterator[None]:
-    """Tells the gang that work goes on, for as long as this process computes.
+    """Reports progress for as long as this process computes.
 
-    For code of others, which knows nothing of reports. However long it takes, it is at
-    work while it computes; where it neither computes nor ends it is hanging.
+    For third-party code that does not report. However long such code takes, it is at
+    work while it uses the CPU; when it neither uses the CPU nor ends, it is hanging.
+
+    Args:
+      seconds: Time between two reports.
     """
     ended = threading.Event()
 

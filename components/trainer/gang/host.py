@@ -1,4 +1,4 @@
-"""The process that runs one host's tasks of a training, seen from its launcher."""
+"""The process that runs one host's tasks of a training, as its launcher sees it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import Any
 from strategos.components import worker_process
 
 _MODULE = "strategos.components.trainer.run.worker"
-_GRACE_SECONDS = 25.0  # a gang that is asked to end saves a checkpoint first
+_GRACE_SECONDS = 25.0  # after SIGTERM a gang saves a checkpoint before it ends
 
 
 def run(request: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Runs the host of a gang on `request`, see `worker.work`, and waits for it.
+    """Runs the host of a gang and waits for it.
 
     Args:
-      request: What to do.
-      name: What to call it in log lines and errors.
+      request: What to do, see `run.worker.work`.
+      name: Name of the process in log lines and errors.
+
+    Returns:
+      The facts of the training; empty if another host exports.
+
+    Raises:
+      UserError: The user's code, settings or data cannot be trained with.
+      WorkerError: The process failed otherwise or was killed.
     """
     return worker_process.run(
         _MODULE,

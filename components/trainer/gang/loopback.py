@@ -1,10 +1,11 @@
 """Keeps the servers of a gang on one machine out of reach of other hosts.
 
 TensorFlow's gRPC server listens on all interfaces, whatever addresses the cluster has,
-and executes operations, file access among them, for whoever connects. It has no setting
-for either. So the kernel suspends each `listen` of a task (seccomp user notification),
-and the process that watches the task binds the socket to the loopback device
-before the call goes on. Needs no privileges; outgoing connections are not affected.
+and executes operations, file access among them, for anyone who connects. Neither can
+be configured. So the kernel suspends each `listen` of a task (seccomp user
+notification), and the process that watches the task binds the socket to the loopback
+device before the call continues. Needs no privileges; outgoing connections are not
+affected.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 class Guard:
-    """The watching process's side: restricts the sockets of a task as it listens.
+    """The watching process's side: binds the sockets of a task as it listens.
 
     Args:
-      connection: Where the task has called `submit`; closed here.
+      connection: Connected to the socket that the task passes to `submit`; closed here.
 
     Attributes:
       refusal: Why the system allows no guard, or "".
@@ -63,15 +64,15 @@ class Guard:
         return self._descriptor
 
     def answer(self) -> str | None:
-        """Restricts one socket that is about to listen, and lets the call go on.
+        """Binds one socket that is about to listen, and lets the call continue.
 
         Returns:
-          Why the socket could not be restricted; it is reachable by other hosts then.
+          None, or why the socket could not be bound: other hosts can then reach it.
         """
         events = select.poll()
         events.register(self._descriptor, select.POLLIN)
         found = dict(events.poll(0)).get(self._descriptor, 0)
-        self.ended = bool(found & select.POLLHUP)  # to receive then may wait for ever
+        self.ended = bool(found & select.POLLHUP)  # after that, a receive may block
         if not found & select.POLLIN:
             return None
         call = bytearray(_CALL.size)
@@ -86,12 +87,12 @@ class Guard:
         except OSError as error:
             problem = str(error)
         answer = bytearray(_ANSWER.pack(number, 0, 0, _CONTINUE))
-        with contextlib.suppress(FileNotFoundError):  # killed, or has to ask again
+        with contextlib.suppress(FileNotFoundError):  # killed, or restarts the call
             fcntl.ioctl(self._descriptor, _SEND, answer)
         return problem
 
     def close(self) -> None:
-        """Ends the guard; processes that are left can listen no more."""
+        """Ends the guard; remaining processes can no longer listen."""
         self.ended = True
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -99,12 +100,12 @@ class Guard:
 
 
 def submit(connection: socket.socket) -> None:
-    """Puts this thread, and all that it starts from now on, under a `Guard`.
+    """Puts this thread, and everything that it starts from now on, under a `Guard`.
 
-    Where the system does not allow that, the guard's `refusal` has the reason.
+    If the system does not allow it, the guard's `refusal` has the reason.
 
     Args:
-      connection: The other end is the `Guard`'s; closed here.
+      connection: Its other end belongs to the `Guard`; closed here.
     """
     with connection:
         try:
@@ -124,7 +125,12 @@ def is_local(cluster: ClusterSpec) -> bool:
 
 
 def exposure(cluster: ClusterSpec, reason: str) -> str:
-    """The warning that the servers of a local cluster are open to other hosts."""
+    """The warning that other hosts can reach the servers of a local cluster.
+
+    Args:
+      cluster: All tasks with their addresses.
+      reason: Why the system does not allow a guard.
+    """
     ports = {
         task.name: cluster.addresses[task.type][task.index].rpartition(":")[2]
         for task in cluster.tasks
@@ -149,7 +155,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _suspend_listen() -> int:
-    """Installs the filter in this thread; returns the descriptor of its notices."""
+    """Installs the filter in this thread; returns its notification descriptor."""
     if platform.machine() not in _NUMBERS:
         raise OSError(errno.ENOSYS, f"not known for {platform.machine()}")
     architecture, seccomp, listen = _NUMBERS[platform.machine()]
@@ -167,14 +173,14 @@ def _suspend_listen() -> int:
     arguments = (_SECCOMP_SET_MODE_FILTER, _FILTER_FLAGS, program)
     try:
         return _system_call("seccomp", seccomp, *arguments)
-    except PermissionError:  # it takes root, or that no program gains privileges
+    except PermissionError:  # needs root or PR_SET_NO_NEW_PRIVS
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         return _system_call("seccomp", seccomp, *arguments)
 
 
 def _restrict(thread: int, descriptor: int) -> None:
-    """Binds a TCP socket of another process that has no address of its own to `lo`."""
+    """Binds a TCP socket of another process to `lo` if it has no address of its own."""
     process = os.pidfd_open(_process_of(thread))
     try:
         copy = _system_call("pidfd_getfd", _PIDFD_GETFD, process, descriptor, 0)

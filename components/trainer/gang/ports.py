@@ -8,17 +8,23 @@ import socket
 
 
 class Ports:
-    """Free ports of this machine that nobody else gets while this object has them.
+    """Free ports of this machine, reserved for as long as this object holds them.
 
-    They stay bound here, without listening. TensorFlow's servers, started by forks of
-    this process, can take them all the same.
+    The ports stay bound here, without listening; SO_REUSEPORT lets TensorFlow's
+    servers, started by forks of this process, bind them too.
     """
 
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
 
     def take(self, count: int) -> list[int]:
-        """That many ports; gives those back that were taken before."""
+        """Reserves `count` ports, after releasing those reserved before.
+
+        Sets TF_GRPC_REUSE_PORT in this process's environment.
+
+        Args:
+          count: How many ports.
+        """
         os.environ["TF_GRPC_REUSE_PORT"] = "1"
         self.give_back()
         for _ in range(count):
@@ -29,16 +35,19 @@ class Ports:
         return [held.getsockname()[1] for held in self._held]
 
     def give_back(self) -> None:
-        """Lets others have them."""
+        """Releases the reserved ports."""
         while self._held:
             self._held.pop().close()
 
 
 def is_taken(port: int) -> bool:
-    """Whether another process listens on `port`, so that no server can start there.
+    """Whether another process listens on a port.
+
+    Args:
+      port: TCP port number.
 
     Raises:
-      OSError: None can start there for another reason.
+      OSError: The system allows no server on that port for another reason.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""SIGTERM as a wish: save, then end.
+"""SIGTERM as a request to save a checkpoint and end.
 
-Platforms that take a machine back say so by SIGTERM some seconds before. TensorFlow's
-own notifier swallows the signal under MultiWorkerMirroredStrategy, so the handler is
+Platforms that reclaim a machine send SIGTERM some seconds before. TensorFlow's own
+notifier swallows the signal under MultiWorkerMirroredStrategy, so the handler is
 installed after the strategy is built.
 """
 
@@ -17,12 +17,12 @@ class Preempted(Exception):
 
 
 def install_handler() -> None:
-    """Notes SIGTERM from now on. Called in the main thread."""
+    """Records SIGTERM from now on. Must be called in the main thread."""
     signal.signal(signal.SIGTERM, _note)
 
 
 def requested() -> bool:
-    """Whether SIGTERM came."""
+    """Whether this process has received SIGTERM."""
     return _requested
 
 

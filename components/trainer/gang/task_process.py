@@ -1,4 +1,4 @@
-"""One task of a gang: the forked process, and what its parent sees of it."""
+"""One task of a gang: the forked process, and what its parent knows of it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Failure:
 
     Attributes:
       task: The task's name.
-      what: What happened to it, to follow its name: "was killed by SIGKILL".
-      error: What it raised, if it could.
-      at: When, by the monotonic clock of its machine.
+      what: What happened to the task, as a predicate: "was killed by SIGKILL".
+      error: The exception that the task raised, if it reported one.
+      at: Time of the failure, by the monotonic clock of its machine, in seconds.
       echo: Whether this looks like the consequence of another task's failure.
-      passing: Whether it may well not happen again: something did not answer.
-      preempted: Whether it was asked to end.
-      hint: What its reader should do about it.
-      silent: Whether it was only noticed by not reporting any more.
+      passing: Whether the cause may be temporary: something did not answer.
+      preempted: Whether the task received SIGTERM.
+      hint: What the reader should do about it, or "".
+      silent: Whether the failure only showed by missing reports.
     """
 
     task: str
@@ -61,18 +61,21 @@ class Failure:
 
     @property
     def permanent(self) -> bool:
-        """Whether it would happen again: the user's code, settings or data are it."""
+        """Whether a restart cannot help: the user's code, settings or data fail."""
         users = isinstance(self.error, UserError)
         return users and not (self.echo or self.passing)
 
 
 class Lines:
-    """Lines that come through a pipe, whenever they do.
+    """Reads lines from a pipe without blocking.
 
     Args:
       descriptor: The pipe's end to read from.
-      longest: For text: bytes from which on a line is cut. Without it only what ends
-        by a newline is a line; what its writer's death has cut off is none.
+      longest: For text: bytes after which a line is split. None: only what ends with a
+        newline is a line, and a line cut off by its writer's death is dropped.
+
+    Attributes:
+      ended: Whether all writers have closed the pipe.
     """
 
     def __init__(self, descriptor: int, longest: int | None = None):
@@ -83,11 +86,11 @@ class Lines:
         self.ended = False
 
     def fileno(self) -> int:
-        """For `selectors`."""
+        """The descriptor, for `selectors`."""
         return self._descriptor
 
     def read(self) -> list[bytes]:
-        """The lines that are there; at most a chunk, so that others get their turn."""
+        """Reads the available lines, at most a chunk, so that others get their turn."""
         try:
             data = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
@@ -100,7 +103,7 @@ class Lines:
         return lines
 
     def close(self) -> list[bytes]:
-        """The lines that are left. Does not wait for whoever else holds the pipe."""
+        """Reads what is left; does not wait for other holders of the pipe."""
         lines, before = [], None
         while before != (len(lines), self._rest) and not self.ended:
             before = (len(lines), self._rest)
@@ -112,25 +115,25 @@ class Lines:
 
 
 class TaskProcess:
-    """A forked task.
+    """A task that runs in a fork of this process.
 
     Args:
-      name: What to call it, such as "worker-0".
+      name: Name of the task in log lines and errors, such as "worker-0".
       work: Runs in the fork.
-      prefixed: Whether what it prints is forwarded line by line, prefixed by its name;
-        otherwise it shares this process's output.
-      alone: Whether the cluster has no other task, the loss of which an error may tell.
-      exposed: For a task that other hosts must not reach: called with the reason where
-        the system does not allow that to be ensured.
+      prefixed: Whether the task's output is forwarded line by line, prefixed by its
+        name; otherwise it shares this process's output.
+      alone: Whether the cluster has no other task, whose loss an error may be about.
+      exposed: For a task that other hosts must not reach: called with the reason if the
+        system does not allow that to be ensured.
 
     Attributes:
-      joined: Whether it has reported anything yet.
-      stepped: Whether it has done a step of training.
-      last_report: When it last reported, by the monotonic clock.
+      joined: Whether the task has reported anything yet.
+      stepped: Whether the task has finished a training step.
+      last_report: When the task last reported, by the monotonic clock.
       answer: What `work` returned, once it has.
-      failure: How it failed, if it has.
-      preempted: Whether it was asked to end, and did or would like to.
-      ended: Whether the process is gone.
+      failure: How the task failed, if it has.
+      preempted: Whether the task received SIGTERM.
+      ended: Whether the process has ended.
     """
 
     def __init__(
@@ -170,7 +173,7 @@ class TaskProcess:
             self._report_exposure(self._guard.refusal)
 
     def sources(self) -> list[tuple[Lines | loopback.Guard, Callable[[], None]]]:
-        """What to wait for, and what to call when it has something to read."""
+        """The pipes to wait for, each with the function to call when it is readable."""
         if self.ended:
             return []
         found: list[tuple[Lines | loopback.Guard, Callable[[], None]]] = [
@@ -212,7 +215,7 @@ class TaskProcess:
             text = text[os.write(2, text) :]
 
     def reap(self) -> None:
-        """Notes how the process ended, if it has, and closes its pipes."""
+        """Records how the process ended, if it has, and closes its pipes."""
         if self.ended:
             return
         pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -233,7 +236,7 @@ class TaskProcess:
         now = time.monotonic()
         if code >= 0:
             return Failure(self.name, f"ended with exit code {code}", at=now)
-        # SIGABRT is TensorFlow's answer to the loss of others.
+        # TensorFlow aborts when it loses contact with other tasks.
         return Failure(
             self.name,
             f"was killed by {signal.Signals(-code).name}",
@@ -243,13 +246,17 @@ class TaskProcess:
         )
 
     def send(self, sig: int) -> None:
-        """Sends a signal, unless the process is gone."""
+        """Sends a signal, unless the process has ended.
+
+        Args:
+          sig: Signal number.
+        """
         if not self.ended:
             os.kill(self._pid, sig)
 
 
 def _fork() -> int:
-    # Threads that may be there only wait: for our parent's end, for what to do next.
+    # Other threads, if any, only wait: for the parent's end or for the next request.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
@@ -262,10 +269,10 @@ def _run_task(
     printing: int | None,
     guarded: socket.socket | None,
 ) -> NoReturn:
-    """What the forked process does: works, tells, and waits to be ended.
+    """Runs in the forked process: works, reports the result, and waits to be killed.
 
-    It stays when it is done, since other tasks may still need its answers to their
-    last collective operation.
+    A task that is done stays: other tasks may still need its answers to their last
+    collective operation.
     """
     code = 1
     try:
@@ -284,7 +291,7 @@ def _run_task(
     except Preempted:
         code = PREEMPTED
     except BaseException as error:
-        at = time.monotonic()  # of all that fail, the first one tells the cause
+        at = time.monotonic()  # the first of several failures is the cause
         reporter.report(error=described(error), at=at, lost=contact.is_loss(error))
     finally:
         leave(code)

@@ -1,4 +1,4 @@
-"""The watch over one attempt of a gang: waits, and says when and how it is over."""
+"""Watches one attempt of a gang: decides when it is over, and how it ended."""
 
 from __future__ import annotations
 
@@ -18,28 +18,25 @@ from strategos.components.worker_process import PREEMPTED
 
 Outside = Callable[[bool], bool]
 
-PREEMPTION = Failure(
-    "the gang", "was asked to end (SIGTERM), and has saved", preempted=True
-)
-_UNSAVED = dataclasses.replace(
-    PREEMPTION, what="was asked to end (SIGTERM), and has not saved"
-)
-_TICK = 0.2  # seconds between looks at the clock
+PREEMPTION = Failure("the gang", "received SIGTERM and has saved", preempted=True)
+_UNSAVED = dataclasses.replace(PREEMPTION, what="received SIGTERM and has not saved")
+_TICK = 0.2  # seconds between two checks of the time-outs
 _DUMP_SECONDS = 1.0  # for stack dumps to arrive
-_WAITING_SECONDS = 10.0  # between lines about who is missing
+_WAITING_SECONDS = 10.0  # between log lines about missing tasks
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a gang may take; seconds.
+    """Time-outs in seconds, and the number of restarts.
 
     Attributes:
       start_timeout: From the start to the first step of each task.
-      stall_timeout: Without a report, later.
+      stall_timeout: Without a report, after the first step.
       max_restarts: How often a failed gang is started again.
-      save: From SIGTERM to the end, in which a checkpoint is saved.
-      farewell: For the others, after the chief is done.
-      echo: In which a failure that looks like another's consequence waits for that.
+      save: From SIGTERM to the end, for saving a checkpoint.
+      farewell: For the other tasks to end after the chief is done.
+      echo: For the original failure to be reported, when a failure looks like its
+        consequence.
     """
 
     start_timeout: float = 300.0
@@ -51,18 +48,18 @@ class Limits:
 
     @classmethod
     def of(cls, operation: Operation) -> Limits:
-        """The limits that the settings name."""
+        """The limits that an operation sets; the others have their defaults."""
         return cls(
             operation.start_timeout, operation.stall_timeout, operation.max_restarts
         )
 
 
 class AttemptFailedError(Exception):
-    """The gang failed and is gone.
+    """An attempt failed; all its tasks have ended.
 
     Attributes:
       failure: The first task that failed, and how.
-      stepped: Whether there had been a step of training.
+      stepped: Whether any training task had finished a step.
     """
 
     def __init__(self, failure: Failure, *, stepped: bool):
@@ -72,15 +69,15 @@ class AttemptFailedError(Exception):
 
     @property
     def counts(self) -> bool:
-        """Whether this uses up a restart."""
+        """Whether this failure counts as a restart."""
         return not (self.failure.preempted and self.stepped)
 
 
 class NewAttemptError(Exception):
-    """Raised by `outside`: a task elsewhere has failed, the gang starts again.
+    """Raised by `outside`: a task on another host failed, so the gang starts again.
 
     Args:
-      silent: Whether that was hanging, so that the stacks of all are of interest.
+      silent: Whether that task was hanging, so that the stacks of all tasks matter.
     """
 
     def __init__(self, *, silent: bool):
@@ -92,11 +89,11 @@ class Watch:
     """Watches one attempt.
 
     Args:
-      tasks: The tasks of this machine.
+      tasks: The processes on this machine, by task.
       cluster: All tasks.
-      limits: Time that they have.
+      limits: Time-outs.
       outside: See `Gang`.
-      signals: Of this process.
+      signals: The signals of this process.
     """
 
     def __init__(
@@ -119,7 +116,15 @@ class Watch:
         self._started = self._logged = time.monotonic()
 
     def until_done(self) -> dict[str, Any]:
-        """See `Gang.attempt`."""
+        """Watches the tasks until all are done; see `Gang.attempt`.
+
+        Returns:
+          The chief's answer; empty if the chief runs on another host.
+
+        Raises:
+          AttemptFailedError: A task failed, hung or did not start.
+          SystemExit: This process received SIGTERM.
+        """
         while True:
             self._wait_for_events()
             if self._signals.asked_to_end:
@@ -130,7 +135,7 @@ class Watch:
             if answer is not None:
                 if over or self._lasts("farewell", self._limits.farewell):
                     return answer
-                continue  # whatever happens to the others now does not matter
+                continue  # failures of other tasks no longer matter
             if over and not self._chief:
                 return {}
             self._check_failures()
@@ -145,7 +150,7 @@ class Watch:
             raise
 
     def _wait_for_events(self) -> None:
-        """Waits for what comes first: a report, output, a signal, the next tick."""
+        """Waits for a report, output, a signal or the next tick."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._signals, selectors.EVENT_READ, self._signals.clear)
             for task in self._tasks:
@@ -157,7 +162,7 @@ class Watch:
             task.reap()
 
     def _lasts(self, what: str, seconds: float) -> bool:
-        """Whether `what`, which is so now, has been for longer than `seconds`."""
+        """Whether `what`, true now, has been true for longer than `seconds`."""
         now = time.monotonic()
         return now - self._since.setdefault(what, now) > seconds
 
@@ -183,12 +188,12 @@ class Watch:
         return late
 
     def _fail(self, failure: Failure) -> NoReturn:
-        # Of tasks that only serve, nobody here can tell: the chief is elsewhere.
+        # Tasks that only serve report no steps: their chief is on another host.
         stepped = any(task.stepped for task in self._training)
         raise AttemptFailedError(failure, stepped=stepped or not self._training)
 
     def _forward_preemption(self) -> None:
-        """Passes the wish of a task that serves on to the chief, which can save."""
+        """Forwards SIGTERM from a task that only serves to the chief, which saves."""
         served = any(task.preempted for task in self._training)
         if served or "preemption" in self._since:
             return
@@ -238,8 +243,8 @@ class Watch:
             self._wait_for_events()
 
     def _end_on_request(self) -> NoReturn:
-        """Lets the tasks save, for so long, then ends this process by SystemExit."""
-        log("asked to end: so are the tasks, which may save a checkpoint first")
+        """Lets the tasks save within the limit, then ends by SystemExit."""
+        log("SIGTERM received: the tasks save a checkpoint and end")
         for task in self._training:
             task.send(signal.SIGTERM)
         while any(_saves(task) for task in self._training):
@@ -250,12 +255,17 @@ class Watch:
 
 
 def log(text: str) -> None:
-    """A line of this process's own in the log."""
+    """Writes a line of this process to the log (stderr)."""
     print(text, file=sys.stderr, flush=True)
 
 
 def serves(cluster: ClusterSpec, task: Task) -> bool:
-    """Whether a task only serves a coordinator, and so never ends by itself."""
+    """Whether a task only serves a coordinator, and so never ends by itself.
+
+    Args:
+      cluster: All tasks.
+      task: One of them.
+    """
     return "ps" in cluster.addresses and task.type != "chief"
 
 

@@ -1,1 +1,1 @@
-"""Hosts that join a training by `strategos worker`, and where they meet."""
+"""Hosts that join a training by `strategos worker`, and the folder they meet in."""

@@ -1,4 +1,4 @@
-"""A worker's place in a run that waits for workers: what it says and hears there."""
+"""A worker's membership in a run: what it reports, and the orders that it receives."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _TRAINED = ("trained", "done")
 
 
 class _InterruptedRunError(UserError):
-    """The run was asked to end."""
+    """The run received SIGTERM or SIGINT."""
 
 
 class Membership:
-    """A worker's place in a run.
+    """A worker's membership in a run that waits for workers.
 
     Args:
-      folder: The run's own folder.
+      folder: The run's own folder, see `rendezvous.py`.
       cluster: All tasks, and which of them this worker is.
-      session: Tells this worker from one before it at the same place.
+      session: Unique id of this worker; an earlier worker of the same task has another.
+
+    Attributes:
+      generation: Number of the current attempt of the gang, from 0.
     """
 
     def __init__(self, folder: str | Path, cluster: ClusterSpec, session: str):
@@ -44,18 +47,22 @@ class Membership:
 
     @property
     def name(self) -> str:
-        """The task's."""
+        """Name of the worker's task, such as `worker-0`."""
         return self._cluster.task.name
 
     def join(self) -> None:
-        """Tells the run that this worker is there, in place of any before it."""
+        """Registers this worker for its task, in place of any earlier worker."""
         self._put("joined")
 
     def report(self, state: str, **more: Any) -> None:
-        """Tells the run how this worker is, once.
+        """Writes this worker's state for the run; a repeated state is written once.
+
+        Args:
+          state: `ready`, `arrived`, `trained`, `done`, `failed`, `rejected` or `left`.
+          **more: What belongs to the state, such as `failure` or `facts`.
 
         Raises:
-          UserError: Another one has taken its place.
+          UserError: Another worker has registered for the same task.
         """
         if (state, self.generation) == self._last_report:
             return
@@ -87,7 +94,11 @@ class Membership:
             )
 
     def resume(self) -> str:
-        """Goes on from what the host has reported; returns its last state."""
+        """Continues from the state that this worker's host process has last reported.
+
+        Returns:
+          That state; "" if the last report is another worker's or missing.
+        """
         report = self._shared.get(self.name) or {}
         if report.get("session") != self._session:
             return ""
@@ -96,16 +107,16 @@ class Membership:
         return report["state"]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-able values, for another process of this worker."""
+        """The arguments `folder` and `session`, for another process of this worker."""
         return {"folder": str(self._shared.folder), "session": self._session}
 
     def orders(self) -> dict[str, Any]:
-        """What the run wants now.
+        """The run's current orders: `generation`, `go`, `silent`, `over`.
 
         Raises:
-          UserError: It has failed, or was interrupted; of the class of its own error.
-            Or another worker has taken the place of this one.
-          WorkerError: It has failed by an error of ours.
+          UserError: The run failed by such an error or was interrupted, or another
+            worker has registered for this worker's task.
+          WorkerError: The run failed by an internal error.
         """
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
@@ -122,12 +133,15 @@ class Membership:
         return self._orders
 
     def await_go(self, check: Callable[[], None]) -> bool:
-        """Waits until all tasks are there and the run lets them go.
+        """Waits until all tasks have joined and the run starts the attempt.
 
-        False where it is over instead: the chief had no more need of this one.
+        Returns False if the run ended first: the chief had finished without this task.
 
         Args:
-          check: Called now and then; what it raises ends the waiting.
+          check: Called at every look; an exception that it raises ends the waiting.
+
+        Raises:
+          UserError, WorkerError: See `orders`.
         """
         while True:
             check()
@@ -141,11 +155,23 @@ class Membership:
             elif self._last_report == ("ready", generation):
                 return True
             else:
-                self.report("arrived")  # in the middle of an attempt: the next is ours
+                self.report(
+                    "arrived"
+                )  # an attempt is running: this worker joins the next
             time.sleep(_LOOK_SECONDS / 2)
 
     def await_end(self, check: Callable[[], None]) -> bool:
-        """Waits until the run is over, or wants a new attempt: then False."""
+        """Waits until the run ends or orders a new attempt.
+
+        Args:
+          check: Called at every look; an exception that it raises ends the waiting.
+
+        Returns:
+          True if the run has ended, False if a new attempt is to start.
+
+        Raises:
+          UserError, WorkerError: See `orders`.
+        """
         while True:
             check()
             orders = self.orders()
@@ -156,7 +182,15 @@ class Membership:
             time.sleep(_LOOK_SECONDS / 2)
 
     def outside(self, done: bool) -> bool:
-        """See `gang.Gang`: whether the others no longer need this task."""
+        """Whether the tasks on other hosts no longer need this one; see `gang.Gang`.
+
+        Args:
+          done: Whether this host's task is done.
+
+        Raises:
+          NewAttemptError: The run has ordered a new attempt.
+          UserError, WorkerError: See `orders`.
+        """
         try:
             orders = self.orders()
         except _InterruptedRunError:
@@ -174,7 +208,7 @@ class Membership:
         return self._has_trained(self._cluster.chief.name)
 
     def may_leave(self) -> bool:
-        """After an interrupt: whether the chief does not save what this task holds."""
+        """Whether this task may end after an interrupt: no checkpoint needs it."""
         chief = self._shared.get(self._cluster.chief.name) or {}
         return not self._serves or chief.get("state") == "left"
 

@@ -1,15 +1,15 @@
-"""The folder under the root in which a run and its workers on other hosts meet.
+"""The shared folder through which a run and its workers on other hosts exchange state.
 
     <root>/<pipeline>/Trainer/gang/
       call.json          the run that waits for workers: its id and its request
-      <id>/run.json      what the run wants of them, renewed all the time
-      <id>/<task>.json   what a worker says of itself
-      <id>/<task>.beat   that it is alive, renewed all the time
-      <id>/<task>.events its progress
+      <id>/run.json      the run's orders to its workers and its heartbeat
+      <id>/<task>.json   a worker's last report
+      <id>/<task>.beat   a worker's heartbeat
+      <id>/<task>.events a worker's progress events
 
-All hosts see it through a shared file system. Each file has one writer, who replaces it
-as a whole, so that nobody reads half of it. Life is told by files that change: clocks
-of several hosts need not agree.
+All hosts mount this folder. Each file has one writer, who replaces the file as a whole,
+so that readers never see half of it. A process counts as alive while its heartbeat
+changes, whatever the heartbeat's value: the clocks of the hosts need not agree.
 """
 
 from __future__ import annotations
@@ -34,17 +34,20 @@ from strategos.components.user_code import fingerprint
 CALL, RUN = "call", "run"
 HEARTBEAT_SECONDS = 0.5
 LOST_SECONDS = 6.0
-"""Without a change of its file, somebody counts as gone."""
+"""Seconds without a changed heartbeat after which a process counts as lost."""
 
-_LOOK_SECONDS = 1.0  # that one look may add to a silence
+_LOOK_SECONDS = 1.0  # that one look can add at most to the measured silence
 _SAMPLE_BYTES = 1 << 16
 
 
 def folder_of(model_dir: str) -> Path:
-    """The folder for the Trainer that writes the model to `model_dir`.
+    """Returns the folder in which the run and the workers of a Trainer meet.
+
+    Args:
+      model_dir: Folder that the Trainer writes the model to.
 
     Raises:
-      UserError: It is not on a file system that hosts can share.
+      UserError: The folder is remote, so that hosts cannot share it as files.
     """
     if is_remote(model_dir):
         raise UserError(
@@ -56,34 +59,41 @@ def folder_of(model_dir: str) -> Path:
 
 
 class Rendezvous:
-    """JSON files in one folder.
+    """JSON files in a shared folder, each replaced as a whole.
 
     Args:
-      folder: Made where missing.
+      folder: Where the files are; created with the first file.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def put(self, name: str, content: Mapping[str, Any]) -> None:
-        """Replaces the file `name`."""
+        """Replaces the file `name`.json by `content`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         aside = self.folder / f".{name}-{uuid.uuid4().hex}"
         aside.write_text(json.dumps(content, default=str))
         aside.replace(self.folder / f"{name}.json")
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """The content of the file `name`, if there is one."""
+        """The content of the file `name`.json; None if it is missing or unreadable."""
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.folder / f"{name}.json").read_text())
         return None
 
     def remove(self, name: str) -> None:
-        """Removes the file `name`, if there is one."""
+        """Removes the file `name`.json if it exists."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
 
     def open_run(self, call: Mapping[str, Any]) -> Rendezvous:
-        """A board for a new run that calls for workers; earlier runs' are removed."""
+        """Announces a run that waits for workers; removes the files of earlier runs.
+
+        Args:
+          call: What workers need to join: spec, operation and fingerprints, as JSON.
+
+        Returns:
+          The new run's own rendezvous, in a subfolder named by the run's id.
+        """
         for old in self.folder.glob("*/"):
             shutil.rmtree(old, ignore_errors=True)
         run = Rendezvous(self.folder / uuid.uuid4().hex[:12])
@@ -93,13 +103,13 @@ class Rendezvous:
 
 
 class HeartbeatMonitor:
-    """Whether something that should change all the time still does.
+    """Decides whether a process is lost, from the heartbeats that others see of it.
 
-    Time in which nobody looks hardly counts: then this process was paused, or the file
-    system, and the other one is none the worse for it.
+    One look adds at most a second to the silence: a longer gap between two looks means
+    that this process or the file system was paused, not that the other process was.
 
     Args:
-      clock: Seconds, ever growing.
+      clock: Monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -109,7 +119,11 @@ class HeartbeatMonitor:
         self._silence = 0.0
 
     def is_lost(self, value: Any) -> bool:
-        """Notes the present value; whether it has been that for too long."""
+        """Records the heartbeat that was read; returns whether it changed too long ago.
+
+        Args:
+          value: The heartbeat as read now, in any form that `!=` compares.
+        """
         now = self._clock()
         self._silence += min(now - self._looked, _LOOK_SECONDS)
         if value != self._value:
@@ -119,7 +133,14 @@ class HeartbeatMonitor:
 
 
 def fingerprints(spec: WorkerSpec) -> dict[str, str]:
-    """What must be the same on all hosts, as this one sees it, each as a hash."""
+    """Hashes of everything that must be the same on all hosts, as this host sees it.
+
+    Args:
+      spec: The training, with the paths of this host.
+
+    Returns:
+      A hash for each of code, training data, evaluation data, transform graph, schema.
+    """
     return {
         "code": fingerprint.fingerprint(spec.folder, spec.module),
         "training data": _hash(spec.train_files),
@@ -134,7 +155,7 @@ def _files(folder: str) -> list[Path]:
 
 
 def _hash(paths: Any) -> str:
-    """Of names, sizes, beginnings and ends; without reading large files as a whole."""
+    """Hash of names, sizes, beginnings and ends; large files are not read whole."""
     digest = hashlib.sha256()
     for path in map(Path, paths):
         digest.update(path.name.encode() + b"\0")
@@ -147,7 +168,13 @@ def _hash(paths: Any) -> str:
 
 
 def rebased(spec: WorkerSpec, old: str, new: str) -> WorkerSpec:
-    """The spec as of a host that has the folder `old` under the name `new`."""
+    """The spec for a host that mounts the folder `old` as `new`.
+
+    Args:
+      spec: The training, with the paths of the run's host.
+      old: Absolute path of a folder on the run's host.
+      new: Path of the same folder on this host.
+    """
 
     def moved(value: Any) -> Any:
         if isinstance(value, tuple):

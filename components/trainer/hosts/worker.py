@@ -1,8 +1,8 @@
-"""A worker's side of a run that waits for workers: `strategos worker`.
+"""`strategos worker`: joins a run that waits for workers, and trains one task of it.
 
-Two processes speak for a worker. The one that was started (`join`) finds the run, shows
-that it is alive, and starts the host of the gang; that one (`train`) forks the task
-whenever the run says so, and says how it went.
+A worker consists of two processes. The first (`join`) finds the run, sends heartbeats
+and starts the second, the host of the gang. The host (`train`) forks the task whenever
+the run starts an attempt, and reports how the attempt ended.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from strategos.components.worker_process import WorkerError
 
 _LOOK_SECONDS = 0.3
 _PORT_SECONDS = 5.0  # in which a former worker's port may become free
-_RUN_ENDED = signal.SIGUSR1  # to oneself; a shell's `&` has SIGINT ignored
+# Sent to this process itself. Not SIGINT: a shell ignores it in what `&` starts.
+_RUN_ENDED = signal.SIGUSR1
 
 
 class _EndedRunError(BaseException):
-    """The run needs this worker no longer; raised in the midst of anything."""
+    """The run no longer needs this worker; raised by a signal handler, at any point."""
 
 
 def train(
@@ -44,10 +45,20 @@ def train(
     work: gang.Work,
     limits: watchdog.Limits,
 ) -> dict[str, Any] | None:
-    """In the host: runs this host's task whenever the run says so.
+    """Runs this host's task in each attempt that the run starts; called in the host.
+
+    Args:
+      membership: The worker's membership in the run.
+      cluster: All tasks, and which of them runs here.
+      work: What the task does, see `gang.run`.
+      limits: Time-outs and restarts.
 
     Returns:
-      The chief's facts; None for another task, when the run is over.
+      The chief's facts when it has trained; None for another task, when the run ends.
+
+    Raises:
+      UserError, WorkerError: The run has failed, see `Membership.orders`.
+      SystemExit: This process received SIGTERM; its task has ended.
     """
     with gang.Gang([cluster.task], work, limits, outside=membership.outside) as here:
         while True:
@@ -75,7 +86,14 @@ def train(
 
 @contextmanager
 def failures_reported(membership: Membership) -> Iterator[None]:
-    """Tells the run of a user's error in this host, outside of its task."""
+    """Reports a user's error that this host raises outside of its task to the run.
+
+    Args:
+      membership: The worker's membership in the run.
+
+    Raises:
+      UserError: As raised inside of the context.
+    """
     try:
         yield
     except UserError as error:
@@ -85,7 +103,7 @@ def failures_reported(membership: Membership) -> Iterator[None]:
 
 
 def _failure_report(failure: Failure, stepped: bool = True) -> dict[str, Any]:
-    """A failure as JSON-able values; read by `external.py`."""
+    """A failure as JSON-able values, as `external.py` reads them."""
     error = failure.error and worker_process.summary(failure.error)
     return {**vars(failure), "error": error, "stepped": stepped}
 
@@ -99,13 +117,14 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
       timeout: Seconds to wait for a run.
 
     Raises:
-      UserError: There is none; this host is not as it should be; the run has failed.
-      WorkerError: The run has failed by an error of ours.
+      UserError: No run waits for workers, TF_CONFIG is missing or invalid, this host's
+        code or data differ from the run's, or the run has failed.
+      WorkerError: The run has failed by an internal error.
     """
     cluster = ClusterSpec.from_environment()
     if cluster.task is None:
         raise UserError(
-            "TF_CONFIG is not set, so this process has no place in "
+            "TF_CONFIG is not set, so this process is no task of "
             'a cluster. Set it to {"cluster": {"chief": ["HOST:PORT"], "worker": '
             '["HOST:PORT"]}, "task": {"type": "worker", "index": 0}}, with the same '
             "cluster on every host."
@@ -133,7 +152,7 @@ def _check_port(cluster: ClusterSpec) -> None:
         while ports.is_taken(port):
             if time.monotonic() > until:
                 raise UserError(
-                    f"{given} another process of this host uses port {port}. End it "
+                    f"{given} another process on this host uses port {port}. End it "
                     "(`ss -ltnp` names it), or choose another port on all hosts."
                 )
             time.sleep(_LOOK_SECONDS)
@@ -145,7 +164,7 @@ def _check_port(cluster: ClusterSpec) -> None:
 
 
 def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
-    """The call of a run that is alive."""
+    """Waits for the call of a run whose heartbeat changes."""
     until, before = time.monotonic() + timeout, None
     watchdog.log(f"strategos worker: waiting for a run at {shared.folder}")
     while time.monotonic() < until:
@@ -165,13 +184,13 @@ def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
 
 
 def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec:
-    """What is trained, in the paths of this host."""
+    """The training with the paths of this host."""
     spec = WorkerSpec.from_json(call["spec"])
     theirs = str(Path(spec.model_dir).parents[2])
     root = str(Path(trainer_folder).parent)
     ours = rendezvous.rebased(spec, theirs, root)
     for folder in (ours.model_dir, ours.log_dir, ours.checkpoint_dir):
-        # Written and removed by this host: a call must not name others' folders.
+        # This host writes and removes these folders, so a call must not name others.
         if not Path(os.path.normpath(folder)).is_relative_to(os.path.normpath(root)):
             raise UserError(
                 f"The run that waits for workers wants to write {folder}, which is not "
@@ -184,16 +203,16 @@ def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec
 def _reject_differences(
     membership: Membership, spec: WorkerSpec, expected: Mapping[str, str]
 ) -> None:
-    """Refuses this host where it sees other code or data than the run does."""
+    """Rejects this host if its code or data differ from the run's."""
     files = (*spec.train_files, *spec.eval_files, spec.schema_file)
     unseen = [file for file in files if not os.path.exists(file)]
     found = rendezvous.fingerprints(spec)
     differing = [what for what in expected if found[what] != expected[what]]
     if unseen:
-        reason = f"{unseen[0]} is not there. All hosts must share run.root."
+        reason = f"{unseen[0]} does not exist here. All hosts must share run.root."
     elif differing:
         reason = (
-            f"its {' and '.join(differing)} differs from that of the run. User code "
+            f"its {' and '.join(differing)} differs from the run's. User code "
             f"is read from {spec.folder}, data from {Path(spec.model_dir).parents[2]}: "
             "both must be the same on all hosts."
         )
@@ -205,7 +224,7 @@ def _reject_differences(
 
 @contextmanager
 def _heartbeat(membership: Membership, folder: Path) -> Iterator[None]:
-    """Shows that this worker is alive, and ends it when the run is not."""
+    """Sends heartbeats, and ends this worker when its run is lost or interrupted."""
     ended = threading.Event()
     thread = threading.Thread(
         target=_send_heartbeats, args=(membership, folder, ended), daemon=True
@@ -215,7 +234,7 @@ def _heartbeat(membership: Membership, folder: Path) -> Iterator[None]:
     try:
         yield
     except _EndedRunError:
-        membership.orders()  # says so itself if it was interrupted
+        membership.orders()  # raises if the run was interrupted
         raise UserError(
             f"{membership.name} lost its run: no heartbeat for "
             f"{rendezvous.LOST_SECONDS:g} s. Start the run and its workers again: "
@@ -225,7 +244,7 @@ def _heartbeat(membership: Membership, folder: Path) -> Iterator[None]:
         signal.signal(_RUN_ENDED, signal.SIG_IGN)
         ended.set()
         thread.join()
-        with suppress(UserError):  # another one has its place
+        with suppress(UserError):  # another worker has registered for the task
             membership.report("left")
 
 
@@ -236,11 +255,11 @@ def _end_with_run(*_: object) -> None:
 def _send_heartbeats(
     membership: Membership, folder: Path, ended: threading.Event
 ) -> None:
-    """Renews the sign of life; ends this worker once when the run is gone.
+    """Writes heartbeats; interrupts this process once when the run is lost.
 
-    Also when it was interrupted: the host of the gang may be where it does not look.
+    Also when the run was interrupted: the host does not read orders while it exports.
     """
-    run, monitor, beats, ended_once = Rendezvous(folder), HeartbeatMonitor(), 0, False
+    run, monitor, beats, signalled = Rendezvous(folder), HeartbeatMonitor(), 0, False
     while not ended.wait(rendezvous.HEARTBEAT_SECONDS):
         beats += 1
         with suppress(OSError):  # a later run has removed the folder
@@ -248,28 +267,22 @@ def _send_heartbeats(
         orders = run.get(rendezvous.RUN) or {}
         how = (orders.get("over") or {}).get("how")
         gone = how in (None, "interrupted") and monitor.is_lost(orders.get("beat"))
-        if not ended_once and (
-            gone or (how == "interrupted" and membership.may_leave())
-        ):
-            ended_once = True
+        lost = gone or (how == "interrupted" and membership.may_leave())
+        if not signalled and lost:
+            signalled = True
             os.kill(os.getpid(), _RUN_ENDED)
 
 
 def _run_host(membership: Membership, request: dict[str, Any]) -> None:
-    """Runs the host of the gang until the run is over; another when that is lost."""
+    """Runs the host of the gang until the run ends, and again if the host is lost."""
+    name = membership.name
     while True:
         try:
-            facts = host.run(
-                {**request, "membership": membership.to_json()}, membership.name
-            )
+            facts = host.run({**request, "membership": membership.to_json()}, name)
         except (UserError, WorkerError) as error:
-            if membership.resume() not in (
-                "failed",
-                "left",
-            ):  # it could not say so itself
-                lost = Failure(
-                    membership.name, "lost the host of its task", hint=str(error)
-                )
+            reported = membership.resume() in ("failed", "left")
+            if not reported:  # the host was killed before it could report
+                lost = Failure(name, "lost the host of its task", hint=str(error))
                 membership.report("failed", failure=_failure_report(lost))
         else:
             membership.resume()

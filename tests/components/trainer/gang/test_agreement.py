@@ -1,4 +1,4 @@
-"""What workers add up is the same for all of them, and exact."""
+"""Sums over workers are exact and the same on each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(json.dumps([agreement.total(step, True) for step in range(1, 40)]))
 """
 
 
-def test_steps_and_votes_are_summed_exactly_by_many_replicas():
+def test_values_are_summed_exactly_over_many_replicas():
     done = subprocess.run(
         [sys.executable, "-c", TOTALS],
         env={**os.environ, **worker_process.TENSORFLOW},

@@ -1,4 +1,4 @@
-"""What is said when the other side of an operation does not answer."""
+"""Errors when the other side of an operation does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a gang's failures is told, and how."""
+"""Which of several failures of a gang is reported, and how."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kill_self(sig=signal.SIGKILL):
     time.sleep(60)
 
 
-def test_the_failure_is_told_that_caused_the_others(tmp_path):
+def test_the_failure_that_caused_the_others_is_reported(tmp_path):
     def work(cluster, reporter, attempt):
         if cluster.task == CHIEF:
             raise UnavailableError("connection to worker 0 lost")
@@ -53,7 +53,7 @@ def test_the_failure_is_told_that_caused_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_the_loss_of_another_task_is_no_problem_of_the_user(wrapped):
+def test_the_loss_of_another_task_is_not_the_users_error(wrapped):
     def work(cluster, reporter, attempt):
         if attempt == 1:
             return {"fine": True}
@@ -81,24 +81,24 @@ def test_being_killed_again_and_again_from_outside_counts_restarts():
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
+    ("end", "message"),
     [
         (lambda: os._exit(7), "ended with exit code 7"),
         (lambda: kill_self(signal.SIGSEGV), "was killed by SIGSEGV"),
         (lambda: kill_self(signal.SIGABRT), "was killed by SIGABRT"),
     ],
 )
-def test_a_task_that_ends_without_a_word_is_told_of(end, told):
+def test_a_task_that_ends_without_a_report_is_reported(end, message):
     def work(cluster, reporter, attempt):
         if cluster.task == FIRST:
             end()
         time.sleep(60)
 
-    with pytest.raises(WorkerError, match=f"^Worker-0 {told}. .*allows no restart"):
+    with pytest.raises(WorkerError, match=f"^Worker-0 {message}. .*allows no restart"):
         run(work, restarts=0)
 
 
-def test_of_failures_that_all_look_like_echoes_the_first_is_told(capfd):
+def test_of_failures_that_all_look_like_echoes_the_first_is_reported(capfd):
     def work(cluster, reporter, attempt):
         if cluster.task == FIRST:
             raise UnavailableError("503: the bucket does not answer")
@@ -131,11 +131,11 @@ def test_what_does_not_answer_a_process_on_its_own_is_named_and_asked_again(
             run_alone(work)
     finally:
         events.open_sink(None)
-    told = (tmp_path / "events").read_text()
-    assert "the trainer failed (" in told and "another task" not in told
+    written = (tmp_path / "events").read_text()
+    assert "the trainer failed (" in written and "another task" not in written
 
 
-def test_a_report_that_death_cuts_off_is_none():
+def test_a_report_cut_off_by_death_is_ignored():
     def work(cluster, reporter, attempt):
         if attempt == 1:
             return {}

@@ -1,4 +1,4 @@
-"""How a gang ends that is asked to, or has to: what it saves, and what it leaves."""
+"""How a gang ends on SIGTERM or after a failure: what it saves, what it leaves."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_preemption_starts_the_gang_again_and_uses_up_no_restart(tmp_path, capfd
         until_terminated(reporter, lambda: path.write_text(str(os.getpid())))
 
     assert run(work, max_restarts=0) == {"restarts": 2}
-    assert "was asked to end (SIGTERM), and has saved" in capfd.readouterr().err
+    assert "received SIGTERM and has saved" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_gang_that_is_asked_to_end_saves_first(tmp_path, sig):
+def test_a_gang_saves_after_sigterm(tmp_path, sig):
     def work(cluster, reporter, attempt):
         def ready():
             if cluster.task == CHIEF:
@@ -93,7 +93,7 @@ def test_a_gang_that_is_asked_to_end_saves_first(tmp_path, sig):
     assert len(list(tmp_path.glob("saved-*"))) == 2
 
 
-def test_a_gang_that_does_not_end_when_asked_is_ended(tmp_path):
+def test_a_gang_that_does_not_end_after_sigterm_is_killed(tmp_path):
     def work(cluster, reporter, attempt):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         reporter.step(1)
@@ -148,7 +148,7 @@ def test_no_task_outlives_a_killed_host(tmp_path):
     assert not any(map(running, pids))
 
 
-def test_a_gang_that_takes_too_long_to_save_is_not_said_to_have_saved(capfd):
+def test_a_gang_that_takes_too_long_to_save_is_not_reported_as_saved(capfd):
     def work(cluster, reporter, attempt):
         if attempt == 1:
             return {}
@@ -160,10 +160,10 @@ def test_a_gang_that_takes_too_long_to_save_is_not_said_to_have_saved(capfd):
     assert run(work, save=0.3, max_restarts=0) == {"restarts": 1}
     log = capfd.readouterr().err
     assert "no checkpoint within 0.3 s: the tasks are killed" in log
-    assert "was asked to end (SIGTERM), and has not saved: restarting" in log
+    assert "received SIGTERM and has not saved: restarting" in log
 
 
-def test_a_wish_to_end_that_comes_while_the_tasks_are_ended_is_heard(monkeypatch):
+def test_sigterm_while_the_tasks_are_ended_is_noticed(monkeypatch):
     end_children = processes.end_children
 
     def end(*given):

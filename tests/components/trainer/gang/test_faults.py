@@ -317,7 +317,7 @@ def test_an_export_that_hangs_ends_the_run_when_restarts_are_used_up(train, work
     assert_nothing_left(outcome)
 
 
-def test_an_exception_in_one_worker_is_told_with_its_name_and_line(train):
+def test_an_exception_in_one_worker_is_reported_with_its_name_and_line(train):
     outcome = train(("worker-0", 5, "fail"))
     assert outcome.error.startswith("worker-0: training fails: ")
     assert "faulty.py:" in outcome.error and "ValueError: only here" in outcome.error
@@ -349,7 +349,7 @@ def test_a_worker_that_never_gets_to_its_first_step_is_ended_and_dumped(
 
 @pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system: needs root")
-def test_no_space_for_a_checkpoint_is_told(train, tmp_path):
+def test_no_space_for_a_checkpoint_is_reported(train, tmp_path):
     full = tmp_path / "full"
     full.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(full)]

@@ -155,12 +155,12 @@ def test_a_killed_task_ends_all_and_all_start_again_on_new_ports(tmp_path, capfd
     assert answer == {"address": "127.0.0.1:2000", "restarts": 1}
     assert time.monotonic() - began < 30  # nobody waited for what never ends
     assert not alive(tmp_path / "ticks")
-    told = "worker-0 was killed by SIGKILL: restarting the gang (1 of 1)"
-    assert told in capfd.readouterr().err.splitlines()
-    assert told in (tmp_path / "events").read_text()
+    message = "worker-0 was killed by SIGKILL: restarting the gang (1 of 1)"
+    assert message in capfd.readouterr().err.splitlines()
+    assert message in (tmp_path / "events").read_text()
 
 
-def test_a_problem_of_the_user_is_told_at_once_with_the_name_of_the_task(tmp_path):
+def test_a_users_error_is_reported_at_once_with_the_name_of_the_task(tmp_path):
     def work(cluster, reporter, attempt):
         (tmp_path / f"attempt-{attempt}").touch()
         if cluster.task == FIRST:
@@ -172,7 +172,7 @@ def test_a_problem_of_the_user_is_told_at_once_with_the_name_of_the_task(tmp_pat
     assert [path.name for path in tmp_path.glob("attempt-*")] == ["attempt-0"]
 
 
-def test_the_error_of_one_alone_is_told_as_it_is():
+def test_the_error_of_a_single_task_is_reported_unchanged():
     def work(*_):
         raise UserError("model.py:3: wrong")
 
@@ -180,7 +180,7 @@ def test_the_error_of_one_alone_is_told_as_it_is():
         gang.run((CHIEF,), lambda _: ClusterSpec(), work, LIMITS)
 
 
-def test_who_does_not_join_in_time_is_named():
+def test_a_task_that_does_not_join_in_time_is_named():
     def work(cluster, reporter, attempt):
         if cluster.task == SECOND:
             time.sleep(60)

@@ -30,7 +30,7 @@ def test_outside_of_a_gang_reports_go_nowhere():
     heartbeat.current().alive()
 
 
-def test_a_pulse_goes_on_for_as_long_as_the_process_computes():
+def test_keep_alive_reports_for_as_long_as_the_process_computes():
     read, write = os.pipe()
     os.set_blocking(read, False)
 

@@ -1,4 +1,4 @@
-"""A run that waits for workers, and workers of it, each in processes of its own."""
+"""A run that waits for workers, and its workers, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _ignore_interrupts():
 
 @dataclasses.dataclass
 class Site:
-    """A root that several hosts share, here processes."""
+    """A root that several hosts share; processes stand in for the hosts."""
 
     folder: Path
 
@@ -156,7 +156,7 @@ class Site:
         return self._start(WORKER, self.trainer, folder, host, **env)
 
     def state(self, task: str) -> str:
-        """What the worker says of itself."""
+        """The state that the worker last reported."""
         found = list(self.trainer.glob(f"gang/*/{task}-0.json"))
         return json.loads(found[0].read_text())["state"] if found else ""
 
@@ -179,7 +179,7 @@ class Site:
 
     @staticmethod
     def ports(count):
-        """That many free ones."""
+        """`count` free ports."""
         sockets = [socket.socket() for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
@@ -190,16 +190,16 @@ class Site:
 
     @staticmethod
     def awaited(look, seconds=20.0):
-        """Waits until `look` gives something, and returns that."""
+        """Waits until `look` returns something true, and returns that."""
         until = time.monotonic() + seconds
         while not (found := look()):
-            assert time.monotonic() < until, "it did not come about"
+            assert time.monotonic() < until, f"no result within {seconds} s"
             time.sleep(0.02)
         return found
 
     @staticmethod
     def ended(process, seconds=20):
-        """Exit code, and what it printed."""
+        """Exit code and output, when the process has ended."""
         out, error = process.communicate(timeout=seconds)
         return process.returncode, out + error
 

@@ -53,7 +53,7 @@ def _is_alive(pid):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_workers_train_when_all_are_there_and_the_run_gets_the_chiefs_facts(site):
+def test_workers_train_when_all_have_joined_and_the_run_gets_the_chiefs_facts(site):
     run = site.run()
     emit = 'events.emit("progress", message=f"step 1 of {name}")\n' + ANSWER
     chief = site.worker("chief", emit)
@@ -102,7 +102,7 @@ def test_a_users_error_on_one_host_reaches_all(site):
 
 
 @pytest.mark.parametrize(("seconds", "looks"), [(0.5, 13), (60.0, 7)])
-def test_a_pause_of_who_looks_is_no_silence_of_the_others(seconds, looks):
+def test_a_paused_monitor_does_not_declare_others_lost(seconds, looks):
     now = itertools.count(0, seconds)
     monitor = rendezvous.HeartbeatMonitor(lambda: next(now))
     assert not monitor.is_lost("1")
@@ -137,7 +137,7 @@ def test_an_interrupted_run_lets_the_tasks_save(site):
 
 
 @pytest.mark.parametrize("task", ["chief", "worker"])
-def test_a_killed_worker_is_missed_and_may_come_back(site, task):
+def test_a_killed_worker_is_noticed_and_may_join_again(site, task):
     run = site.run(max_restarts=1)
     work = f"if attempt == 1:\n    {ANSWER}\n" + WORK_ON
     workers = {name: site.worker(name, work) for name in ("chief", "worker")}
@@ -169,30 +169,30 @@ def test_a_worker_that_leaves_while_the_chief_exports_costs_nothing(site):
     assert [site.ended(chief)[0], site.ended(late)[0]] == [0, 0]
 
 
-def test_a_chief_that_is_done_after_all_ends_the_wait_for_others(site):
-    """It had trained before it could hear that another had failed."""
+def test_a_chief_that_is_done_ends_the_wait_for_others(site):
+    """The chief had finished before it could read that another task had failed."""
     run = site.run()
     gang = rendezvous.Rendezvous(site.trainer / "gang")
     call = site.awaited(lambda: gang.get(rendezvous.CALL))
     shared = rendezvous.Rendezvous(gang.folder / call["id"])
 
-    def say(task, state, **more):
+    def report(task, state, **more):
         about = {"generation": 0, "session": task, "host": "h", "cluster": site.cluster}
         shared.put(f"{task}-0", {"task": f"{task}-0", "state": state, **about, **more})
         (shared.folder / f"{task}-0.beat").write_text(state)
 
-    say("chief", "ready")
-    say("worker", "ready")
+    report("chief", "ready")
+    report("worker", "ready")
     site.awaited(lambda: shared.get(rendezvous.RUN).get("go"))
     lost = dataclasses.asdict(Failure("worker-0", "failed"))
-    say("worker", "failed", failure={**lost, "stepped": True})
+    report("worker", "failed", failure={**lost, "stepped": True})
     site.awaited(lambda: shared.get(rendezvous.RUN).get("generation"))
-    say("chief", "done", facts={"from": "chief-0"})
+    report("chief", "done", facts={"from": "chief-0"})
     code, out = site.ended(run)
     assert code == 0 and json.loads(out.splitlines()[0]) == {"from": "chief-0"}
 
 
-def test_a_worker_whose_host_does_not_look_ends_with_a_killed_run(site):
+def test_a_worker_that_is_exporting_ends_with_a_killed_run(site):
     run = site.run()
     chief = site.worker("chief", ANSWER, export=EXPORT)
     site.worker("worker", ANSWER)
@@ -203,7 +203,7 @@ def test_a_worker_whose_host_does_not_look_ends_with_a_killed_run(site):
     assert not _is_alive(pid)
 
 
-def test_an_interrupted_run_is_no_reason_to_finish_an_export(site):
+def test_an_interrupted_run_ends_an_export(site):
     run = site.run()
     chief = site.worker("chief", ANSWER, export=EXPORT)
     site.worker("worker", ANSWER)
@@ -215,7 +215,7 @@ def test_an_interrupted_run_is_no_reason_to_finish_an_export(site):
     assert not _is_alive(pid)
 
 
-def test_what_a_server_holds_is_there_until_the_chief_has_saved(site):
+def test_servers_live_until_the_chief_has_saved(site):
     (port,) = site.ports(1)
     run, cluster = site.run(), {**site.cluster, "ps": [f"127.0.0.1:{port}"]}
     slowly = '(marks / "asked").write_text("yes")\ntime.sleep(2)\n'
@@ -236,7 +236,7 @@ def test_what_a_server_holds_is_there_until_the_chief_has_saved(site):
         assert code == 1 and "The run was interrupted" in out
 
 
-def test_where_one_host_hangs_the_stacks_of_all_are_told(site):
+def test_when_one_host_hangs_all_hosts_dump_their_stacks(site):
     run = site.run(max_restarts=1)
     hang = """
 def hang_here():
@@ -255,7 +255,7 @@ if name == "chief-0":
         assert code == 0 and "Current thread" in out and frame in out
 
 
-def test_a_wish_to_end_in_the_last_moment_of_training_is_no_export(tmp_path):
+def test_sigterm_at_the_end_of_training_prevents_the_export(tmp_path):
     cluster = ClusterSpec({"chief": ("127.0.0.1:1",)}, Task("chief"))
 
     class Membership(host_worker.Membership):

@@ -1,4 +1,4 @@
-"""Who may join a run, and what is said to those who may not."""
+"""Which workers may join a run, and the errors of those that may not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts import worker as host_worker
 
 
-def test_who_is_missing_is_named(site):
+def test_missing_workers_are_named(site):
     run = site.run(start_timeout=3.0)
     chief = site.worker("chief")
     code, out = site.ended(run)
@@ -23,22 +23,24 @@ def test_who_is_missing_is_named(site):
     assert "did not join" in site.ended(chief)[1]
 
 
-def test_that_nobody_has_come_is_told(site):
+def test_a_run_that_no_worker_joins_fails_with_a_remedy(site):
     code, out = site.ended(site.run(start_timeout=0.5))
     assert code == 1 and "no worker joined within 0.5 s" in out
     assert "strategos worker PIPELINE_YAML" in out
 
 
-def test_other_code_is_refused_by_the_name_of_the_task(site):
+def test_a_worker_with_other_code_is_rejected_by_task_name(site):
     site.code("other", "x = 2")
     run = site.run()
     worker = site.worker("worker", code="other")
     for process in (run, worker):
         code, out = site.ended(process)
-        assert code == 1 and "worker-0" in out and "its code differs from" in out
+        assert (
+            code == 1 and "worker-0" in out and "its code differs from the run's" in out
+        )
 
 
-def test_data_that_a_host_does_not_see_are_named(site):
+def test_data_missing_on_a_host_are_named(site):
     run = site.run()
     lonely = site.folder / "elsewhere" / "late" / "Trainer"
     lonely.mkdir(parents=True)
@@ -46,7 +48,7 @@ def test_data_that_a_host_does_not_see_are_named(site):
     site.trainer = lonely
     code, out = site.ended(site.worker("chief"))
     missing = site.folder / "elsewhere" / "late" / "data"
-    assert code == 1 and f"{missing} is not there" in out
+    assert code == 1 and f"{missing} does not exist here" in out
     assert site.ended(run)[0] == 1
 
 
@@ -76,7 +78,7 @@ def test_a_call_cannot_have_a_worker_write_outside_of_the_root(
         host_worker._spec({"spec": changed.to_json()}, trainer, "code")
 
 
-def test_of_two_workers_with_one_task_the_first_is_told(site):
+def test_of_two_workers_with_one_task_the_first_fails(site):
     run = site.run()
     first = site.worker("worker")
     site.awaited(lambda: site.state("worker") == "ready")
@@ -87,7 +89,7 @@ def test_of_two_workers_with_one_task_the_first_is_told(site):
     assert [site.ended(process)[0] for process in (run, second, chief)] == [0, 0, 0]
 
 
-def test_different_clusters_are_refused(site):
+def test_different_clusters_are_rejected(site):
     run = site.run()
     other = {**site.cluster, "chief": ["127.0.0.1:1"]}
     site.worker("chief")
@@ -96,7 +98,7 @@ def test_different_clusters_are_refused(site):
     assert code == 1 and "worker-0 on" in out and "names another cluster" in out
 
 
-def test_a_port_that_is_taken_is_named(site, monkeypatch):
+def test_a_port_in_use_is_named(site, monkeypatch):
     monkeypatch.setattr(host_worker, "_PORT_SECONDS", 0.2)
     with socket.socket() as taken:
         taken.bind(("", 0))
@@ -109,19 +111,19 @@ def test_a_port_that_is_taken_is_named(site, monkeypatch):
             host_worker.join(str(site.trainer), "code", 1.0)
 
 
-def test_a_port_that_the_system_refuses_is_not_said_to_be_taken(site, monkeypatch):
+def test_a_port_that_the_system_denies_is_not_reported_as_in_use(site, monkeypatch):
     def refused(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(socket.socket, "bind", refused)
     place = {"cluster": {"worker": ["a:80"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
-    told = "worker-0 .* allows no server on port 80: Permission denied"
-    with pytest.raises(UserError, match=told):
+    message = "worker-0 .* allows no server on port 80: Permission denied"
+    with pytest.raises(UserError, match=message):
         host_worker.join(str(site.trainer), "code", 1.0)
 
 
-def test_a_worker_without_a_run_says_so(site, monkeypatch):
+def test_a_worker_without_a_run_fails(site, monkeypatch):
     place = {"cluster": site.cluster, "task": {"type": "chief", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
     with pytest.raises(UserError, match="no run has called for workers at .*gang"):
@@ -129,17 +131,17 @@ def test_a_worker_without_a_run_says_so(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [(None, "TF_CONFIG is not set"), ("{chief", "TF_CONFIG is not JSON")],
 )
-def test_a_worker_without_a_place_says_so(site, monkeypatch, config, told):
+def test_a_worker_without_a_task_fails(site, monkeypatch, config, message):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if config:
         monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         host_worker.join(str(site.trainer), "code", 0.5)
 
 
-def test_a_remote_root_is_refused():
+def test_a_remote_root_is_rejected():
     with pytest.raises(UserError, match="run.root, which is s3:// here"):
         rendezvous.folder_of("s3://bucket/root/late/Trainer/model/1")
