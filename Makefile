@@ -1,6 +1,17 @@
 # Every target does all of its set-up itself; `make help` says what there is.
 PYTHON ?= python3
 TESTS ?= tests
+# What differs between the stacks, and the end-to-end tests.
+STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
+    test_statistics_gen.py test_infra_validator.py test_predict.py \
+    user_code/test_user_errors.py files/test_filesystems.py files/test_temporary.py) \
+  $(addprefix tests/components/trainer/, compat cluster/test_strategy.py \
+    data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
+    gang/test_contact.py loop/test_strategies.py loop/test_parameter_server.py \
+    loop/test_checkpoints.py model/test_uneven_batches.py model/test_effects.py \
+    model/test_varying.py run) \
+  $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py) \
+  tests/test_wheel.py $(wildcard tests/e2e/test_*.py)
 # Test files that run at a time; each may use two gigabytes.
 JOBS ?= 2
 # Further extras to install, once: `make setup EXTRAS=gpu`.
@@ -26,8 +37,8 @@ test-faults: setup  ## Run the tests that kill, freeze and starve processes.
 test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
 	@.venv/bin/pytest -m gpu -rs $(TESTS)
 
-test-new-stack:  ## Run the tests on the newer stack, in a Debian 13 user space.
-	@scripts/new_stack.sh $(TESTS)
+test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 user space.
+	@scripts/new_stack.sh $(if $(TESTS:tests=),$(TESTS),$(STACK_TESTS))
 
 lint: setup  ## Check style and formatting.
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
