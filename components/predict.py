@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.worker_process import TENSORFLOW
 
@@ -92,20 +93,20 @@ class _Columns:
 
     @classmethod
     def of(cls, folder: Path) -> _Columns:
-        from google.protobuf import text_format
-        from tensorflow_metadata.proto.v0 import schema_pb2
+        from strategos.components.schema_file import read_schema
 
-        extra = folder / "assets.extra"
-        try:
-            schema = text_format.Parse(
-                (extra / "schema.pbtxt").read_text(), schema_pb2.Schema()
-            )
-            described = json.loads((extra / "serving.json").read_text())
-        except FileNotFoundError as error:
-            raise BadInputError(
-                f"{error.filename} is missing: {folder} was not exported by Strategos, "
-                "so its columns are not known. Push it anew."
-            ) from None
+        schema_file, description = (
+            folder / exported.SCHEMA,
+            folder / exported.DESCRIPTION,
+        )
+        for file in (schema_file, description):
+            if not file.exists():
+                raise BadInputError(
+                    f"{file} is missing: {folder} was not exported by Strategos, so "
+                    "its columns are not known. Push it anew."
+                )
+        schema = read_schema(str(schema_file))
+        described = json.loads(description.read_text())
         features = {feature.name: feature for feature in schema.feature}
         used, unused = described["features"], described.get("unused", ())
         return cls(
@@ -184,7 +185,7 @@ _NOTHING: dict[int, Any] = {1: b"", 2: 0, 3: 0.0}  # by schema_pb2.FeatureType
 
 
 def _version(folder: Path) -> Path:
-    if (folder / "saved_model.pb").exists():
+    if (folder / exported.SAVED_MODEL).exists():
         return folder
     versions = [path for path in folder.glob("*/") if path.name.isdigit()]
     if not versions:
@@ -238,7 +239,7 @@ def _answers(
         model = tf.saved_model.load(str(folder))
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} does not load: {error}") from error
-    signature = model.signatures["serving_default"]
+    signature = model.signatures[exported.SERVE]
     answers: list[dict[str, Any]] = []
     for start in range(0, len(rows), _BATCH_ROWS):
         batch = [_serialized(row) for row in rows[start : start + _BATCH_ROWS]]

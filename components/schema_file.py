@@ -1,22 +1,27 @@
-"""The curated schema of a pipeline, as text: read with errors that name the line."""
+"""A schema in a text file, read with errors that name the line."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 
 
 def read_schema(path: str) -> schema_pb2.Schema:
     """The schema in the text file `path`.
 
+    Args:
+      path: A path, or a URL that TensorFlow reads.
+
     Raises:
-      UserError: It cannot be read, is no schema, or names a feature twice.
+      UserError: The file cannot be read, is not a schema, or names a feature twice.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            schema = text_format.Parse(file.read(), schema_pb2.Schema())
+        schema = text_format.Parse(_text(path), schema_pb2.Schema())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: the schema cannot be read: {error}. Expected a text file (often "
@@ -31,6 +36,16 @@ def read_schema(path: str) -> schema_pb2.Schema:
             f"{path}: names twice: {', '.join(repeated)}. Keep one `feature` of each."
         )
     return schema
+
+
+def _text(path: str) -> str:
+    if not filesystems.is_remote(path):
+        return Path(path).read_text(encoding="utf-8")
+    from tensorflow.io import gfile
+
+    filesystems.register(path)
+    with gfile.GFile(path) as file:
+        return file.read()
 
 
 def _not_a_schema(path: str, error: text_format.ParseError) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import BadInputError
+from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.loading import Loaded
@@ -93,7 +94,7 @@ def worker(arguments: argparse.Namespace) -> int:
 
     settings = _load(arguments).config
     host_worker.join(
-        os.path.join(settings.run.root, settings.name, "Trainer"),
+        os.path.join(settings.run.root, settings.name, node_ids.TRAINER),
         str(settings.folder),
         settings.trainer.operation().start_timeout,
     )

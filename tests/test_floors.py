@@ -29,6 +29,7 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
 PIPELINE_FLOORS = [
+    ["pipeline.node_ids"],
     ["pipeline.config"],
     ["pipeline.root"],
     ["pipeline.history"],

@@ -12,6 +12,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
+from strategos.components import exported
 from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import UserError
 
@@ -40,7 +41,7 @@ class Executor(base_executor.BaseExecutor):
         if path == NOTHING:
             logging.info("No model in production to compare with.")
             return
-        if not fileio.exists(os.path.join(path, "saved_model.pb")):
+        if not fileio.exists(os.path.join(path, exported.SAVED_MODEL)):
             raise UserError(
                 f"{path}: no SavedModel there. It should be the model in production, "
                 "which the candidate is compared with. Put it back, or give "

@@ -18,7 +18,8 @@ from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 from tensorflow_model_analysis.proto import config_pb2
 
 from strategos.components.evaluator.metrics import METRICS
-from strategos.components.evaluator.scoring import OUTPUT, SIGNATURE, TRANSFORM
+from strategos.components.evaluator.scoring import OUTPUT
+from strategos.components.exported import SERVE, TRANSFORM
 
 
 def build(
@@ -36,7 +37,7 @@ def build(
     for name in (CANDIDATE_KEY, BASELINE_KEY):
         config.model_specs.add(
             name=name,
-            signature_name=SIGNATURE,
+            signature_name=SERVE,
             prediction_key=OUTPUT,
             label_key=label,
             is_baseline=name == BASELINE_KEY,

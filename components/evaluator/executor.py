@@ -20,7 +20,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
-from strategos.components import events
+from strategos.components import events, exported
 from strategos.components.errors import UserError
 from strategos.components.evaluator import (
     columnar,
@@ -29,6 +29,7 @@ from strategos.components.evaluator import (
     summary,
     tfma_files,
 )
+from strategos.components.schema_file import read_schema
 
 SPLIT = "eval"
 ADVICE = "To judge the candidate without comparing, give pusher.to a new folder."
@@ -105,14 +106,14 @@ def _effective(
     )
     if question.types[question.label] == tf.string:
         for spec in config.model_specs:
-            spec.preprocessing_function_names[:] = [scoring.TRANSFORM]
+            spec.preprocessing_function_names[:] = [exported.TRANSFORM]
     tfma.utils.verify_eval_config(config)
     return config
 
 
 def _schema(inputs: Artifacts) -> schema_pb2.Schema:
     uri = artifact_utils.get_single_uri(inputs["schema"])
-    return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(uri))
+    return read_schema(io_utils.get_only_uri_in_dir(uri))
 
 
 def _question(

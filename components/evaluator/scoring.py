@@ -16,11 +16,10 @@ import tensorflow as tf
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator.columnar import EPSILON, Columns, Membership, Scored
+from strategos.components.exported import SERVE, TRANSFORM
 
 BATCH = 10_000
-SIGNATURE = "serving_default"
 OUTPUT = "predictions"
-TRANSFORM = "transform_features"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Model:
 
     def predict(self, examples: tf.Tensor) -> np.ndarray:
         """Answers string [batch] by float64 [batch, k]."""
-        outputs = self._call(SIGNATURE, examples)
+        outputs = self._call(SERVE, examples)
         if OUTPUT not in outputs and len(outputs) > 1:
             raise self.fault(
                 f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
@@ -323,7 +322,7 @@ def _check_probabilities(answer: np.ndarray, task: str, model: Model) -> None:
         layer = "softmax" if task == "multi_class" else "sigmoid"
         raise model.fault(
             f"predicts numbers from {known.min():.4g} to {known.max():.4g}; task "
-            f"{task} needs probabilities. End the model, or its `{SIGNATURE}`, with a "
+            f"{task} needs probabilities. End the model, or its `{SERVE}`, with a "
             f"{layer}."
         )
 

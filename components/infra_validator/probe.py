@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from strategos.components.errors import GateStoppedError
+from strategos.components.exported import SERVE
 from strategos.components.files import filesystems
 from strategos.components.worker_process import serve
-
-_SIGNATURE = "serving_default"
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:
@@ -59,10 +58,10 @@ def _signature(model: str) -> Any:
         loaded = tf.saved_model.load(model)
     except Exception as error:
         raise _failure(model, f"does not load: {error}") from error
-    if _SIGNATURE not in loaded.signatures:
+    if SERVE not in loaded.signatures:
         found = ", ".join(sorted(loaded.signatures)) or "none"
-        raise _failure(model, f"has no signature `{_SIGNATURE}`; it has: {found}")
-    signature = loaded.signatures[_SIGNATURE]
+        raise _failure(model, f"has no signature `{SERVE}`; it has: {found}")
+    signature = loaded.signatures[SERVE]
     inputs = signature.structured_input_signature[1]
     wanted = {"examples": tf.TensorSpec([None], tf.string)}
     if {name: (s.shape.rank, s.dtype) for name, s in inputs.items()} != {
@@ -70,7 +69,7 @@ def _signature(model: str) -> Any:
     }:
         raise _failure(
             model,
-            f"`{_SIGNATURE}` takes {sorted(inputs)}, expected `examples` string[batch]",
+            f"`{SERVE}` takes {sorted(inputs)}, expected `examples` string[batch]",
         )
     signature.model = loaded  # its variables live as long as the model does
     return signature

@@ -14,12 +14,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from strategos.components.exported import FACTS, SERVING_DIR, WEIGHTS_DIR
 from strategos.components.files import filesystems
 from strategos.components.trainer.spec import WorkerSpec
 
-SERVING_DIR = "Format-Serving"  # as in TFX's path_utils
-WEIGHTS_DIR = "Format-Weights"
-FACTS = "trainer.json"
 ASIDE = ".tmp-export"
 MARK = "finished.json"
 

@@ -14,6 +14,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
+from strategos.components.schema_file import read_schema
 from strategos.components.transform import analysis, preprocessing
 from strategos.components.transform.materialize import Materializer
 from strategos.components.user_code import modules, workload_paths
@@ -67,7 +68,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
 def _schema(schema: list[types.Artifact]) -> schema_pb2.Schema:
     file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(schema))
-    return io_utils.SchemaReader().read(file)
+    return read_schema(file)
 
 
 def _files(raw: list[types.Artifact], split: str) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote, missing
 from strategos.components.user_code import modules
+from strategos.pipeline import node_ids
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.introspect import nearest
 from strategos.pipeline.config.problems import Problem, listed, shown
@@ -306,7 +307,7 @@ def _weights_problems(config: Config) -> Iterator[Problem]:
             key,
             f"there is no folder {shown(folder)}",
             remedy="Name the folder of a Model artifact, such as "
-            f"{config.name}/Trainer/model/4 under the root, or `latest`.",
+            f"{config.name}/{node_ids.TRAINER}/model/4 under the root, or `latest`.",
         )
 
 

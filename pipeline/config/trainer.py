@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from strategos.components.exported import WEIGHTS_DIR
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.distribution import Distribution
@@ -42,9 +43,6 @@ from strategos.pipeline.config.types import (
     seconds,
     size,
 )
-
-WEIGHTS = "Format-Weights"
-"""The folder of a Model artifact that holds what another training starts from."""
 
 _Mode = Literal["auto", "min", "max"]
 _MODE = (
@@ -272,9 +270,9 @@ class Trainer(Section):
     def named_weights(self) -> str | None:
         """The weights in the folder that `warm_start` names, if it names one."""
         folder = self.warm_start
-        if folder in (None, LATEST) or folder.endswith(f"/{WEIGHTS}"):
+        if folder in (None, LATEST) or folder.endswith(f"/{WEIGHTS_DIR}"):
             return None if folder == LATEST else folder
-        return f"{folder}/{WEIGHTS}"
+        return f"{folder}/{WEIGHTS_DIR}"
 
     def settings(self) -> Settings:
         """What else than data, model and strategy decides the result."""

@@ -17,6 +17,7 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import UserError
+from strategos.pipeline import node_ids
 from strategos.pipeline.history.store import (
     Store,
     properties,
@@ -272,7 +273,7 @@ def _verdicts(
     """
     executions = []
     for pipeline in pipelines:
-        for node in ("Evaluator", "Pusher"):
+        for node in (node_ids.EVALUATOR, node_ids.PUSHER):
             name = f"{pipeline}.{node}"
             context = store.mlmd.get_context_by_type_and_name("node", name)
             if context:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
+from strategos.pipeline import node_ids
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
 
@@ -81,7 +82,7 @@ def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
         logged = [a.uri for a in outputs.get(execution, []) if a.type == "ModelRun"]
         if not logged and places.get("node") == f"{run.pipeline}.Trainer":
             # Not published yet. TFX names an output's folder by its execution.
-            trainer = f"{store.root}/{run.pipeline}/Trainer"
+            trainer = f"{store.root}/{run.pipeline}/{node_ids.TRAINER}"
             logged = [f"{trainer}/model_run/{execution}"]
         yield from logged
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
+from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
     from strategos.components.trainer.operation import Operation
@@ -105,7 +106,7 @@ def _compile(config: Config, section: Any) -> dict[str, Any]:
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     _set_defaults(spec, defaults)
-    _set_environment(spec, "Trainer", config.trainer.operation())
+    _set_environment(spec, node_ids.TRAINER, config.trainer.operation())
     return job
 
 

@@ -21,6 +21,7 @@ from strategos.components.example_gen import spans as span_files
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code.workload_paths import CONTENT
+from strategos.pipeline import node_ids
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import graph, production
 from strategos.pipeline.plan.plan import Plan
@@ -180,7 +181,7 @@ def plan(
     lost = _lost_what_it_pushed(config, connection)
     for node in ir.nodes:
         caching = node.pipeline_node.execution_options.caching_options
-        again = lost and node.pipeline_node.node_info.id == "Pusher"
+        again = lost and node.pipeline_node.node_info.id == node_ids.PUSHER
         caching.enable_cache = config.run.cache and not again
     plan = Plan(
         files.run_id,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
 
+from strategos.components import exported
 from strategos.components.baseline_model import NOTHING
 from strategos.components.pusher import serving
-from strategos.pipeline.config.trainer import WEIGHTS
+from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -74,7 +75,7 @@ def _served(folder: Path) -> list[Production]:
     return [
         Production(str(folder / str(version)), version)
         for version in serving.versions(folder)
-        if (folder / str(version) / "saved_model.pb").is_file()
+        if (folder / str(version) / exported.SAVED_MODEL).is_file()
     ]
 
 
@@ -114,7 +115,7 @@ def warm_start(
     model = _trained(store, production)
     if production.candidate == candidate and not fresh:
         return model.custom_properties["warm_start"].string_value or NOTHING
-    return f"{model.uri}/{WEIGHTS}"
+    return f"{model.uri}/{exported.WEIGHTS_DIR}"
 
 
 def _trained(
@@ -138,7 +139,7 @@ def _without(ir: pipeline_pb2.Pipeline, parameter: str) -> pipeline_pb2.Pipeline
     copy = type(ir)()
     copy.CopyFrom(ir)
     for node in copy.nodes:
-        if node.pipeline_node.node_info.id == "Trainer":
+        if node.pipeline_node.node_info.id == node_ids.TRAINER:
             node.pipeline_node.parameters.parameters.pop(parameter, None)
     return copy
 
@@ -151,7 +152,7 @@ def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
     """
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     digest = hashlib.sha256()
-    for name in sorted(_upstream(nodes, "Trainer")):
+    for name in sorted(_upstream(nodes, node_ids.TRAINER)):
         digest.update(name.encode() + b"\0")
         digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
     return digest.hexdigest()[:16]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events, processes
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
+from strategos.pipeline import node_ids
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 
     from strategos.pipeline.config.sections import Config
 
-_GATES = {"AnomalyGate": "stopped", "EvaluationGate": "not blessed"}
-_GATES["InfraValidator"] = "not blessed"
+_GATES = {
+    node_ids.ANOMALY_GATE: "stopped",
+    node_ids.EVALUATION_GATE: "not blessed",
+    node_ids.INFRA_VALIDATOR: "not blessed",
+}
 _PREPARE = """
 import sys
 from strategos.components import worker_process
@@ -172,7 +176,7 @@ def _run_plan(
     runner = BeamRunner() if runner_name == "beam" else LocalRunner(client)
     try:
         runner.run(plan)
-        outcome = "blessed" if "EvaluationGate" in names else "finished"
+        outcome = "blessed" if node_ids.EVALUATION_GATE in names else "finished"
         result = Result(plan.run_id, outcome, 0)
     except NodeFailedError as failure:
         result = _failed(plan.run_id, failure)

@@ -8,6 +8,7 @@ from typing import Any
 from strategos.components import events
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems, full_disk
+from strategos.pipeline import node_ids
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError
 
@@ -83,7 +84,7 @@ def _launch(
     ).launch()
     with Patient(connection) as handle:
         (execution,) = handle.store.get_executions_by_id([info.execution_id])
-        if name == "Trainer":
+        if name == node_ids.TRAINER:
             _forget_checkpoints(handle.store, execution)
     if info.execution_output_uri:
         return "complete"

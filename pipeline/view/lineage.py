@@ -13,6 +13,7 @@ from rich.tree import Tree
 
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
+from strategos.pipeline import node_ids
 from strategos.pipeline.history.lineage import Lineage, Step
 from strategos.pipeline.view import terminal
 
@@ -168,16 +169,16 @@ def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:
 
 
 _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
-    "ExampleGen": _example_gen,
-    "StatisticsGen": _nothing,
-    "SchemaGen": _nothing,
-    "ImportSchemaGen": _import_schema_gen,
-    "Transform": _transform,
-    "Trainer": _trainer,
-    "BaselineModel": _baseline_model,
-    "Evaluator": _evaluator,
-    "InfraValidator": _infra_validator,
-    "Pusher": _nothing,
+    node_ids.EXAMPLE_GEN: _example_gen,
+    node_ids.STATISTICS_GEN: _nothing,
+    node_ids.SCHEMA_GEN: _nothing,
+    node_ids.IMPORT_SCHEMA_GEN: _import_schema_gen,
+    node_ids.TRANSFORM: _transform,
+    node_ids.TRAINER: _trainer,
+    node_ids.BASELINE_MODEL: _baseline_model,
+    node_ids.EVALUATOR: _evaluator,
+    node_ids.INFRA_VALIDATOR: _infra_validator,
+    node_ids.PUSHER: _nothing,
 }
 
 

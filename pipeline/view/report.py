@@ -13,6 +13,7 @@ from rich.text import Text
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
+from strategos.pipeline import node_ids
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
 
@@ -240,11 +241,13 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.trainer:
         yield "trained", _trained(run.trainer)
     yield from _verdict(run)
-    judged = run.summary is not None and run.failed_node == "EvaluationGate"
+    judged = run.summary is not None and run.failed_node == node_ids.EVALUATION_GATE
     if run.cause and not judged:  # else the verdict says it
         yield run.failed_node or run.outcome, run.cause
     if run.pushed:
-        reused = any(n.name == "Pusher" and n.state == "cached" for n in run.nodes)
+        reused = any(
+            n.name == node_ids.PUSHER and n.state == "cached" for n in run.nodes
+        )
         yield "serving" if reused else "pushed", filesystems.short(run.pushed[0])
         if next_step:
             yield "query it", Text(next_step, style="bold")

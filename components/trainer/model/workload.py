@@ -6,10 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
-from google.protobuf import text_format
-from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
+from strategos.components.schema_file import read_schema
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang.agreement import Agreement
@@ -61,15 +60,12 @@ def context(
     """
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     feature_spec = transform_output.transformed_feature_spec()
-    schema = schema_pb2.Schema()
-    with tf.io.gfile.GFile(spec.schema_file) as file:
-        text_format.Parse(file.read(), schema)
     return TrainingContext(
         hyperparameters=dict(spec.hyperparameters),
         label=spec.label,
         label_spec=feature_spec.pop(spec.label),
         feature_spec=feature_spec,
-        schema=schema,
+        schema=read_schema(spec.schema_file),
         transform_output=transform_output,
         rows=rows,
         epochs=spec.epochs,

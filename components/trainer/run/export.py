@@ -18,12 +18,14 @@ describes itself.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from strategos.components import exported
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.model.context import TrainingContext
@@ -76,10 +78,10 @@ def describe(
       unused: Raw columns that the model parses, but computes no answer from: a client
         may send any value.
     """
-    extra = f"{folder}/assets.extra"
-    tf.io.gfile.makedirs(extra)
-    tf.io.gfile.copy(schema_file, f"{extra}/schema.pbtxt", overwrite=True)
-    with tf.io.gfile.GFile(f"{extra}/serving.json", "w") as file:
+    schema = f"{folder}/{exported.SCHEMA}"
+    tf.io.gfile.makedirs(os.path.dirname(schema))
+    tf.io.gfile.copy(schema_file, schema, overwrite=True)
+    with tf.io.gfile.GFile(f"{folder}/{exported.DESCRIPTION}", "w") as file:
         described = {"label": label, "features": sorted(features)}
         described |= {"classes": list(classes), "unused": sorted(unused)}
         file.write(json.dumps(described))
@@ -105,14 +107,16 @@ class _Servable:
         """Traced functions by signature name."""
         examples = tf.TensorSpec([None], tf.string, name="examples")
         found = {
-            "serving_default": tf.function(self._answer, input_signature=[examples]),
-            "transform_features": tf.function(
+            exported.SERVE: tf.function(self._answer, input_signature=[examples]),
+            exported.TRANSFORM: tf.function(
                 self._transform_all, input_signature=[examples]
             ),
         }
         if not any(map(_is_nested, self.raw_spec.values())):
             raw = {n: _dense_spec(n, spec) for n, spec in self.raw_spec.items()}
-            found["predict"] = tf.function(self._answer_raw, input_signature=[raw])
+            found[exported.PREDICT] = tf.function(
+                self._answer_raw, input_signature=[raw]
+            )
         for function in found.values():
             function.get_concrete_function()
         return found

@@ -8,6 +8,8 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from strategos.components import exported
+
 _PARSER = "ParseExampleV2"
 _KEYS = slice(2, 5)  # its inputs with the names of sparse, dense and ragged columns
 
@@ -21,7 +23,7 @@ class SavedModel:
 
     def __init__(self, folder: str):
         model = saved_model_pb2.SavedModel()
-        with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
+        with tf.io.gfile.GFile(f"{folder}/{exported.SAVED_MODEL}", "rb") as file:
             model.ParseFromString(file.read())
         self._graph = model.meta_graphs[0]
 

@@ -20,6 +20,7 @@ from tensorflow.io import gfile
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.exported import SAVED_MODEL, SERVE
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.gang import heartbeat
@@ -29,8 +30,6 @@ from strategos.components.trainer.run.saved_model import SavedModel
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transform.graph import TransformGraph
 from strategos.components.user_code import modules
-
-_SERVING = "serving_default"
 
 
 def train(
@@ -87,7 +86,7 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
             gfile.copy(f"{path}/{file}", f"{target}/{file}")
     graph = TransformGraph(tft.TFTransformOutput(spec.transform_graph))
     known = graph.raw_columns_of(graph.raw_spec)
-    parsed = (SavedModel(exported).parsed_columns(_SERVING) & known) or known
+    parsed = (SavedModel(exported).parsed_columns(SERVE) & known) or known
     used = graph.raw_columns_of(_features(graph, spec.label)) & parsed
     describe(folder, spec.schema_file, spec.label, used, unused=parsed - used)
 
@@ -159,7 +158,7 @@ def count_rows(files: Sequence[str]) -> int:
 
 
 def _check_export(folder: str, file: str) -> None:
-    if not gfile.exists(f"{folder}/saved_model.pb"):
+    if not gfile.exists(f"{folder}/{SAVED_MODEL}"):
         there = gfile.listdir(folder) if gfile.exists(folder) else []
         raise UserError(
             f"{file}: `run_fn` ended without a SavedModel in "
@@ -169,13 +168,13 @@ def _check_export(folder: str, file: str) -> None:
         )
     found = SavedModel(folder).signatures()
     logging.info("the exported model has the signatures %s", found)
-    takes = found.get(_SERVING)
+    takes = found.get(SERVE)
     if takes is None or len(takes) != 1 or takes[0] != (tf.string, 1):
-        how = f"`{_SERVING}` takes other inputs" if takes else f"no `{_SERVING}`"
+        how = f"`{SERVE}` takes other inputs" if takes else f"no `{SERVE}`"
         events.emit(
             "warning",
             message=f"{file}: the exported model has {how} (signatures: "
             f"{', '.join(sorted(found)) or 'none'}). Evaluator, InfraValidator and "
-            f"`strategos predict` ask `{_SERVING}` for serialized tf.Examples "
+            f"`strategos predict` ask `{SERVE}` for serialized tf.Examples "
             "(`examples` string[batch]) and will refuse it.",
         )

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, exported
 from strategos.components.files import filesystems
 from strategos.components.trainer import finished
 from strategos.components.trainer.cluster import strategy
@@ -150,7 +150,7 @@ def _evaluate_and_publish(
     from strategos.components.trainer.run import session
 
     finished.clear(spec.model_dir)
-    aside = f"{spec.model_dir}/{finished.ASIDE}/{finished.SERVING_DIR}"
+    aside = f"{spec.model_dir}/{finished.ASIDE}/{exported.SERVING_DIR}"
     evaluation = session.evaluate_and_export(spec, facts, f"{weights}/weights", aside)
     facts = {**facts, "evaluation": evaluation}
     finished.publish(spec, weights, facts)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components import exported
 from strategos.components.trainer import finished
 from strategos.components.trainer.spec import WorkerSpec
 
@@ -35,7 +36,7 @@ def _spec(trainer: Path, execution: int, **changes) -> WorkerSpec:
 def trainer(tmp_path):
     """A Trainer's folder with a finished model of execution 4."""
     spec, weights = _spec(tmp_path, 4), tmp_path / "weights"
-    serving = Path(spec.model_dir, finished.ASIDE, finished.SERVING_DIR)
+    serving = Path(spec.model_dir, finished.ASIDE, exported.SERVING_DIR)
     for folder in (serving / "variables", Path(spec.log_dir, "train"), weights):
         folder.mkdir(parents=True)
     (serving / "saved_model.pb").write_text("graph")

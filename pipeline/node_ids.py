@@ -1,0 +1,17 @@
+"""Ids of the nodes: the class names of their components, as TFX derives them."""
+
+from __future__ import annotations
+
+EXAMPLE_GEN = "ExampleGen"
+STATISTICS_GEN = "StatisticsGen"
+SCHEMA_GEN = "SchemaGen"
+IMPORT_SCHEMA_GEN = "ImportSchemaGen"
+EXAMPLE_VALIDATOR = "ExampleValidator"
+ANOMALY_GATE = "AnomalyGate"
+TRANSFORM = "Transform"
+TRAINER = "Trainer"
+BASELINE_MODEL = "BaselineModel"
+EVALUATOR = "Evaluator"
+EVALUATION_GATE = "EvaluationGate"
+INFRA_VALIDATOR = "InfraValidator"
+PUSHER = "Pusher"
