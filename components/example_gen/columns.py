@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
+from strategos.components.example_gen.sources import Source
 from strategos.components.schema_file import read_schema
 
 _NOT_IN_DATA = frozenset(
@@ -26,14 +26,7 @@ class Kind(enum.IntEnum):
     BYTES = 3
 
 
-class Described(Protocol):
-    """A file whose columns are known; see `sources`."""
-
-    path: str
-    names: tuple[str, ...]
-
-
-def from_schema(files: Sequence[Described], schema_file: str) -> dict[str, Kind]:
+def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
     """The kind of each column, as `schema_file` declares it.
 
     Raises:
@@ -62,7 +55,7 @@ def from_schema(files: Sequence[Described], schema_file: str) -> dict[str, Kind]
     return kinds
 
 
-def check_same(files: Sequence[Described]) -> None:
+def check_same(files: Sequence[Source]) -> None:
     """Rejects files of which one has a column that another lacks.
 
     Raises:

@@ -8,11 +8,10 @@ import zlib
 
 from strategos.components.errors import UserError
 
-EXTENSIONS = (".csv", ".csv.gz", ".parquet")
-"""Names of files that can be read end in one of these."""
+PARQUET = b"PAR1"
+"""First bytes of a Parquet file."""
 
 _HEAD = 4096
-_PARQUET = b"PAR1"
 _GZIP = b"\x1f\x8b"
 _BINARY = {
     b"PK\x03\x04": ("a ZIP archive or an Excel workbook", "Unpack it, or export CSV"),
@@ -33,33 +32,29 @@ _UNICODE = (  # UTF-32 begins as UTF-16 does
 )
 
 
-def check(path: str) -> None:
-    """Rejects a file that cannot be opened or is not what its name says.
+def head(path: str) -> bytes:
+    """The first bytes of a file.
 
     Raises:
-      UserError: Names the file, what it is, and what to do.
+      UserError: The file cannot be opened.
     """
-    if not path.endswith(EXTENSIONS):
-        raise UserError(
-            f"{path}: not a format that is read here. Expected a name that ends in "
-            f".csv, .csv.gz or .parquet; correct `data.examples`."
-        )
     try:
         with open(path, "rb") as file:
-            head = file.read(_HEAD)
+            return file.read(_HEAD)
     except OSError as error:
         raise UserError(unreadable(path, error)) from error
-    if path.endswith(".parquet"):
-        _check_parquet(path, head)
-    elif not head:
-        raise UserError(
-            f"{path}: is empty. Expected CSV with a header; remove the file, or put "
-            f"the data there."
-        )
-    elif path.endswith(".gz"):
-        _check_gzip(path, head)
-    else:
-        _check_text(path, head)
+
+
+def identify(head: bytes) -> tuple[str, str] | None:
+    """What a file is by its first bytes, and what to do; None for text."""
+    if head.startswith(_GZIP):
+        return "compressed by gzip", "Let its name end in .csv.gz"
+    if head.startswith(PARQUET):
+        return "a Parquet file", "Let its name end in .parquet"
+    for begin, found in _BINARY.items():
+        if head.startswith(begin):
+            return found
+    return None
 
 
 def unreadable(path: str, error: OSError) -> str:
@@ -89,38 +84,29 @@ def not_utf8(path: str) -> str:
     )
 
 
-def _check_parquet(path: str, head: bytes) -> None:
-    if head.startswith(_PARQUET):
-        return
-    is_, remedy = _identify(head) or ("", "")
-    if not is_ and head and b"\0" not in head and b"\n" in head:
-        is_, remedy = "text", "If it is CSV, let its name end in .csv"
-    raise UserError(
-        f"{path}: cannot be read as Parquet: "
-        + (f"it is {is_}. {remedy}." if is_ else _empty_or_damaged(head))
-    )
+def unpacked(path: str, head: bytes) -> bytes:
+    """The text at the beginning of a gzip file; none if the file is damaged.
 
-
-def _empty_or_damaged(head: bytes) -> str:
-    if not head:
-        return "it is empty. Remove the file, or put the data there."
-    return "it does not begin as a Parquet file does. Write or copy it again."
-
-
-def _check_gzip(path: str, head: bytes) -> None:
+    Raises:
+      UserError: The file is not compressed by gzip.
+    """
     if not head.startswith(_GZIP):
         named = ("not compressed by gzip", "Let its name end in .csv")
-        is_, remedy = _identify(head) or named
+        is_, remedy = identify(head) or named
         raise UserError(f"{path}: is {is_}. {remedy}.")
     try:
-        unpacked = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, _HEAD)
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, _HEAD)
     except zlib.error:
-        return  # a damaged file: reading it says where
-    _check_text(path, unpacked)
+        return b""  # reading says where the damage is
 
 
-def _check_text(path: str, head: bytes) -> None:
-    found = _identify(head)
+def check_text(path: str, head: bytes) -> None:
+    """Rejects a file that does not begin as UTF-8 text does.
+
+    Raises:
+      UserError: Names the file, what it is, and what to do.
+    """
+    found = identify(head)
     if found:
         raise UserError(f"{path}: is {found[0]}, not CSV. {found[1]}.")
     encoding = _wide_encoding(head)
@@ -136,18 +122,6 @@ def _check_text(path: str, head: bytes) -> None:
             f"{path}: line {line}: holds {what}, which text does not. The file is "
             f"damaged or of another format: write or copy it again."
         )
-
-
-def _identify(head: bytes) -> tuple[str, str] | None:
-    """What a file is by its first bytes, and what to do; None for text."""
-    if head.startswith(_GZIP):
-        return "compressed by gzip", "Let its name end in .csv.gz"
-    if head.startswith(_PARQUET):
-        return "a Parquet file", "Let its name end in .parquet"
-    for begin, found in _BINARY.items():
-        if head.startswith(begin):
-            return found
-    return None
 
 
 def _wide_encoding(head: bytes) -> str | None:

@@ -5,30 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
 from strategos.components.example_gen import columns, features, numerals
 from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.sources import Source
 
 _SAMPLE = 256
 _NEARLY_ALL = 0.9
 _SHOWN_NAMES = 8
 _SHOWN_DOUBTS = 5
-
-
-class Inspected(Protocol):
-    """A file that shows its columns; see `sources.Source`."""
-
-    path: str
-    names: tuple[str, ...]
-
-    def inspect(self, profiles: Mapping[str, Profile]) -> None:
-        """Shows all values of each column, or their type, to its profile."""
-
-    def where(self, row: int) -> str:
-        """The place of the row with index `row` (from 0), for a message."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +28,7 @@ class Witness:
       value: The value as text, or the type that the file declares.
     """
 
-    source: Inspected
+    source: Source
     row: int | None
     value: str
 
@@ -82,7 +69,7 @@ class Profile:
             return Kind.BYTES
         return self._kind
 
-    def see_text(self, text: pa.StringArray, source: Inspected, row: int) -> None:
+    def see_text(self, text: pa.StringArray, source: Source, row: int) -> None:
         """Takes in the fields of a CSV file from `row` on; null is an empty one."""
         if text.null_count == len(text):
             return
@@ -94,7 +81,7 @@ class Profile:
             self.numbers += numbers
             self.values += numbers
 
-    def see_type(self, data_type: pa.DataType, source: Inspected, rows: int) -> None:
+    def see_type(self, data_type: pa.DataType, source: Source, rows: int) -> None:
         """Takes in `rows` values of a type that the file declares."""
         kind = features.kind_of(data_type)
         if kind > self._kind:
@@ -104,7 +91,7 @@ class Profile:
             self.values += rows
             self.numbers += rows * (kind != Kind.BYTES)
 
-    def _widen(self, text: pa.StringArray, source: Inspected, row: int) -> int | None:
+    def _widen(self, text: pa.StringArray, source: Source, row: int) -> int | None:
         """Raises the kind until it holds all of `text`.
 
         Returns:
@@ -147,7 +134,7 @@ class Profile:
         self.values += len(text)
 
 
-def infer(files: Sequence[Inspected], nulls: numerals.Nulls) -> dict[str, Profile]:
+def infer(files: Sequence[Source], nulls: numerals.Nulls) -> dict[str, Profile]:
     """The profile of each column, over all the data of all files.
 
     Args:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from strategos.components.errors import BadInputError
-from strategos.components.example_gen.formats import EXTENSIONS
+from strategos.components.example_gen.sources import SUFFIXES
 from strategos.components.files import digests
 
 _EPOCH = datetime.date(1970, 1, 1)
@@ -185,7 +185,7 @@ def _refuse_folders(pattern: str, folders: Iterable[str]) -> None:
     """
     for folder in sorted(folders):
         name = folder.rstrip(os.sep)
-        if name.endswith(EXTENSIONS):
+        if name.endswith(SUFFIXES):
             raise BadInputError(
                 f"`data.examples`: {pattern} matches the folder {name}, where a file "
                 f"is expected. To read the files in such folders, write "

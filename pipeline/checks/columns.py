@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import csv
-import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from strategos.components.errors import UserError
+from strategos.components.example_gen import sources
 from strategos.components.user_code import modules
 from strategos.pipeline.config.introspect import nearest
 from strategos.pipeline.config.problems import Problem, listed, shown
@@ -27,16 +27,16 @@ def column_problems(
     named += [("data.split.keys", name) for name in config.data.split.keys]
     if config.evaluator:
         named += [("evaluator.slices", name) for name in config.evaluator.slices]
-    sources = [(config.schema_.file, schema)]
-    sources += [(files[0], _header(files[0]))] if files else []
-    for path, columns in sources:
+    columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
+    columns_of |= {path: _header(path) for path in files[:1]}
+    for path, columns in columns_of.items():
         for key, name in named:
             if columns and name not in columns:
                 yield _no_column(config, key, name, path, columns)
 
 
 def _no_column(
-    config: Config, key: str, name: str, path: str, columns: list[str]
+    config: Config, key: str, name: str, path: str, columns: Sequence[str]
 ) -> Problem:
     near = nearest(name, columns)
     message, remedy = "", f"Did you mean `{near}`?" if near else ""
@@ -64,23 +64,9 @@ def _texts_of(config: Config, module: str) -> set[str]:
     return {node.value for node in constants if isinstance(node.value, str)}
 
 
-def _header(path: str) -> list[str]:
-    """The columns of a file; none for what ingestion refuses."""
-    if path.endswith(".parquet"):
-        return _parquet_columns(path)
-    opener = gzip.open if path.endswith(".gz") else open
+def _header(path: str) -> Sequence[str]:
+    """The columns of a file; none for what ingestion rejects."""
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            return next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
-
-
-def _parquet_columns(path: str) -> list[str]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        return parquet.read_schema(path).names
-    except (OSError, pyarrow.ArrowException):
-        return []
+        return sources.open_source(path).names
+    except UserError:
+        return ()

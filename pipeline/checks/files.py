@@ -244,7 +244,7 @@ def _no_module(config: Config, key: str, module: str) -> Problem:
 
 def data_files(config: Config) -> tuple[list[str], list[Problem]]:
     """The files to read, and what is wrong with their names."""
-    from strategos.components.example_gen import formats, spans
+    from strategos.components.example_gen import sources, spans
 
     key = "data.examples"
     if is_remote(config.data.examples):
@@ -261,10 +261,10 @@ def data_files(config: Config) -> tuple[list[str], list[Problem]]:
         return [], [_from_error(config, key, error)]
     files = [path for span in chosen for path in span.files]
     for path in files:
-        if not path.endswith(formats.EXTENSIONS):
+        if not path.endswith(sources.SUFFIXES):
             message = f"{shown(path)} is in none of the formats that are read"
             remedy = "Narrow the pattern, or convert the file."
-            allowed = ", ".join(formats.EXTENSIONS)
+            allowed = ", ".join(sources.SUFFIXES)
             key = "data.examples"
             return [], [Problem(config.where(key), key, message, allowed, remedy)]
     problems = list(_format_problems(config, files))
@@ -273,11 +273,11 @@ def data_files(config: Config) -> tuple[list[str], list[Problem]]:
 
 def _format_problems(config: Config, files: list[str]) -> Iterator[Problem]:
     """Files that cannot be opened, or are not what their names say."""
-    from strategos.components.example_gen import formats
+    from strategos.components.example_gen import sources
 
     for path in files:
         try:
-            formats.check(path)
+            sources.check(path)
         except UserError as error:
             yield _from_error(config, "data.examples", error)
 

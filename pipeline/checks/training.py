@@ -6,13 +6,12 @@ TensorFlow is imported only to ask a TPU whether it is there.
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 from strategos.components.errors import UserError
+from strategos.components.example_gen import sources
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
@@ -105,17 +104,7 @@ def _count_rows(files: list[str], enough: int) -> int | None:
         if rows >= enough:
             break
         try:
-            rows += _rows(path, enough - rows)
-        except (OSError, ValueError):  # ingestion will say what is wrong with it
+            rows += sources.open_source(path).count_rows(enough - rows)
+        except UserError:  # ingestion reports it
             return None
     return rows
-
-
-def _rows(path: str, enough: int) -> int:
-    if path.endswith(".parquet"):
-        from pyarrow import parquet
-
-        return parquet.read_metadata(path).num_rows
-    # A quoted line break makes two lines of a row: never fewer lines than rows.
-    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-        return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)

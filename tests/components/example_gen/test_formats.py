@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.example_gen import formats, sources, spans
+from strategos.components.example_gen import sources, spans
 
 CSV = b"x,y\n1,2\n3,4\n"
 
@@ -92,6 +92,29 @@ def test_file_of_another_format(tmp_path, name, content, message):
     assert refused(tmp_path / name).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "rows", "above"),
+    [
+        ("a.csv", CSV, 2, 1),
+        ("a.csv.gz", gzip.compress(CSV), 2, 1),
+        ("a.csv", b'x\n"1\n2"\n', 2, 1),  # a quoted line break: more than there are
+        ("a.parquet", parquet(), 2, 2),
+    ],
+)
+def test_rows_are_counted_no_further_than_asked(tmp_path, name, content, rows, above):
+    (tmp_path / name).write_bytes(content)
+    source = sources.open_source(f"{tmp_path}/{name}")
+    assert source.count_rows(enough=9) == rows
+    assert source.count_rows(enough=1) == above
+
+
+def test_a_damaged_file_is_not_counted(tmp_path):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(CSV * 9999)[:-9])
+    source = sources.open_source(f"{tmp_path}/a.csv.gz")
+    with pytest.raises(UserError, match="cut off or damaged"):
+        source.count_rows(enough=10**6)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_line_ends_and_a_byte_order_mark_are_read(tmp_path, end):
     rows = ["x,y", "1,a", '"2","b c"', ""]
@@ -147,4 +170,4 @@ def test_other_folders_are_passed_over(tmp_path):
     (tmp_path / "a.csv").write_bytes(CSV)
     (span,) = spans.find_spans(f"{tmp_path}/*")
     assert span.files == (f"{tmp_path}/a.csv",)
-    formats.check(span.files[0])
+    sources.check(span.files[0])

@@ -1,0 +1,43 @@
+"""Data files that ExampleGen reads: a class per format, chosen by a file's name.
+
+A new format is a subclass of `Source` in a module of this folder, listed in `SOURCES`.
+`strategos validate` imports this package, so the classes import Arrow in functions.
+"""
+
+from __future__ import annotations
+
+from strategos.components.errors import UserError
+from strategos.components.example_gen.sources.csv_source import CsvSource
+from strategos.components.example_gen.sources.parquet_source import ParquetSource
+from strategos.components.example_gen.sources.source import Source
+
+SOURCES: tuple[type[Source], ...] = (CsvSource, ParquetSource)
+
+SUFFIXES = tuple(suffix for kind in SOURCES for suffix in kind.suffixes)
+"""Names of files that can be read end in one of these."""
+
+
+def check(path: str) -> type[Source]:
+    """The class that reads `path`, whose first bytes are looked at.
+
+    Raises:
+      UserError: The file cannot be opened, or is not what its name says, or its format
+        is not read here.
+    """
+    for kind in SOURCES:
+        if path.endswith(kind.suffixes):
+            kind.check(path)
+            return kind
+    raise UserError(
+        f"{path}: not a format that is read here. Expected a name that ends in "
+        f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}; correct `data.examples`."
+    )
+
+
+def open_source(path: str) -> Source:
+    """The source for `path`, with its column names.
+
+    Raises:
+      UserError: See `check`; or the file has no columns or no rows.
+    """
+    return check(path)(path)

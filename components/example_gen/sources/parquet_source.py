@@ -1,0 +1,109 @@
+"""Parquet files, with errors that name file and row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import UserError
+from strategos.components.example_gen import formats
+from strategos.components.example_gen.sources.source import Source, check_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from strategos.components.example_gen.inference import Profile
+
+_BATCH_BYTES = 16 << 20
+_MAX_ROWS = 16384
+
+
+class ParquetSource(Source):
+    """A Parquet file; lists become multivalent features, binary columns bytes."""
+
+    suffixes = (".parquet",)
+
+    def __init__(self, path: str):
+        """See `Source`."""
+        self.path = path
+        with self._open() as file:
+            schema = file.schema_arrow
+            self.rows: int | None = file.metadata.num_rows
+            groups = range(file.metadata.num_row_groups)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+        check_names(path, schema.names)
+        self.names = tuple(schema.names)
+        self._types = {field.name: self._type_of(field) for field in schema}
+        if not self.rows:
+            raise UserError(
+                f"{path}: has no row. Remove the file, or put the data there."
+            )
+        per_batch = _BATCH_BYTES * self.rows // max(size, 1)
+        self._batch_rows = min(max(per_batch, 1), _MAX_ROWS)
+
+    @classmethod
+    def check(cls, path: str) -> None:
+        """See `Source`."""
+        head = formats.head(path)
+        if not head.startswith(formats.PARQUET):
+            raise UserError(f"{path}: cannot be read as Parquet: {_other(head)}")
+
+    def inspect(self, profiles: Mapping[str, Profile]) -> None:
+        """See `Source`; shows the types that the file declares."""
+        for name, data_type in self._types.items():
+            profiles[name].see_type(data_type, self, self.rows or 0)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `Source`."""
+        import pyarrow as pa
+
+        with self._open() as file:
+            try:
+                yield from file.iter_batches(batch_size=self._batch_rows)
+            except (pa.ArrowException, OSError) as error:
+                raise UserError(self._unreadable(error)) from error
+
+    def count_rows(self, enough: int) -> int:
+        """See `Source`; the file's metadata have the number."""
+        return self.rows or 0
+
+    def _open(self) -> pyarrow.parquet.ParquetFile:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        try:
+            return pyarrow.parquet.ParquetFile(self.path)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(self._unreadable(error)) from error
+
+    def _type_of(self, field: pa.Field) -> pa.DataType:
+        from strategos.components.example_gen import features
+
+        try:
+            features.kind_of(field.type)
+            return field.type
+        except TypeError as error:
+            raise UserError(
+                f"{self.path}: column `{field.name}` has the type {field.type}, which "
+                f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
+                f"lists of these; flatten the column or take it out."
+            ) from error
+
+    def _unreadable(self, error: Exception) -> str:
+        return (
+            f"{self.path}: cannot be read as Parquet: {error}. The file may be "
+            f"incomplete: write or copy it anew."
+        )
+
+
+def _other(head: bytes) -> str:
+    """What a file is that does not begin as Parquet does, and what to do."""
+    found = formats.identify(head)
+    if not found and head and b"\0" not in head and b"\n" in head:
+        found = ("text", "If it is CSV, let its name end in .csv")
+    if found:
+        return f"it is {found[0]}. {found[1]}."
+    if not head:
+        return "it is empty. Remove the file, or put the data there."
+    return "it does not begin as a Parquet file does. Write or copy it again."
