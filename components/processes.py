@@ -7,14 +7,29 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.005
 _GRACE_SECONDS = 30.0  # a training that is asked to end saves a checkpoint first
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
+
+def start(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+    """Starts `python -m module` in a session of its own.
+
+    Args:
+      module: The module; it gets this process's id first, for `die_with_parent`.
+      arguments: Its further arguments.
+      **how: The other settings of a `subprocess.Popen`.
+    """
+    command = [sys.executable, "-m", module, str(os.getpid()), *arguments]
+    return subprocess.Popen(command, start_new_session=True, **how)
 
 
 def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:

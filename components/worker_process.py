@@ -25,9 +25,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import errors, events, oom
+from strategos.components import errors, events, oom, processes
 from strategos.components.files import temporary
-from strategos.components.processes import die_with_parent
 
 TENSORFLOW = {
     "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras, also in user code
@@ -78,12 +77,12 @@ def run(
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
         kills = oom.OomKills()
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(os.getpid()), str(asked), str(answered)],
+        process = processes.start(
+            module,
+            [str(asked), str(answered)],
             stdin=subprocess.PIPE,  # never written to: its end tells of our own
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
             cwd=folder,
             env={**os.environ, "TMPDIR": folder, **(env or {})},
         )
@@ -123,7 +122,7 @@ def terminated_last() -> Iterator[None]:
 def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     """The `__main__` of a module that `run` starts: answers one request and exits."""
     parent, asked, answered = sys.argv[1:]
-    die_with_parent(int(parent))
+    processes.die_with_parent(int(parent))
     end_with_input()
     message = json.loads(Path(asked).read_text())
     events.open_sink(message["events"]["path"], node=message["events"]["node"])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import runpy
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -17,3 +19,18 @@ def no_user_code(tmp_path_factory):
     """What a file imports of a workload, another one does not find."""
     yield
     modules.activate(str(tmp_path_factory.mktemp("no-workload")))
+
+
+@pytest.fixture(scope="session")
+def warm_parent(tmp_path_factory):
+    """Makes a `Parent` of warm.py: `warm_parent(modules, imports, env)`."""
+    warm, made = runpy.run_path(str(Path(__file__).with_name("warm.py"))), []
+
+    def make(modules, imports, env):
+        folder = tmp_path_factory.mktemp("warm")
+        made.append(warm["Parent"](folder, modules, imports, env))
+        return made[-1]
+
+    yield make
+    for parent in made:
+        parent.end()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -34,18 +32,13 @@ class BeamRunner:
             "events": str(plan.events),
         }
         with temporary.folder() as folder, plan.log.open("ab") as log:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "strategos.pipeline.runners.beam_process",
-                    str(os.getpid()),
-                ],
+            process = processes.start(
+                "strategos.pipeline.runners.beam_process",
+                [],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env=environment.of_executors(**plan.environment, TMPDIR=folder),
-                start_new_session=True,
             )
             try:
                 _tell(process, json.dumps(request).encode())

@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import pickle
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,21 +136,14 @@ class ExecutorClient:
         ours.close()
         folder = self._temporary.enter_context(temporary.folder())
         with theirs, self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "strategos.pipeline.runners.executor_process",
-                    str(theirs.fileno()),
-                    str(self._events),
-                    str(os.getpid()),
-                ],
+            self._process = processes.start(
+                "strategos.pipeline.runners.executor_process",
+                [str(theirs.fileno()), str(self._events)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
                 env=environment.of_executors(TMPDIR=folder),
-                start_new_session=True,
             )
 
     def _death(self) -> str:

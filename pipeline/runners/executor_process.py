@@ -20,7 +20,7 @@ from strategos.components.errors import UserError
 from strategos.components.processes import die_with_parent
 
 
-def main(descriptor: int, events_path: str, parent: int) -> None:
+def main(parent: int, descriptor: int, events_path: str) -> None:
     """Answers requests on the socket `descriptor` until its other end closes."""
     die_with_parent(parent)
     events.open_sink(events_path)
@@ -134,4 +134,4 @@ def _hush_absl() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -68,6 +68,11 @@ def build_model(context):
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def warm_starts() -> None:
+    """None: here the host of the gang starts as users start it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Trained:
     facts: dict

@@ -1,0 +1,241 @@
+"""Starts the product's processes as forks of one that has imported what they need.
+
+A test's many small processes then cost what they do, not what they import. `Parent` is
+for tests; `python warm.py parent …` is that process itself, and
+`python warm.py cli ADDRESS MODULES …` is `strategos …`, whose processes start there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from strategos.components import processes
+
+_SIZE = 1 << 17  # of a message: an environment
+_HIGH = 200  # file descriptors that nobody names
+
+
+class Parent:
+    """The process that is forked, started with the first use of its address.
+
+    Args:
+      folder: For its socket.
+      modules: What its forks run as `__main__`.
+      imports: What it imports before.
+      env: Variables that count while it does.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        modules: Sequence[str],
+        imports: Sequence[str],
+        env: Mapping[str, str],
+    ):
+        self._address, self._modules = str(folder / "socket"), modules
+        self._imports, self._env = imports, {**os.environ, **env}
+        self._process: subprocess.Popen | None = None
+
+    def address(self) -> str:
+        """Where it listens."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-W", "ignore", __file__, "parent"),
+                    *(str(os.getpid()), self._address),
+                    *map(",".join, (self._modules, self._imports)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                env=self._env,
+            )
+            assert self._process.stdout.read(), "the warm process did not start"
+        return self._address
+
+    def start(self, module: str, arguments: Sequence[str], **how: Any) -> Any:
+        """Stands in for `processes.start`."""
+        return _start(self.address, self._modules, module, arguments, **how)
+
+    def cli(self) -> list[str]:
+        """The command that is `strategos` and starts its processes here."""
+        modules = ",".join(self._modules)
+        return [sys.executable, __file__, "cli", self.address(), modules]
+
+    def end(self) -> None:
+        """Ends it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+_cold = processes.start
+
+
+def _start(
+    address: Callable[[], str],
+    modules: Sequence[str],
+    module: str,
+    arguments: Sequence[str],
+    **how: Any,
+) -> Any:
+    if module not in modules:
+        return _cold(module, arguments, **how)
+    return Fork(address(), module, arguments, **how)
+
+
+class Fork:
+    """As much of a `Popen` as is asked for."""
+
+    def __init__(
+        self,
+        address: str,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdin: int,
+        stdout: Any,
+        stderr: Any,
+        cwd: str | None = None,
+        pass_fds: Sequence[int] = (),
+    ):
+        self.args, self.returncode = [module, *arguments], None
+        self.stdin = self.stdout = None
+        given = taken = os.open(os.devnull, os.O_RDWR)
+        mine = [given]
+        if stdin == subprocess.PIPE:
+            given, end = os.pipe()
+            self.stdin = os.fdopen(end, "wb")
+            mine.append(given)
+        if stdout == subprocess.PIPE:
+            end, taken = os.pipe()
+            self.stdout = os.fdopen(end, "rb")
+            mine.append(taken)
+        else:
+            taken = stdout.fileno()
+        errors = taken if stderr == subprocess.STDOUT else stderr.fileno()
+        request = {
+            "module": module,
+            "arguments": list(arguments),
+            "env": dict(env),
+            "cwd": cwd or os.getcwd(),
+            "numbers": [0, 1, 2, *pass_fds],
+        }
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.connect(address)
+        message = json.dumps(request).encode()
+        socket.send_fds(self._channel, [message], [given, taken, errors, *pass_fds])
+        for descriptor in mine:
+            os.close(descriptor)
+        self.pid = int(self._channel.recv(_SIZE))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, as of `Popen.wait`."""
+        if self.returncode is None:
+            if not select.select([self._channel], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self.returncode = int(self._channel.recv(_SIZE))
+            self._channel.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
+def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> None:
+    """Forks for each connection, until the process `test` ends."""
+    processes.die_with_parent(test)
+    for name in imports:
+        importlib.import_module(name)
+    processes.start = functools.partial(_start, lambda: address, modules)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(address)
+        listening.listen(8)
+        os.write(1, b"ready\n")
+        os.dup2(2, 1)
+        while True:
+            channel, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                _keep(channel)
+            channel.close()
+
+
+def _keep(channel: socket.socket) -> NoReturn:
+    """Forks once more, and tells the other side the fork's id and its exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    message, descriptors, *_ = socket.recv_fds(channel, _SIZE, 16)
+    if not message:
+        os._exit(0)
+    pid = os.fork()
+    if pid == 0:
+        channel.close()
+        _become(json.loads(message), descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    try:
+        channel.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        channel.send(str(os.waitstatus_to_exitcode(status)).encode())
+    finally:
+        os._exit(0)
+
+
+def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    try:
+        os.setsid()
+        high = [fcntl.fcntl(each, fcntl.F_DUPFD, _HIGH) for each in descriptors]
+        for descriptor in descriptors:
+            os.close(descriptor)
+        for number, descriptor in zip(request["numbers"], high, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        tempfile.tempdir = None
+        sys.path[0] = request["cwd"]
+        sys.argv = [request["module"], str(os.getppid()), *request["arguments"]]
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        sys.stdout.flush()
+    finally:
+        os._exit(1)
+
+
+def _cli(address: str, modules: list[str], arguments: list[str]) -> None:
+    from strategos.pipeline import cli
+
+    processes.start = functools.partial(_start, lambda: address, modules)
+    sys.path[0] = os.getcwd()
+    cli.main(arguments)
+
+
+if __name__ == "__main__":
+    what, *words = sys.argv[1:]
+    if what == "parent":
+        _parent(int(words[0]), words[1], words[2].split(","), words[3].split(","))
+    _cli(words[0], words[1].split(","), words[2:])
