@@ -13,8 +13,8 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
 from strategos.components import exported
-from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import UserError
+from strategos.components.runtime_parameters import NOTHING
 
 PATH = "path"
 NONE = "none"

@@ -9,6 +9,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.system_executions import Train
 
+from strategos.components import runtime_parameters
 from strategos.components.trainer import executor
 
 
@@ -18,13 +19,11 @@ class TrainerSpec(types.ComponentSpec):
     PARAMETERS = {
         "user_module": ExecutionParameter(type=str),
         "label": ExecutionParameter(type=str),
-        "batch_size": ExecutionParameter(type=int),
-        "epochs": ExecutionParameter(type=int),
-        "seed": ExecutionParameter(type=int),
-        "hyperparameters": ExecutionParameter(type=str),
-        "distribution": ExecutionParameter(type=str),
         "settings": ExecutionParameter(type=str),
-        "warm_start": ExecutionParameter(type=str),
+        **{
+            each.argument: ExecutionParameter(type=each.passed_type)
+            for each in runtime_parameters.taken_by("Trainer")
+        },
     }
     INPUTS = {
         "examples": ChannelParameter(type=standard_artifacts.Examples),
@@ -48,10 +47,11 @@ class Trainer(base_component.BaseComponent):
             transform_graph=transform.outputs["transform_graph"],
             schema=schema_gen.outputs["schema"],
             user_module='{"folder": …, "module": "model", "fingerprint": …}',
-            label="late", batch_size=512, epochs=5, seed=1,
-            hyperparameters='{"units": [64, 32]}',
-            distribution='{"strategy": "auto"}',
-            settings='{"callbacks": {}}', warm_start="none",
+            label="late",
+            settings='{"callbacks": {}}',
+            # what `runtime_parameters` lists for the Trainer:
+            batch_size=512, epochs=5, seed=1, hyperparameters='{"units": [64, 32]}',
+            distribution='{"strategy": "auto"}', warm_start="none",
         )
 
     Launcher, time-outs, restarts and checkpoints are no parameters: they change no
@@ -77,13 +77,8 @@ class Trainer(base_component.BaseComponent):
         schema: types.BaseChannel,
         user_module: str,
         label: str,
-        batch_size: int | RuntimeParameter,
-        epochs: int | RuntimeParameter,
-        seed: int | RuntimeParameter,
-        hyperparameters: str | RuntimeParameter = "{}",
-        distribution: str | RuntimeParameter = "{}",
         settings: str = "{}",
-        warm_start: str | RuntimeParameter = "none",
+        **parameters: int | str | RuntimeParameter,
     ):
         """Builds the component.
 
@@ -94,15 +89,11 @@ class Trainer(base_component.BaseComponent):
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
             no `folder` where the environment names it (see `workload_paths`).
           label: Name of the label among the transformed features.
-          batch_size: Rows of a global batch.
-          epochs: Passes over the training split.
-          seed: Of everything random.
-          hyperparameters: JSON of the user's own settings.
-          distribution: JSON of what in `trainer.distribution` changes results; sizes
-            are bytes, times seconds.
-          settings: JSON of `spec.Settings`, what else changes results.
-          warm_start: `Format-Weights` of a model to start from, or "none". Or its
-            hash, where the environment names it (see `workload_paths`).
+          settings: JSON of `spec.Settings`: all other settings that change results.
+          **parameters: A value for each parameter that `runtime_parameters` lists for
+            the Trainer, mappings as JSON; `spec.WorkerSpec` explains them.
+            `warm_start` is "none" for fresh weights, or the hash of a folder that the
+            environment names (see `workload_paths`).
         """
         spec = TrainerSpec(
             examples=examples,
@@ -110,13 +101,8 @@ class Trainer(base_component.BaseComponent):
             schema=schema,
             user_module=user_module,
             label=label,
-            batch_size=batch_size,
-            epochs=epochs,
-            seed=seed,
-            hyperparameters=hyperparameters,
-            distribution=distribution,
             settings=settings,
-            warm_start=warm_start,
+            **parameters,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),
         )

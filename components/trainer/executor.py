@@ -16,8 +16,9 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from strategos.components import events
+from strategos.components import events, runtime_parameters
 from strategos.components.files import filesystems
+from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
@@ -35,8 +36,6 @@ _INT_FACTS = (
     "parameters",
 )
 _TEXT_FACTS = ("strategy", "reason")
-_NOTHING = "none"  # TFX takes "" for no value at all
-_OPERATIONAL = ("distribution", "warm_start")  # training resumes whatever they say
 _KEPT_SECONDS = 7 * 86400.0
 
 
@@ -64,7 +63,7 @@ class Executor(base_executor.BaseExecutor):
         facts = _finished(spec, operation) or launchers.launch(spec, operation)
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
-        model.set_string_custom_property("warm_start", spec.warm_start or _NOTHING)
+        model.set_string_custom_property("warm_start", spec.warm_start or NOTHING)
         module_file = modules.find(spec.folder, spec.module) or spec.module
         model.set_string_custom_property("module_file", str(module_file))
         if not operation.checkpoint_key:  # another orchestrator than ours
@@ -101,7 +100,12 @@ def worker_spec(
     model_dir = artifact_utils.get_single_uri(outputs["model"])
     beside = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
     key = checkpoint_key or _key(inputs, properties)
-    warm_start = workload_paths.weights(properties.get("warm_start", _NOTHING))
+    parameters = {
+        each.argument: each.decode(properties[each.argument])
+        for each in runtime_parameters.taken_by("Trainer")
+    }
+    weights = workload_paths.weights(parameters["warm_start"])
+    parameters["warm_start"] = "" if weights == NOTHING else weights
     return WorkerSpec(
         folder=folder,
         module=module,
@@ -113,13 +117,8 @@ def worker_spec(
         model_dir=model_dir,
         log_dir=artifact_utils.get_single_uri(outputs["model_run"]),
         checkpoint_dir=os.path.join(beside, "checkpoints", key),
-        batch_size=properties["batch_size"],
-        epochs=properties["epochs"],
-        seed=properties["seed"],
-        hyperparameters=json.loads(properties["hyperparameters"]),
-        distribution=json.loads(properties["distribution"]),
         settings=Settings(**json.loads(properties["settings"])),
-        warm_start="" if warm_start == _NOTHING else warm_start,
+        **parameters,
     )
 
 
@@ -161,7 +160,9 @@ def _key(
     inputs: Mapping[str, list[types.Artifact]], properties: Mapping[str, Any]
 ) -> str:
     uris = {name: [each.uri for each in found] for name, found in inputs.items()}
-    settings = {k: v for k, v in properties.items() if k not in _OPERATIONAL}
+    resumable = {each.argument for each in runtime_parameters.TABLE if each.resumable}
+    resumable.add("warm_start")  # here the path of a model that each push replaces
+    settings = {k: v for k, v in properties.items() if k not in resumable}
     text = json.dumps([uris, settings], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -7,6 +7,7 @@ The descriptions feed the JSON Schema for editors and `docs/configuration.md`, w
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from pydantic import (
 )
 
 from strategos.components.files.filesystems import is_remote
+from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.introspect import Allowed
@@ -46,7 +48,6 @@ from strategos.pipeline.config.types import (
     Spellings,
     Text,
     Texts,
-    as_json,
     has_spans,
     main_file,
     not_yet,
@@ -365,17 +366,18 @@ class Config(Section):
     def runtime_parameters(self) -> dict[str, int | float | str]:
         """What a compiled pipeline takes at run time; mappings as JSON.
 
-        `spans` is the selector (`latest`), not yet the spans that it selects.
+        Those that planning computes are missing, and `spans` is the selector
+        (`latest`), not yet the spans that it selects.
         """
-        trainer = self.trainer
-        return {
-            "batch_size": trainer.batch_size,
-            "epochs": trainer.epochs,
-            "seed": trainer.seed,
-            "hyperparameters": as_json(trainer.hyperparameters),
-            "distribution": as_json(trainer.distribution.for_results()),
-            "spans": self.data.spans,
-        }
+        given = (each for each in TABLE if each.setting)
+        return {each.name: each.encode(self._at_run_time(each)) for each in given}
+
+    def _at_run_time(self, parameter: RuntimeParameter) -> Any:
+        if parameter.name == "distribution":
+            return self.trainer.distribution.for_results()
+        if parameter.name == "warm_start":
+            return self.trainer.named_weights or NOTHING
+        return attrgetter(parameter.setting)(self)
 
     @field_validator("pusher")
     @classmethod

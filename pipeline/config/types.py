@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -251,8 +250,3 @@ def interval(text: str) -> str:
     if "step" in text:
         return f"{text.split()[0]} steps"
     return f"{seconds(text)}s"
-
-
-def as_json(value: Any) -> str:
-    """`value` as JSON with sorted keys: equal values give equal text."""
-    return json.dumps(value, sort_keys=True)

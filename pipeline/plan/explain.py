@@ -22,7 +22,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components import worker_process
+from strategos.components import runtime_parameters, worker_process
 from strategos.components.files import filesystems
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
@@ -279,7 +279,11 @@ def _build_model(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
-    trainer = config.trainer
+    trainer, values = config.trainer, config.runtime_parameters()
+    parameters = {
+        each.argument: each.decode(values[each.name])
+        for each in runtime_parameters.taken_by("Trainer")
+    }
     return WorkerSpec(
         folder=str(config.folder),
         module=trainer.module,
@@ -291,12 +295,8 @@ def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
         model_dir="",
         log_dir="",
         checkpoint_dir="",
-        batch_size=trainer.batch_size,
-        epochs=trainer.epochs,
-        seed=trainer.seed,
-        hyperparameters=trainer.hyperparameters,
-        distribution=trainer.distribution.for_results(),
         settings=trainer.settings(),
+        **{**parameters, "warm_start": ""},  # what weights hold changes no figure
     )
 
 

@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components import runtime_parameters
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import fingerprint
@@ -47,20 +48,6 @@ _STACK = (
     *("strategos", "tfx", "tensorflow", "tensorflow-transform", "tf-keras", "keras"),
     *("tensorflow-data-validation", "tfx-bsl", "apache-beam", "pyarrow", "numpy"),
 )
-
-PARAMETERS: dict[str, type] = {
-    "spans": str,
-    "data_fingerprint": str,
-    "batch_size": int,
-    "epochs": int,
-    "seed": int,
-    "hyperparameters": str,
-    "distribution": str,
-    "warm_start": str,
-    "baseline": str,
-    "candidate": str,
-}
-"""What a compiled pipeline takes at run time, by name, with its type."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +106,7 @@ def build(
     Args:
       config: The effective settings.
       fingerprints: Of the user's modules and schema; part of what caching compares.
-      defaults: A value for each of `PARAMETERS`, used where a run gives no other.
+      defaults: A value for each runtime parameter, used where a run gives no other.
       movable: Leaves the paths of the workload's files out of the parameters, which
         are part of what caching compares. Executors then read them from the
         environment, see `WorkloadPaths`.
@@ -127,7 +114,7 @@ def build(
     from tfx.orchestration.pipeline import Pipeline
 
     paths = WorkloadPaths() if movable else workload_paths(config)
-    parameters = _runtime_parameters(defaults)
+    parameters = _Parameters(defaults)
     data = _data_nodes(config, paths, fingerprints, parameters)
     model = _model_nodes(config, paths, fingerprints, parameters, data)
     release = _release_nodes(config, parameters, data, model)
@@ -149,20 +136,30 @@ def workload_paths(config: Config) -> WorkloadPaths:
     )
 
 
-def _runtime_parameters(defaults: dict[str, Any]) -> dict[str, Any]:
-    from tfx.orchestration.data_types import RuntimeParameter
+class _Parameters:
+    """The runtime parameters, as the nodes that take them are given them."""
 
-    return {
-        name: RuntimeParameter(name=name, ptype=ptype, default=defaults[name])
-        for name, ptype in PARAMETERS.items()
-    }
+    def __init__(self, defaults: dict[str, Any]):
+        from tfx.orchestration.data_types import RuntimeParameter
+
+        self._made = {
+            each.name: RuntimeParameter(
+                name=each.name, ptype=each.passed_type, default=defaults[each.name]
+            )
+            for each in runtime_parameters.TABLE
+        }
+
+    def of(self, node: str) -> dict[str, Any]:
+        """The keyword arguments of the node with this id."""
+        taken = runtime_parameters.taken_by(node)
+        return {each.argument: self._made[each.name] for each in taken}
 
 
 def _data_nodes(
     config: Config,
     paths: WorkloadPaths,
     fingerprints: Fingerprints,
-    parameters: dict[str, Any],
+    parameters: _Parameters,
 ) -> dict[str, BaseNode]:
     from tfx.components import ExampleValidator
 
@@ -172,14 +169,13 @@ def _data_nodes(
 
     example_gen = ExampleGen(
         pattern=paths.examples,
-        spans=parameters["spans"],
-        fingerprint=parameters["data_fingerprint"],
         split=_json(config.data.split.model_dump(mode="json")),
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
         label=config.label,
         null_values=_json(config.data.null_values),
         stack=stack_versions(),
+        **parameters.of("ExampleGen"),
     )
     examples = example_gen.outputs["examples"]
     statistics_gen = StatisticsGen(examples=examples)
@@ -219,7 +215,7 @@ def _model_nodes(
     config: Config,
     paths: WorkloadPaths,
     fingerprints: Fingerprints,
-    parameters: dict[str, Any],
+    parameters: _Parameters,
     data: dict[str, BaseNode],
 ) -> dict[str, BaseNode]:
     from strategos.components.trainer.component import Trainer
@@ -245,24 +241,14 @@ def _model_nodes(
         user_module=_user_module(paths, config.trainer.module, fingerprints.model),
         label=config.label,
         settings=_json(dataclasses.asdict(config.trainer.settings())),
-        **{
-            name: parameters[name]
-            for name in (
-                "batch_size",
-                "epochs",
-                "seed",
-                "hyperparameters",
-                "distribution",
-                "warm_start",
-            )
-        },
+        **parameters.of("Trainer"),
     )
     return {"transform": transform, "trainer": trainer}
 
 
 def _release_nodes(
     config: Config,
-    parameters: dict[str, Any],
+    parameters: _Parameters,
     data: dict[str, BaseNode],
     model: dict[str, BaseNode],
 ) -> dict[str, BaseNode]:
@@ -285,8 +271,7 @@ def _release_nodes(
             infra_blessing=infra.outputs["blessing"],
             destination=_real(config.pusher.to),
             keep=config.pusher.keep,
-            candidate=parameters["candidate"],
-            baseline=parameters["baseline"],
+            **parameters.of("Pusher"),
         )
         nodes |= {"infra": infra, "pusher": pusher}
     return nodes
@@ -294,7 +279,7 @@ def _release_nodes(
 
 def _evaluation_nodes(
     config: Config,
-    parameters: dict[str, Any],
+    parameters: _Parameters,
     examples: Any,
     schema: Any,
     model: dict[str, BaseNode],
@@ -303,7 +288,7 @@ def _evaluation_nodes(
     from strategos.components.evaluator.component import Evaluator
     from strategos.components.gate.component import EvaluationGate
 
-    baseline = BaselineModel(baseline=parameters["baseline"])
+    baseline = BaselineModel(**parameters.of("BaselineModel"))
     baseline.add_upstream_node(model["trainer"])
     evaluator = Evaluator(
         examples=examples,

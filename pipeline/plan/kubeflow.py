@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components.baseline_model import NOTHING
 from strategos.components.errors import BadInputError
 from strategos.pipeline import node_ids
 
@@ -91,7 +90,7 @@ def _compile(config: Config, section: Any) -> dict[str, Any]:
 
     there = _in_image(config, section)
     defaults = planning.parameters(config)  # from the data that are here
-    defaults["warm_start"] = there.trainer.named_weights or NOTHING
+    defaults["warm_start"] = there.runtime_parameters()["warm_start"]
     fingerprints = graph.Fingerprints.of(config)
     pipeline = graph.build(there, fingerprints, defaults)
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strategos.components import events
-from strategos.components.baseline_model import NOTHING
+from strategos.components import events, runtime_parameters
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
+from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code.workload_paths import CONTENT
 from strategos.pipeline import node_ids
 from strategos.pipeline.config.types import LATEST
@@ -103,7 +103,7 @@ def earlier_runs(root: str) -> set[str]:
 def parameters(
     config: Config, spans: Sequence[tuple[int, int | None]] = ()
 ) -> dict[str, Any]:
-    """A value for each of `graph.PARAMETERS`, data spans resolved to what is there.
+    """A value for each runtime parameter, data spans resolved to what is there.
 
     Args:
       config: The effective settings.
@@ -115,15 +115,12 @@ def parameters(
     """
     chosen = _spans(config, spans)
     memo = file_hashes(config.run.root)
-    values = {
+    return {
+        **dict.fromkeys((each.name for each in runtime_parameters.TABLE), NOTHING),
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
         "data_fingerprint": span_files.fingerprint(chosen, memo),
-        "warm_start": config.trainer.named_weights or NOTHING,
-        "baseline": NOTHING,
-        "candidate": NOTHING,
     }
-    return {name: values[name] for name in graph.PARAMETERS}
 
 
 def _by_content(weights: str, config: Config) -> str:
@@ -223,27 +220,19 @@ def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
     return pipeline_pb2.Pipeline.FromString(path.read_bytes())
 
 
+_NOT_COMPILED = (
+    *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
+    *("run.metadata", "run.runner", "run.cache", "schedule", "kubeflow", "vertex"),
+)
+"""Settings that the compiled pipeline does not hold, besides runtime parameters."""
+
+
 def _ir_key(config: Config, fingerprints: graph.Fingerprints) -> str:
-    settings = config.model_dump(
-        mode="json",
-        exclude={
-            "data": {"examples", "spans", "prepare"},
-            "schema_": {"file"},
-            "trainer": {
-                "batch_size",
-                "epochs",
-                "seed",
-                "hyperparameters",
-                "distribution",
-                "checkpoint",
-                "warm_start",
-            },
-            "run": {"metadata", "runner", "cache"},
-            "schedule": True,
-            "kubeflow": True,
-            "vertex": True,
-        },
-    )
+    settings = config.model_dump(mode="json", by_alias=True)
+    at_run_time = (each.setting for each in runtime_parameters.TABLE if each.setting)
+    for key in (*_NOT_COMPILED, *at_run_time):
+        section, _, name = key.rpartition(".")
+        (settings[section] if section else settings).pop(name)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for part in (repr(fingerprints), graph.stack_versions()):
         digest.update(part.encode() + b"\0")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
 
-from strategos.components import exported
-from strategos.components.baseline_model import NOTHING
+from strategos.components import exported, runtime_parameters
 from strategos.components.pusher import serving
+from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
@@ -132,16 +132,14 @@ def _trained(
 
 def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
     """A hash of all that training resumes by: `candidate_key` on any devices."""
-    return candidate_key(_without(ir, "distribution"))
-
-
-def _without(ir: pipeline_pb2.Pipeline, parameter: str) -> pipeline_pb2.Pipeline:
     copy = type(ir)()
     copy.CopyFrom(ir)
     for node in copy.nodes:
-        if node.pipeline_node.node_info.id == node_ids.TRAINER:
-            node.pipeline_node.parameters.parameters.pop(parameter, None)
-    return copy
+        properties = node.pipeline_node.parameters.parameters
+        for each in runtime_parameters.taken_by(node.pipeline_node.node_info.id):
+            if each.resumable:
+                properties.pop(each.argument, None)
+    return candidate_key(copy)
 
 
 def candidate_key(ir: pipeline_pb2.Pipeline) -> str:

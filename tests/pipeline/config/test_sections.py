@@ -78,6 +78,7 @@ def test_runtime_parameters_are_numbers_and_text(workload):
         "seed": 1,
         "hyperparameters": '{"learning_rate": 0.001, "units": [64, 32]}',
         "distribution": '{"strategy": "auto"}',
+        "warm_start": "none",
         "spans": "all",
     }
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from strategos.components.runtime_parameters import TABLE
 from strategos.pipeline.config import loading
 from strategos.pipeline.plan import graph, planning, production
 
@@ -64,8 +65,9 @@ def test_what_may_change_from_run_to_run_is_a_runtime_parameter(compiled):
     from tfx.orchestration.portable import runtime_parameter_utils
 
     ir = compiled()
-    values = dict.fromkeys(graph.PARAMETERS, "x")
-    values |= {"batch_size": 7, "epochs": 3, "seed": 2}
+    text_or_one = {str: "x", int: 1}
+    values = {each.name: text_or_one[each.passed_type] for each in TABLE}
+    values["epochs"] = 3
     runtime_parameter_utils.substitute_runtime_parameter(ir, values)
     trainer = nodes(ir)["Trainer"].parameters.parameters
     assert trainer["epochs"].field_value.int_value == 3

@@ -1,0 +1,79 @@
+"""The runtime parameters: what a compiled pipeline takes at run time, in one table.
+
+A line in `TABLE` is all that a new one needs beside the setting that gives it (in
+`pipeline/config`) and the code that uses it: the graph, the key of the compiled
+pipeline, Kubeflow's file, the Trainer's specification and what its worker receives are
+derived from the table.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+NOTHING = "none"
+"""The value of a text parameter that names nothing, such as no baseline.
+
+TFX treats an empty default as no default.
+"""
+
+
+@dataclass(frozen=True)
+class RuntimeParameter:
+    """One runtime parameter.
+
+    Attributes:
+      name: Its name in the compiled pipeline.
+      type: `int`, `str`, or `dict`, which is passed as JSON text.
+      nodes: Ids of the nodes that take it.
+      setting: The key in the YAML that gives it; "" if planning computes it.
+      argument: The name of the nodes' own parameter; by default `name`.
+      resumable: Whether interrupted training resumes under another value.
+    """
+
+    name: str
+    type: type
+    nodes: tuple[str, ...]
+    setting: str = ""
+    argument: str = ""
+    resumable: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "argument", self.argument or self.name)
+
+    @property
+    def passed_type(self) -> type:
+        """The type in TFX's intermediate representation: `int` or `str`."""
+        return str if self.type is dict else self.type
+
+    def encode(self, value: Any) -> int | str:
+        """`value` of `type` as it is passed: equal mappings give equal text."""
+        return json.dumps(value, sort_keys=True) if self.type is dict else value
+
+    def decode(self, value: Any) -> Any:
+        """The inverse of `encode`."""
+        return json.loads(value) if self.type is dict else value
+
+
+_TRAINER = ("Trainer",)
+
+TABLE = (
+    RuntimeParameter("spans", str, ("ExampleGen",), "data.spans"),
+    RuntimeParameter("data_fingerprint", str, ("ExampleGen",), argument="fingerprint"),
+    RuntimeParameter("batch_size", int, _TRAINER, "trainer.batch_size"),
+    RuntimeParameter("epochs", int, _TRAINER, "trainer.epochs"),
+    RuntimeParameter("seed", int, _TRAINER, "trainer.seed"),
+    RuntimeParameter("hyperparameters", dict, _TRAINER, "trainer.hyperparameters"),
+    RuntimeParameter(
+        "distribution", dict, _TRAINER, "trainer.distribution", resumable=True
+    ),
+    RuntimeParameter("warm_start", str, _TRAINER, "trainer.warm_start"),
+    RuntimeParameter("baseline", str, ("BaselineModel", "Pusher")),
+    RuntimeParameter("candidate", str, ("Pusher",)),
+)
+
+
+def taken_by(node: str) -> tuple[RuntimeParameter, ...]:
+    """The parameters that the node with the id `node` takes."""
+    return tuple(each for each in TABLE if node in each.nodes)
