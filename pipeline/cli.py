@@ -177,13 +177,6 @@ def _add_running(commands, parents) -> None:
         action="store_true",
         help="ignore the checkpoints of a training that was interrupted",
     )
-    run.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a runtime parameter, such as epochs=3",
-    )
     commands.add_parser(
         "validate", parents=parents, help="check the YAML, its files and modules"
     )

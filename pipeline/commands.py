@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, its live view and the table at its end."""
-    from strategos.pipeline.config import loading
-
     overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
-    loaded = _load(arguments, *overrides)
-    config = loading.apply_parameters(loaded, _pairs(arguments.param)).config
     return _run(
-        config,
+        _load(arguments, *overrides).config,
         from_node=arguments.from_node,
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
@@ -314,16 +310,6 @@ def _connection(config: Config) -> Any:
 
     run = config.run
     return metadata.connection(run.root, run.metadata, config.metadata_password)
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise BadInputError(f"--param {text}: expected K=V, such as epochs=3")
-        pairs[key.strip()] = value
-    return pairs
 
 
 def _shown(path: Path) -> str:

@@ -4,7 +4,7 @@
     loaded.config.trainer.epochs           # 2
     loaded.origins["trainer.epochs"]       # "--set"
 
-Layers lie over each other in the order main file, overlays, `--set`, `--param`.
+Layers lie over each other in the order main file, overlays, `--set`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from strategos.pipeline.config.problems import (
     Place,
     Problem,
     from_pydantic,
-    mask,
 )
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.config.types import PASSWORD_VARIABLE, absolute
@@ -37,25 +36,13 @@ from strategos.pipeline.config.yaml_tree import (
 )
 
 __all__ = [
-    "PARAMETERS",
     "ConfigError",
     "Loaded",
     "Problem",
-    "apply_parameters",
     "effective",
     "effective_json",
     "load",
 ]
-
-PARAMETERS = {
-    "batch_size": "trainer.batch_size",
-    "epochs": "trainer.epochs",
-    "seed": "trainer.seed",
-    "hyperparameters": "trainer.hyperparameters",
-    "distribution": "trainer.distribution",
-    "spans": "data.spans",
-}
-"""What `--param` sets, and the key in the YAML that it stands for."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +52,11 @@ class Loaded:
     Attributes:
       config: The settings.
       origins: Where each value came from, by key path: `pipeline.yaml:12`, `--set`,
-        `--param`, `default` or `environment`.
+        `default` or `environment`.
     """
 
     config: Config
     origins: dict[str, str]
-    _entry: Entry
-    _password: str | None = None
 
 
 def load(
@@ -110,36 +95,6 @@ def load(
     return _validate(entry, Path(path), environ.get(PASSWORD_VARIABLE), problems)
 
 
-def apply_parameters(loaded: Loaded, parameters: Mapping[str, str]) -> Loaded:
-    """`loaded` with run-time parameters (`--param K=V`) in place.
-
-    K is one of `PARAMETERS`, or one name inside a mapping (`hyperparameters.units`).
-    V is YAML. A whole mapping replaces the one in the file, as it does in a compiled
-    pipeline.
-
-    Raises:
-      ConfigError: An unknown K, or a V that the settings refuse.
-    """
-    problems: list[Problem] = []
-    entry = loaded._entry
-    for name, value in parameters.items():
-        head, dot, rest = name.partition(".")
-        key = PARAMETERS.get(head)
-        flag = Place(mask(f"--param {name}={value}"))
-        if key is None or (dot and not rest):
-            problems.append(_unknown_parameter(flag, head))
-            continue
-        layer, found = read_set(f"{key}{dot}{rest}={value}", flag="--param")
-        problems += [replace(problem, where=flag) for problem in found]
-        if layer is None:
-            continue
-        layer = _moved(layer, flag)
-        if not dot:
-            entry = _without(entry, key.split("."))
-        entry = merge(entry, layer)
-    return _validate(entry, loaded.config.path, loaded._password, problems)
-
-
 def effective(loaded: Loaded) -> str:
     """The settings as YAML, each value with its origin as a comment."""
     rows = list(_rows(loaded.config.model_dump(mode="json", by_alias=True)))
@@ -173,7 +128,7 @@ def _validate(
         config = None
     if problems or config is None:
         raise ConfigError(_sorted(problems, entry), entry.place.source)
-    return Loaded(config, _origins(config, entry, password), entry, password)
+    return Loaded(config, _origins(config, entry, password))
 
 
 def _sorted(problems: list[Problem], main: Entry) -> list[Problem]:
@@ -264,31 +219,3 @@ def _scalar(value: Any) -> str:
         items = (_scalar(i) if "," not in str(i) else json.dumps(i) for i in value)
         return f"[{', '.join(items)}]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _unknown_parameter(flag: Place, name: str) -> Problem:
-    near = introspect.nearest(name, PARAMETERS)
-    remedy = f"Did you mean `{near}`?" if near else "Other keys: use `--set`."
-    return Problem(
-        flag, "", f"`{name}` is not a parameter", ", ".join(PARAMETERS), remedy
-    )
-
-
-def _moved(entry: Entry, place: Place) -> Entry:
-    value = entry.value
-    if isinstance(value, dict):
-        value = {name: _moved(item, place) for name, item in value.items()}
-    elif isinstance(value, list):
-        value = [_moved(item, place) for item in value]
-    return Entry(value, place, place)
-
-
-def _without(entry: Entry, path: Sequence[str]) -> Entry:
-    if not isinstance(entry.value, dict) or path[0] not in entry.value:
-        return entry
-    value = dict(entry.value)
-    if len(path) == 1:
-        del value[path[0]]
-    else:
-        value[path[0]] = _without(value[path[0]], path[1:])
-    return replace(entry, value=value)

@@ -76,10 +76,10 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[Problem]]:
     return None, problems
 
 
-def read_set(text: str, flag: str = "--set") -> tuple[Entry | None, list[Problem]]:
+def read_set(text: str) -> tuple[Entry | None, list[Problem]]:
     """The value of `--set a.b=VALUE` as a mapping {a: {b: VALUE}}."""
     key, equals, value = text.partition("=")
-    place = Place(mask(f"{flag} {text}"))
+    place = Place(mask(f"--set {text}"))
     if not equals or not all(key.split(".")):
         problem = Problem(place, "", "is not KEY=VALUE", "", f"Write {_USAGE}.")
         return None, [problem]

@@ -14,7 +14,7 @@ def test_cnn_reads_handwritten_digits(digits):
 
 def test_mlp_with_one_hot_labels_through_beam(digits):
     digits.run(
-        *("--runner", "beam", "--param", "hyperparameters.network=mlp"),
+        *("--runner", "beam", "--set", "trainer.hyperparameters.network=mlp"),
         *("--overlay", str(digits.folder / "onehot.yaml")),
     )
     states = digits.states()
@@ -24,7 +24,7 @@ def test_mlp_with_one_hot_labels_through_beam(digits):
 
 
 def test_tfx_local_dag_runner_gives_the_same(digits):
-    first = digits.run("--param", "seed=1")
+    first = digits.run("--set", "trainer.seed=1")
     assert first.returncode == 0
     metrics = digits.last_run()["metrics"]
     digits.run_by_tfx(f"run.root={digits.folder / 'tfx-runs'}")

@@ -57,7 +57,7 @@ def test_lineage_leads_from_the_pushed_version_to_the_data(flights):
 def test_parameter_is_changed_without_compiling_anew(flights):
     compiled = flights.folder / "runs" / ".strategos" / "ir"
     before = sorted(compiled.iterdir())
-    flights.run("--param", "epochs=1")
+    flights.run("--set", "trainer.epochs=1")
     states = flights.states()
     assert sorted(compiled.iterdir()) == before
     assert {states[node] for node in DATA_NODES} == {"cached"}

@@ -92,8 +92,8 @@ def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compare
 def test_training_saves_where_it_is_before_an_interrupt_ends_it(digits, runner, sig):
     """No checkpoint but that one: the next run goes on at the very step."""
     training = (
-        *("--runner", runner, "--to", "Trainer", "--param", "epochs=60"),
-        *("--param", f"seed={int(sig)}", "--set", "trainer.checkpoint.every=1h"),
+        *("--runner", runner, "--to", "Trainer", "--set", "trainer.epochs=60"),
+        *("--set", f"trainer.seed={int(sig)}", "--set", "trainer.checkpoint.every=1h"),
     )
     run = digits.start(*training, node="Trainer")
     runs = digits.folder / "runs" / ".strategos" / "runs"

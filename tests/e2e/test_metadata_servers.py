@@ -9,7 +9,7 @@ import time
 import pytest
 
 # Epochs enough for the server to be gone before training ends.
-_LONG = ("--param", "epochs=60")
+_LONG = ("--set", "trainer.epochs=60")
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
@@ -39,7 +39,7 @@ def test_run_is_recorded_and_cached_on_a_server(
 def test_run_waits_for_a_server_that_was_restarted(
     mariadb_server, flights, metadata_password, runner, seed
 ):
-    arguments = ("--to", "Trainer", "--runner", runner, "--param", f"seed={seed}")
+    arguments = ("--to", "Trainer", "--runner", runner, "--set", f"trainer.seed={seed}")
     arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.url}")
     run = _start_training(flights, *arguments)
     mariadb_server.stop()
@@ -55,7 +55,7 @@ def test_run_waits_for_a_server_that_was_restarted(
 def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     mariadb_server, flights, metadata_password
 ):
-    arguments = ("--to", "Trainer", *_LONG, "--param", "seed=3")
+    arguments = ("--to", "Trainer", *_LONG, "--set", "trainer.seed=3")
     arguments += ("--set", f"run.metadata={mariadb_server.url}")
     run = _start_training(flights, *arguments)
     mariadb_server.stop()

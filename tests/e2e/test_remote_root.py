@@ -50,7 +50,7 @@ def test_model_that_is_lost_is_pushed_again_by_the_beam_runner(remote):
 
 
 def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
-    process = remote.start("--param", "epochs=3", node="Trainer")
+    process = remote.start("--set", "trainer.epochs=3", node="Trainer")
     assert remote.end(process, signal.SIGINT) == 130
     remote.wait_until_nothing_is_left()
     done = remote.last_run()
@@ -58,7 +58,7 @@ def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
     strict = "evaluator.bounds.auc={at_least: 0.99, may_drop: 1.0}"
     board = "trainer.callbacks.tensorboard=true"
     sets = ("--set", strict, "--set", board)
-    stopped = remote.run("--param", "epochs=3", *sets, expect=3)
+    stopped = remote.run("--set", "trainer.epochs=3", *sets, expect=3)
     assert "auc" in stopped.stdout + stopped.stderr
     states = remote.states()
     assert (states["Transform"], states["BaselineModel"]) == ("cached", "complete")
@@ -67,7 +67,7 @@ def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
 
 
 def test_death_of_the_executor_process_is_a_failed_node(remote):
-    process = remote.start("--param", "epochs=4", node="Trainer")
+    process = remote.start("--set", "trainer.epochs=4", node="Trainer")
     of_main_thread = Path(f"/proc/{process.pid}/task/{process.pid}")
     (executors,) = (of_main_thread / "children").read_text().split()
     os.kill(int(executors), signal.SIGKILL)

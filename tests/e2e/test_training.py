@@ -7,14 +7,14 @@ import signal
 import pytest
 
 STEPS_PER_EPOCH = 46  # of the digits, at the batch of their YAML
-LONG = ("--to", "Trainer", "--param", "epochs=60")
+LONG = ("--to", "Trainer", "--set", "trainer.epochs=60")
 SAVING = ("--set", "trainer.checkpoint.every=20 steps")
 
 
 @pytest.fixture(scope="module")
 def trained(digits):
     """The digits, trained for one epoch."""
-    digits.run("--to", "Trainer", "--param", "epochs=1")
+    digits.run("--to", "Trainer", "--set", "trainer.epochs=1")
     return digits
 
 
@@ -36,7 +36,7 @@ def test_how_training_is_run_leaves_it_cached(trained):
         "trainer.distribution.max_restarts=0",
     )
     sets = [word for setting in settings for word in ("--set", setting)]
-    trained.run("--to", "Trainer", "--param", "epochs=1", *sets)
+    trained.run("--to", "Trainer", "--set", "trainer.epochs=1", *sets)
     assert set(trained.states().values()) == {"cached"}
 
 
@@ -53,7 +53,7 @@ def test_training_that_was_killed_goes_on_in_the_next_run_on_other_devices(train
 
 @pytest.mark.faults
 def test_training_starts_anew_where_that_is_asked_for(trained):
-    other = ("--param", "seed=2")
+    other = ("--set", "trainer.seed=2")
     assert interrupt(trained, signal.SIGTERM, *other) == 130
     done = trained.run(*LONG, *other, "--from-scratch")
     assert "resuming at step" not in done.stderr
@@ -61,7 +61,7 @@ def test_training_starts_anew_where_that_is_asked_for(trained):
 
 
 def test_training_starts_from_the_newest_pushed_model_where_there_is_one(trained):
-    latest = ("--set", "trainer.warm_start=latest", "--param", "epochs=1")
+    latest = ("--set", "trainer.warm_start=latest", "--set", "trainer.epochs=1")
     bounds = ("--set", "evaluator.bounds=null")
     done = trained.run(*latest, *bounds)
     assert "starts from fresh weights" in done.stderr
@@ -69,9 +69,9 @@ def test_training_starts_from_the_newest_pushed_model_where_there_is_one(trained
     assert first["warm_start"] == "none"
     trained.run(*latest, *bounds)
     assert set(trained.states().values()) == {"cached"}  # it would start from itself
-    trained.run(*latest, *bounds, "--param", "seed=2")
+    trained.run(*latest, *bounds, "--set", "trainer.seed=2")
     second = trained.last_run()["trainer"]
     assert second["warm_start"].endswith("/Format-Weights")
     assert second["history"]["loss"][0] < 0.75 * first["history"]["loss"][0]
-    trained.run(*latest, *bounds, "--param", "seed=2")
+    trained.run(*latest, *bounds, "--set", "trainer.seed=2")
     assert set(trained.states().values()) == {"cached"}

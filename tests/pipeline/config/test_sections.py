@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from strategos.pipeline.config.loading import ConfigError, apply_parameters, load
+from strategos.pipeline.config.loading import ConfigError, load
 from strategos.pipeline.config.sections import Config, Schedule
 
 SHORTEST = """\
@@ -81,39 +80,6 @@ def test_runtime_parameters_are_numbers_and_text(workload):
         "warm_start": "none",
         "spans": "all",
     }
-
-
-def test_parameters_replace_what_the_yaml_says(workload):
-    given = {"epochs": "2", "hyperparameters.units": "[8]", "spans": "1..2"}
-    loaded = apply_parameters(load(workload), given)
-    assert loaded.config.trainer.epochs == 2
-    assert loaded.config.data.spans == "1..2"
-    assert loaded.origins["trainer.epochs"] == "--param"
-    assert loaded.config.trainer.hyperparameters == {
-        "units": [8],
-        "learning_rate": 0.001,
-    }
-
-
-def test_a_whole_mapping_as_parameter_replaces_as_in_a_compiled_pipeline(workload):
-    given = {"hyperparameters": json.dumps({"units": [4]})}
-    config = apply_parameters(load(workload), given).config
-    assert config.trainer.hyperparameters == {"units": [4]}
-
-
-def test_parameters_can_follow_each_other(workload):
-    loaded = apply_parameters(load(workload), {"epochs": "2"})
-    loaded = apply_parameters(loaded, {"seed": "9"})
-    assert (loaded.config.trainer.epochs, loaded.config.trainer.seed) == (2, 9)
-
-
-def test_wrong_parameters_are_named_together(workload):
-    with pytest.raises(ConfigError) as caught:
-        apply_parameters(load(workload), {"epoch": "3", "batch_size": "0"})
-    text = str(caught.value)
-    assert "--param epoch=3: `epoch` is not a parameter" in text
-    assert "Did you mean `epochs`?" in text
-    assert "--param batch_size=0: trainer.batch_size: received 0" in text
 
 
 def test_max_age_is_a_duration():

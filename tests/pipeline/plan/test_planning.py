@@ -12,6 +12,7 @@ from strategos.components.user_code import workload_paths
 from strategos.pipeline.config.loading import load
 from strategos.pipeline.plan import graph, planning
 from strategos.pipeline.plan.production import Production
+from strategos.pipeline.root import metadata
 
 
 @pytest.fixture
@@ -47,6 +48,61 @@ def test_a_version_without_a_record_has_no_weights_to_start_from(latest, workloa
     with pytest.raises(BadInputError, match="no record of /serving/2"):
         planning._report_unknown(latest, unknown)
     planning._report_unknown(load(workload).config, unknown)
+
+
+class InProcess:
+    """Compiles here; counts how often."""
+
+    def __init__(self):
+        self.compiled = 0
+
+    def compile(self, config, fingerprints, defaults, target):
+        from tfx.dsl.compiler.compiler import Compiler
+
+        pipeline = graph.build(config, fingerprints, defaults, movable=True)
+        target.write_bytes(Compiler().compile(pipeline).SerializeToString())
+        self.compiled += 1
+
+
+@pytest.fixture
+def plan(workload):
+    """Plans the workload with `--set` values; the parameters of the nodes by id."""
+    client = InProcess()
+
+    def make(*sets):
+        config = load(workload, sets=sets).config
+        files = planning.RunFiles(config.run.root, "now")
+        connection = metadata.connection(config.run.root, "sqlite", None)
+        metadata.initialise(connection)
+        options = planning.Options()
+        made = planning.plan(config, connection, options, files, client)
+        nodes = (node.pipeline_node for node in made.ir.nodes)
+        return {node.node_info.id: node.parameters.parameters for node in nodes}
+
+    make.client = client
+    return make
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("trainer.batch_size", 7),
+        ("trainer.epochs", 9),
+        ("trainer.seed", 8),
+        ("trainer.hyperparameters.units", [8]),
+        ("trainer.distribution.strategy", "one_device"),
+        ("data.spans", 1),
+    ],
+)
+def test_a_runtime_parameter_by_set_compiles_nothing_anew(plan, setting, value):
+    plan()
+    found = plan(f"{setting}={value}")
+    assert plan.client.compiled == 1
+    node = "ExampleGen" if setting == "data.spans" else "Trainer"
+    given = found[node][setting.split(".")[1]].field_value
+    assert str(value) in (given.string_value or str(given.int_value))
+    plan("data.split.eval=5")
+    assert plan.client.compiled == 2
 
 
 def test_a_folder_stands_for_the_weights_in_it(workload):
