@@ -12,22 +12,15 @@ are left out.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
-import sys
-from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import runtime_parameters
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code import modules
-from strategos.components.user_code.fingerprint import fingerprint
 from strategos.components.user_code.workload_paths import WorkloadPaths
-from strategos.pipeline.root.state import file_hashes
+from strategos.pipeline.plan.caching import Fingerprints, stack_versions
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
@@ -43,55 +36,6 @@ BEAM_ARGS = (
     "--requirements_file=/dev/null",
     "--no_pipeline_type_check",
 )
-
-_STACK = (
-    *("strategos", "tfx", "tensorflow", "tensorflow-transform", "tf-keras", "keras"),
-    *("tensorflow-data-validation", "tfx-bsl", "apache-beam", "pyarrow", "numpy"),
-)
-
-
-@dataclass(frozen=True)
-class Fingerprints:
-    """Hashes of the files that a pipeline is made of; a change re-runs what uses it."""
-
-    preprocessing: str
-    model: str
-    schema: str
-
-    @classmethod
-    def of(cls, config: Config) -> Fingerprints:
-        """Reads the user's modules (as text), what they name, and the schema."""
-        folder, memo = str(config.folder), file_hashes(config.run.root)
-        schema = config.schema_.file
-        return cls(
-            preprocessing=fingerprint(
-                folder, config.transform.module, os.environ, memo
-            ),
-            model=fingerprint(folder, config.trainer.module, os.environ, memo),
-            schema=_digest(Path(schema).read_bytes()) if schema else "",
-        )
-
-
-@cache
-def stack_versions() -> str:
-    """What computes the results: a change of any of these re-runs everything.
-
-    Of Strategos the code of its components counts, not only the version: who updates a
-    checkout gets what the new code computes.
-    """
-    versions = [f"{name} {metadata.version(name)}" for name in _STACK]
-    python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
-    return ", ".join([*versions, python, f"components {sources_digest('components')}"])
-
-
-def sources_digest(package: str) -> str:
-    """A hash of all source files of `strategos.PACKAGE`."""
-    folder = Path(__file__).parents[2] / package
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder)}\0".encode())
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 def build(
@@ -317,7 +261,3 @@ def _real(path: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

@@ -86,12 +86,12 @@ def _in_image(config: Config, section: Any) -> Config:
 def _compile(config: Config, section: Any) -> dict[str, Any]:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
-    from strategos.pipeline.plan import graph, planning
+    from strategos.pipeline.plan import caching, graph, planning
 
     there = _in_image(config, section)
     defaults = planning.parameters(config)  # from the data that are here
     defaults["warm_start"] = there.runtime_parameters()["warm_start"]
-    fingerprints = graph.Fingerprints.of(config)
+    fingerprints = caching.Fingerprints.of(config)
     pipeline = graph.build(there, fingerprints, defaults)
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
         default_image=section.image,

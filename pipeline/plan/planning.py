@@ -7,7 +7,6 @@ choose spans → compile (or take the IR from disk) → substitute runtime param
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strategos.components import events, runtime_parameters
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
-from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
-from strategos.components.user_code.workload_paths import CONTENT
-from strategos.pipeline import node_ids
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.plan import graph, production
+from strategos.pipeline.plan import caching, graph, production
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -40,7 +36,7 @@ class Compiler(Protocol):
     def compile(
         self,
         config: Config,
-        fingerprints: graph.Fingerprints,
+        fingerprints: caching.Fingerprints,
         defaults: dict[str, Any],
         target: Path,
     ) -> None:
@@ -123,20 +119,6 @@ def parameters(
     }
 
 
-def _by_content(weights: str, config: Config) -> str:
-    """A local folder of weights by what it holds, wherever it lies."""
-    folder = Path(weights)
-    if weights == NOTHING or is_remote(weights) or not folder.is_dir():
-        return weights
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    digest = hashlib.sha256()
-    memo = file_hashes(config.run.root)
-    contents = digests.digests([str(path) for path in files], memo)
-    for path, content in zip(files, contents, strict=True):
-        digest.update(f"{path.relative_to(folder)}\0{content}\0".encode())
-    return f"{CONTENT}{digest.hexdigest()[:16]}"
-
-
 def _spans(
     config: Config, decided: Sequence[tuple[int, int | None]]
 ) -> list[span_files.Span]:
@@ -166,7 +148,7 @@ def plan(
       BadInputError: What was asked for cannot be run.
     """
     values = parameters(config, options.spans)
-    values["warm_start"] = _by_content(values["warm_start"], config)
+    values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
     key = _substitute(ir, values, config, connection)
@@ -175,11 +157,7 @@ def plan(
         checkpoint_key=key,
         from_scratch=options.from_scratch,
     )
-    lost = _lost_what_it_pushed(config, connection)
-    for node in ir.nodes:
-        caching = node.pipeline_node.execution_options.caching_options
-        again = lost and node.pipeline_node.node_info.id == node_ids.PUSHER
-        caching.enable_cache = config.run.cache and not again
+    caching.allow(ir, config, connection)
     plan = Plan(
         files.run_id,
         ir,
@@ -192,55 +170,18 @@ def plan(
     return plan
 
 
-def _lost_what_it_pushed(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> bool:
-    """Whether Pusher's cached work is void because its versions are gone.
-
-    Under a local root its artifact is a link to the version, and the cache sees it
-    dangle; a remote root has no links.
-    """
-    if not config.pusher or not is_remote(config.run.root):
-        return False
-    serving = production.newest(metadata.store(connection), config.pusher.to)
-    return serving is None or not serving.artifact
-
-
 def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
     """The IR, from disk where nothing it depends on has changed."""
     from tfx.proto.orchestration import pipeline_pb2
 
-    fingerprints = graph.Fingerprints.of(config)
-    key = _ir_key(config, fingerprints)
+    fingerprints = caching.Fingerprints.of(config)
+    key = caching.ir_key(config, fingerprints)
     path = state_folder(config.run.root) / "ir" / f"{key}.pb"
     if not path.is_file():
         events.emit("note", message="compiling the pipeline (settings or code are new)")
         make_state(path.parent)
         client.compile(config, fingerprints, values, path)
     return pipeline_pb2.Pipeline.FromString(path.read_bytes())
-
-
-_NOT_COMPILED = (
-    *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
-    *("run.metadata", "run.runner", "run.cache", "schedule", "kubeflow", "vertex"),
-)
-"""Settings that the compiled pipeline does not hold, besides runtime parameters."""
-
-
-def _ir_key(config: Config, fingerprints: graph.Fingerprints) -> str:
-    settings = config.model_dump(mode="json", by_alias=True)
-    at_run_time = (each.setting for each in runtime_parameters.TABLE if each.setting)
-    for key in (*_NOT_COMPILED, *at_run_time):
-        section, _, name = key.rpartition(".")
-        (settings[section] if section else settings).pop(name)
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for part in (repr(fingerprints), graph.stack_versions()):
-        digest.update(part.encode() + b"\0")
-    here = Path(__file__).parents[2]
-    sources = [Path(graph.__file__), *here.glob("components/*/component.py")]
-    for source in sorted(sources):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _substitute(
@@ -268,7 +209,7 @@ def _substitute(
     if config.pusher:
         values = {**values, **_of_production(config, connection, trial)}
     runtime_parameter_utils.substitute_runtime_parameter(ir, values)
-    return production.checkpoint_key(trial)
+    return caching.checkpoint_key(trial)
 
 
 def _of_production(
@@ -279,7 +220,7 @@ def _of_production(
     serving = production.newest(store, config.pusher.to)
     if serving and not serving.artifact:
         _report_unknown(config, serving)
-    key, fresh = production.candidate_key(trial), not config.run.cache
+    key, fresh = caching.candidate_key(trial), not config.run.cache
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
     if config.trainer.warm_start == LATEST:
         weights = production.warm_start(store, serving, key, fresh)

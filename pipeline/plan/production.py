@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ml_metadata.proto import metadata_store_pb2
 
-from strategos.components import exported, runtime_parameters
+from strategos.components import exported
 from strategos.components.pusher import serving
 from strategos.components.runtime_parameters import NOTHING
-from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
     import ml_metadata
-    from tfx.proto.orchestration import pipeline_pb2
 
 
 _MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
@@ -30,7 +27,7 @@ class Production:
     Attributes:
       path: The SavedModel's folder.
       version: Its number, unix seconds of the push.
-      candidate: Key of what it was made from, see `candidate_key`; "" if unknown.
+      candidate: Its `caching.candidate_key`; "" if unknown.
       baseline: Path of the model that it was judged against, or `NOTHING`.
       artifact: Id of its artifact; 0 if ML Metadata has none.
     """
@@ -88,7 +85,7 @@ def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
 
     Args:
       production: What serves now.
-      candidate: This run's `candidate_key`.
+      candidate: This run's `caching.candidate_key`.
       fresh: The candidate is trained anew even if nothing changed (`--no-cache`), so
         it is another model than the one in production.
     """
@@ -128,39 +125,3 @@ def _trained(
     inputs = [event.artifact_id for event in events if event.type not in _MADE]
     models = (a for a in store.get_artifacts_by_id(inputs) if a.type == "Model")
     return next(models)
-
-
-def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
-    """A hash of all that training resumes by: `candidate_key` on any devices."""
-    copy = type(ir)()
-    copy.CopyFrom(ir)
-    for node in copy.nodes:
-        properties = node.pipeline_node.parameters.parameters
-        for each in runtime_parameters.taken_by(node.pipeline_node.node_info.id):
-            if each.resumable:
-                properties.pop(each.argument, None)
-    return candidate_key(copy)
-
-
-def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
-    """A hash of all that determines the trained model: the Trainer and what it needs.
-
-    Args:
-      ir: The compiled pipeline, runtime parameters substituted.
-    """
-    nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
-    digest = hashlib.sha256()
-    for name in sorted(_upstream(nodes, node_ids.TRAINER)):
-        digest.update(name.encode() + b"\0")
-        digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
-    return digest.hexdigest()[:16]
-
-
-def _upstream(nodes: dict[str, Any], name: str) -> set[str]:
-    found, todo = set(), [name]
-    while todo:
-        current = todo.pop()
-        if current not in found:
-            found.add(current)
-            todo.extend(nodes[current].upstream_nodes)
-    return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfx.proto.orchestration import execution_result_pb2
 
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.plan.graph import Fingerprints
+    from strategos.pipeline.plan.caching import Fingerprints
     from strategos.pipeline.plan.plan import Plan
 
 

@@ -44,13 +44,13 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from strategos.pipeline.config import loading
-from strategos.pipeline.plan import graph, planning
+from strategos.pipeline.plan import caching, graph, planning
 from strategos.pipeline.run import orchestration
 
 config = loading.load(sys.argv[1], (), sys.argv[2:]).config
 orchestration.prepare_data(config)
 parameters = planning.parameters(config)
-pipeline = graph.build(config, graph.Fingerprints.of(config), parameters)
+pipeline = graph.build(config, caching.Fingerprints.of(config), parameters)
 database = str(Path(config.run.root) / "metadata.sqlite")
 pipeline.metadata_connection_config = sqlite_metadata_connection_config(database)
 LocalDagRunner().run(pipeline)

@@ -6,28 +6,12 @@ import json
 import pytest
 
 from strategos.components.runtime_parameters import TABLE
-from strategos.pipeline.config import loading
-from strategos.pipeline.plan import graph, planning, production
 
 ALL = [
     *("ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "AnomalyGate"),
     *("Transform", "Trainer", "BaselineModel", "Evaluator", "EvaluationGate"),
     *("InfraValidator", "Pusher"),
 ]
-
-
-@pytest.fixture
-def compiled(workload):
-    """Compiles the workload with `--set` values; its nodes by id."""
-    from tfx.dsl.compiler.compiler import Compiler
-
-    def compile_with(*sets):
-        config = loading.load(workload, (), sets).config
-        defaults = planning.parameters(config)
-        fingerprints = graph.Fingerprints.of(config)
-        return Compiler().compile(graph.build(config, fingerprints, defaults))
-
-    return compile_with
 
 
 def nodes(ir):
@@ -76,22 +60,6 @@ def test_what_may_change_from_run_to_run_is_a_runtime_parameter(compiled):
     assert example_gen["spans"].field_value.string_value == "x"
 
 
-def test_candidate_is_what_the_model_is_made_from_and_nothing_else(compiled):
-    key = production.candidate_key(compiled())
-    assert production.candidate_key(compiled("evaluator.bounds=null")) == key
-    assert production.candidate_key(compiled("pusher.keep=9")) == key
-    assert production.candidate_key(compiled("data.split.eval=5")) != key
-
-
-def test_checkpoints_are_found_again_on_other_devices(compiled):
-    key = production.checkpoint_key(compiled())
-    mirrored = compiled("trainer.distribution.strategy=mirrored")
-    assert production.checkpoint_key(mirrored) == key
-    assert production.candidate_key(mirrored) != production.candidate_key(compiled())
-    for other in ("trainer.epochs=3", "trainer.last_batch=drop", "data.split.eval=5"):
-        assert production.checkpoint_key(compiled(other)) != key
-
-
 @pytest.mark.parametrize(
     "setting",
     [
@@ -115,12 +83,3 @@ def test_a_module_for_tfx_may_give_the_label_another_name(compiled, workload):
     module = workload.parent / "model.py"
     module.write_text("def run_fn(fn_args):\n    pass\n")
     assert config()["label"] == ""
-
-
-def test_fingerprints_follow_the_files(workload):
-    config = loading.load(workload, (), ["schema.file=schema.pbtxt"]).config
-    before = graph.Fingerprints.of(config)
-    (workload.parent / "model.py").write_text("def build_model(context):\n    pass\n")
-    after = graph.Fingerprints.of(config)
-    assert after.model != before.model
-    assert (after.preprocessing, after.schema) == (before.preprocessing, before.schema)

@@ -10,7 +10,7 @@ from strategos.components import events
 from strategos.components.errors import BadInputError
 from strategos.components.user_code import workload_paths
 from strategos.pipeline.config.loading import load
-from strategos.pipeline.plan import graph, planning
+from strategos.pipeline.plan import caching, graph, planning
 from strategos.pipeline.plan.production import Production
 from strategos.pipeline.root import metadata
 
@@ -117,7 +117,7 @@ def test_weights_count_by_what_they_are_and_not_by_where_they_lie(write, workloa
     def parameter(folder):
         config = load(workload, sets=[f"trainer.warm_start={folder}"]).config
         named = planning.parameters(config)["warm_start"]
-        found = planning._by_content(named, config)
+        found = caching.weights_by_content(named, config)
         paths = graph.workload_paths(config)
         assert paths.weights == named
         return found, paths.to_environment()

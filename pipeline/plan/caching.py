@@ -1,0 +1,216 @@
+"""What makes a node cached: the whole rule, and every key that it is made of.
+
+TFX takes a node from the cache if a finished execution had the same input artifacts and
+the same execution properties. `graph` puts into the properties all that can change a
+result, so these count:
+
+1. inputs: by content the data (`spans.fingerprint`), the schema (`Fingerprints`) and
+   the weights to start from (`weights_by_content`); others are artifacts of nodes;
+2. settings that change results, as properties of the nodes that use them;
+3. the user's code, what it imports and the files that it names (`Fingerprints`);
+4. versions: Python, TFX and the packages that compute, and the code of
+   `strategos.components` (`stack_versions`, a property of ExampleGen and so part of all
+   that follows).
+
+What does not count is no property: launcher, time-outs, restarts and checkpoints
+(`trainer.operation`), paths (`user_code.workload_paths`), the runner, ML Metadata's
+server, logging. A baseline and `warm_start: latest` would differ after each push:
+`production` keeps them as they were as long as the candidate is the same.
+
+Three keys follow from the rule:
+
+- `ir_key`: whether the compiled pipeline on disk is that of these settings;
+- `candidate_key`: whether the model in production is what this run would train;
+- `checkpoint_key`: whether an interrupted training can be resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import runtime_parameters
+from strategos.components.files import digests
+from strategos.components.files.filesystems import is_remote
+from strategos.components.runtime_parameters import NOTHING
+from strategos.components.user_code.fingerprint import fingerprint
+from strategos.components.user_code.workload_paths import CONTENT
+from strategos.pipeline.plan import production
+from strategos.pipeline.root import metadata as mlmd
+from strategos.pipeline.root.state import file_hashes
+
+if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2
+    from tfx.proto.orchestration import pipeline_pb2
+
+    from strategos.pipeline.config.sections import Config
+
+_PACKAGE = Path(__file__).parents[2]
+
+_STACK = (
+    *("strategos", "tfx", "tensorflow", "tensorflow-transform", "tf-keras", "keras"),
+    *("tensorflow-data-validation", "tfx-bsl", "apache-beam", "pyarrow", "numpy"),
+)
+
+_NOT_COMPILED = (
+    *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
+    *("run.metadata", "run.runner", "run.cache", "schedule", "kubeflow", "vertex"),
+)
+"""Settings that the compiled pipeline does not hold, besides runtime parameters."""
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Hashes of the files that a pipeline is made of; a change re-runs what uses it."""
+
+    preprocessing: str
+    model: str
+    schema: str
+
+    @classmethod
+    def of(cls, config: Config) -> Fingerprints:
+        """Reads the user's modules (as text), what they name, and the schema."""
+        folder, memo = str(config.folder), file_hashes(config.run.root)
+        schema = config.schema_.file
+        return cls(
+            preprocessing=fingerprint(
+                folder, config.transform.module, os.environ, memo
+            ),
+            model=fingerprint(folder, config.trainer.module, os.environ, memo),
+            schema=_digest(Path(schema).read_bytes()) if schema else "",
+        )
+
+
+def weights_by_content(weights: str, config: Config) -> str:
+    """Replaces a local folder of weights by a hash of its content.
+
+    Args:
+      weights: The folder, or `NOTHING`.
+      config: The effective settings, which name the root that remembers hashes.
+    """
+    folder = Path(weights)
+    if weights == NOTHING or is_remote(weights) or not folder.is_dir():
+        return weights
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    memo = file_hashes(config.run.root)
+    contents = digests.digests([str(path) for path in files], memo)
+    for path, content in zip(files, contents, strict=True):
+        digest.update(f"{path.relative_to(folder)}\0{content}\0".encode())
+    return f"{CONTENT}{digest.hexdigest()[:16]}"
+
+
+@cache
+def stack_versions() -> str:
+    """What computes the results: a change of any of these re-runs everything.
+
+    Of Strategos the code of its components counts, not only the version: who updates a
+    checkout gets what the new code computes.
+    """
+    versions = [f"{name} {metadata.version(name)}" for name in _STACK]
+    python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
+    components = sources_digest(_PACKAGE / "components")
+    return ", ".join([*versions, python, f"components {components}"])
+
+
+def sources_digest(folder: Path) -> str:
+    """A hash of all Python files below `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def ir_key(config: Config, fingerprints: Fingerprints) -> str:
+    """A hash of all that the compiled pipeline depends on.
+
+    All of Strategos' own code counts: compiling reads the graph, the components with
+    what they import, and what `config` makes of the settings.
+    """
+    settings = config.model_dump(mode="json", by_alias=True)
+    at_run_time = (each.setting for each in runtime_parameters.TABLE if each.setting)
+    for key in (*_NOT_COMPILED, *at_run_time):
+        section, _, name = key.rpartition(".")
+        (settings[section] if section else settings).pop(name)
+    parts = (
+        json.dumps(settings, sort_keys=True),
+        repr(fingerprints),
+        stack_versions(),
+        sources_digest(_PACKAGE / "pipeline"),
+    )
+    return _digest("\0".join(parts).encode())
+
+
+def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
+    """A hash of all that determines the trained model: the Trainer and what it needs.
+
+    Args:
+      ir: The compiled pipeline, runtime parameters substituted.
+    """
+    nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
+    digest = hashlib.sha256()
+    for name in sorted(_upstream(nodes, "Trainer")):
+        digest.update(name.encode() + b"\0")
+        digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
+    return digest.hexdigest()[:16]
+
+
+def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
+    """A hash of all that training resumes by: `candidate_key` on any devices."""
+    copy = type(ir)()
+    copy.CopyFrom(ir)
+    for node in copy.nodes:
+        properties = node.pipeline_node.parameters.parameters
+        for each in runtime_parameters.taken_by(node.pipeline_node.node_info.id):
+            if each.resumable:
+                properties.pop(each.argument, None)
+    return candidate_key(copy)
+
+
+def allow(
+    ir: pipeline_pb2.Pipeline,
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+) -> None:
+    """Lets TFX look nodes up in its cache, unless `run.cache` is false.
+
+    Pusher's finished work is void once the version that it pushed is gone. Under a
+    local root its artifact is a link to the version, and TFX sees it dangle; a remote
+    root has no links, so there Pusher runs again.
+    """
+    is_void = _lost_what_it_pushed(config, connection)
+    for node in ir.nodes:
+        again = is_void and node.pipeline_node.node_info.id == "Pusher"
+        caching = node.pipeline_node.execution_options.caching_options
+        caching.enable_cache = config.run.cache and not again
+
+
+def _lost_what_it_pushed(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> bool:
+    if not config.pusher or not is_remote(config.run.root):
+        return False
+    serving = production.newest(mlmd.store(connection), config.pusher.to)
+    return serving is None or not serving.artifact
+
+
+def _upstream(nodes: dict[str, Any], name: str) -> set[str]:
+    found, todo = set(), [name]
+    while todo:
+        current = todo.pop()
+        if current not in found:
+            found.add(current)
+            todo.extend(nodes[current].upstream_nodes)
+    return found
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
