@@ -12,6 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from strategos.components import node_ids
+
 NOTHING = "none"
 """The value of a text parameter that names nothing, such as no baseline.
 
@@ -56,11 +58,11 @@ class RuntimeParameter:
         return json.loads(value) if self.type is dict else value
 
 
-_TRAINER = ("Trainer",)
+_EXAMPLE_GEN, _TRAINER = (node_ids.EXAMPLE_GEN,), (node_ids.TRAINER,)
 
 TABLE = (
-    RuntimeParameter("spans", str, ("ExampleGen",), "data.spans"),
-    RuntimeParameter("data_fingerprint", str, ("ExampleGen",), argument="fingerprint"),
+    RuntimeParameter("spans", str, _EXAMPLE_GEN, "data.spans"),
+    RuntimeParameter("data_fingerprint", str, _EXAMPLE_GEN, argument="fingerprint"),
     RuntimeParameter("batch_size", int, _TRAINER, "trainer.batch_size"),
     RuntimeParameter("epochs", int, _TRAINER, "trainer.epochs"),
     RuntimeParameter("seed", int, _TRAINER, "trainer.seed"),
@@ -69,8 +71,8 @@ TABLE = (
         "distribution", dict, _TRAINER, "trainer.distribution", resumable=True
     ),
     RuntimeParameter("warm_start", str, _TRAINER, "trainer.warm_start"),
-    RuntimeParameter("baseline", str, ("BaselineModel", "Pusher")),
-    RuntimeParameter("candidate", str, ("Pusher",)),
+    RuntimeParameter("baseline", str, (node_ids.BASELINE_MODEL, node_ids.PUSHER)),
+    RuntimeParameter("candidate", str, (node_ids.PUSHER,)),
 )
 
 

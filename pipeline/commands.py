@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components import node_ids
 from strategos.components.errors import BadInputError
-from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.loading import Loaded

@@ -29,7 +29,6 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
 PIPELINE_FLOORS = [
-    ["pipeline.node_ids"],
     ["pipeline.config"],
     ["pipeline.root"],
     ["pipeline.history"],

@@ -9,7 +9,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.system_executions import Train
 
-from strategos.components import runtime_parameters
+from strategos.components import node_ids, runtime_parameters
 from strategos.components.trainer import executor
 
 
@@ -22,7 +22,7 @@ class TrainerSpec(types.ComponentSpec):
         "settings": ExecutionParameter(type=str),
         **{
             each.argument: ExecutionParameter(type=each.passed_type)
-            for each in runtime_parameters.taken_by("Trainer")
+            for each in runtime_parameters.taken_by(node_ids.TRAINER)
         },
     }
     INPUTS = {

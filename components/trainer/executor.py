@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from strategos.components import events, runtime_parameters
+from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.files import filesystems
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
@@ -102,7 +102,7 @@ def worker_spec(
     key = checkpoint_key or _key(inputs, properties)
     parameters = {
         each.argument: each.decode(properties[each.argument])
-        for each in runtime_parameters.taken_by("Trainer")
+        for each in runtime_parameters.taken_by(node_ids.TRAINER)
     }
     weights = workload_paths.weights(parameters["warm_start"])
     parameters["warm_start"] = "" if weights == NOTHING else weights

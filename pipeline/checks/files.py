@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote, missing
 from strategos.components.user_code import modules
-from strategos.pipeline import node_ids
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.introspect import nearest
 from strategos.pipeline.config.problems import Problem, listed, shown

@@ -16,8 +16,8 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.pipeline import node_ids
 from strategos.pipeline.history.store import (
     Store,
     properties,

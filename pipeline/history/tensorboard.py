@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
-from strategos.pipeline import node_ids
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
 

@@ -36,7 +36,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import runtime_parameters
+from strategos.components import node_ids, runtime_parameters
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
@@ -157,7 +157,7 @@ def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
     """
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     digest = hashlib.sha256()
-    for name in sorted(_upstream(nodes, "Trainer")):
+    for name in sorted(_upstream(nodes, node_ids.TRAINER)):
         digest.update(name.encode() + b"\0")
         digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
     return digest.hexdigest()[:16]
@@ -188,7 +188,7 @@ def allow(
     """
     is_void = _lost_what_it_pushed(config, connection)
     for node in ir.nodes:
-        again = is_void and node.pipeline_node.node_info.id == "Pusher"
+        again = is_void and node.pipeline_node.node_info.id == node_ids.PUSHER
         caching = node.pipeline_node.execution_options.caching_options
         caching.enable_cache = config.run.cache and not again
 

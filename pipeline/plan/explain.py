@@ -22,7 +22,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components import runtime_parameters, worker_process
+from strategos.components import node_ids, runtime_parameters, worker_process
 from strategos.components.files import filesystems
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
@@ -282,7 +282,7 @@ def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
     trainer, values = config.trainer, config.runtime_parameters()
     parameters = {
         each.argument: each.decode(values[each.name])
-        for each in runtime_parameters.taken_by("Trainer")
+        for each in runtime_parameters.taken_by(node_ids.TRAINER)
     }
     return WorkerSpec(
         folder=str(config.folder),

@@ -16,7 +16,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import runtime_parameters
+from strategos.components import node_ids, runtime_parameters
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
@@ -119,7 +119,7 @@ def _data_nodes(
         label=config.label,
         null_values=_json(config.data.null_values),
         stack=stack_versions(),
-        **parameters.of("ExampleGen"),
+        **parameters.of(node_ids.EXAMPLE_GEN),
     )
     examples = example_gen.outputs["examples"]
     statistics_gen = StatisticsGen(examples=examples)
@@ -185,7 +185,7 @@ def _model_nodes(
         user_module=_user_module(paths, config.trainer.module, fingerprints.model),
         label=config.label,
         settings=_json(dataclasses.asdict(config.trainer.settings())),
-        **parameters.of("Trainer"),
+        **parameters.of(node_ids.TRAINER),
     )
     return {"transform": transform, "trainer": trainer}
 
@@ -215,7 +215,7 @@ def _release_nodes(
             infra_blessing=infra.outputs["blessing"],
             destination=_real(config.pusher.to),
             keep=config.pusher.keep,
-            **parameters.of("Pusher"),
+            **parameters.of(node_ids.PUSHER),
         )
         nodes |= {"infra": infra, "pusher": pusher}
     return nodes
@@ -232,7 +232,7 @@ def _evaluation_nodes(
     from strategos.components.evaluator.component import Evaluator
     from strategos.components.gate.component import EvaluationGate
 
-    baseline = BaselineModel(**parameters.of("BaselineModel"))
+    baseline = BaselineModel(**parameters.of(node_ids.BASELINE_MODEL))
     baseline.add_upstream_node(model["trainer"])
     evaluator = Evaluator(
         examples=examples,

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strategos.components import node_ids
 from strategos.components.errors import BadInputError
-from strategos.pipeline import node_ids
 
 if TYPE_CHECKING:
     from strategos.components.trainer.operation import Operation

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import events, processes
+from strategos.components import events, node_ids, processes
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen import spans as span_files
-from strategos.pipeline import node_ids
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems, full_disk
-from strategos.pipeline import node_ids
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError
 

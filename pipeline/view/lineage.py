@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from strategos.components import node_ids
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
-from strategos.pipeline import node_ids
 from strategos.pipeline.history.lineage import Lineage, Step
 from strategos.pipeline.view import terminal
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strategos.components import node_ids
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
-from strategos.pipeline import node_ids
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
 
