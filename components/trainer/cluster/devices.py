@@ -1,4 +1,4 @@
-"""The devices of a worker: how many it takes of which kind, and making them visible."""
+"""The devices of a worker: how many of which kind, and making them visible."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ GANGS = ("multi_worker_mirrored", "parameter_server")
 """Strategies of several processes."""
 
 MOST_ON_CPU = 16
-"""Logical devices that a CPU is divided into at most; more than cores gain nothing."""
+"""Most logical devices that a CPU is divided into; more than cores gain nothing."""
 
 _ALONE = "a single replica is no faster than one_device"
 
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """What each worker trains on.
+    """The devices that each worker trains on.
 
     Attributes:
-      count: How many; None where only the TPU itself knows.
+      count: Number of devices; None for a TPU, whose size is not known before
+        connecting.
       kind: `CPU`, `GPU` or `TPU`.
-      remark: Half a line for people, "" where there is nothing to say.
+      remark: Why these, as part of a sentence; "" if self-evident.
     """
 
     count: int | None
@@ -37,12 +38,12 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
     Args:
       name: The strategy's name.
       asked: `trainer.distribution.devices`.
-      cluster: What the environment says; without addresses, local workers divide its
-        GPUs.
-      workers: How many processes compute gradients.
+      cluster: The cluster, from the environment; without addresses, local workers
+        divide its GPUs.
+      workers: Number of processes that compute gradients.
 
     Raises:
-      UserError: There are not as many.
+      UserError: Fewer devices are visible, or the strategy cannot use as many.
     """
     if name == "tpu":
         return Devices(None, "TPU", "")
@@ -55,7 +56,7 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
             )
         return Devices(1, "GPU" if cluster.gpus else "CPU", seen(cluster.gpus))
     if name == "parameter_server" and cluster.task and cluster.task.type != "worker":
-        # A coordinator or parameter server, which has no GPU: the workers check theirs.
+        # A coordinator or parameter server uses no GPU; the workers check theirs.
         return Devices(asked or 1, "CPU", _count(workers, "worker"))
     if cluster.gpus:
         return _on_gpus(name, asked, cluster, workers)
@@ -63,9 +64,14 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
 
 
 def configure(name: str, kind: str, count: int) -> list[str]:
-    """Makes `count` devices visible, GPUs with memory that grows; returns their names.
+    """Makes `count` devices visible, GPUs with growing memory, and returns their names.
 
-    To be called once, before TensorFlow runs anything.
+    Must be called once, before TensorFlow runs anything.
+
+    Args:
+      name: The strategy's name.
+      kind: `CPU` or `GPU`.
+      count: Number of devices; more than one CPU means logical devices.
 
     Raises:
       UserError: TensorFlow finds fewer GPUs than the driver shows.
@@ -93,12 +99,17 @@ def configure(name: str, kind: str, count: int) -> list[str]:
 
 
 def refusal(key: str, what: str) -> UserError:
-    """An error about the setting `trainer.distribution.KEY`."""
+    """An error about the setting `trainer.distribution.KEY`.
+
+    Args:
+      key: Key below `trainer.distribution`.
+      what: What was received, what is allowed, and the remedy.
+    """
     return UserError(f"trainer.distribution.{key}: {what}")
 
 
 def seen(gpus: int) -> str:
-    """`2 GPUs are visible`."""
+    """The number of visible GPUs as a clause: `2 GPUs are visible`."""
     if not gpus:
         return "no GPU is visible"
     return f"{_count(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} visible"

@@ -1,4 +1,4 @@
-"""What the environment says of the cluster: read once, here, into one value."""
+"""Reads the cluster from the environment: once, here, into one value."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from strategos.components.errors import UserError
 
 SYNCHRONOUS = ("chief", "worker")
-"""Task types that hold replicas of a synchronous gang."""
+"""Task types that hold replicas in synchronous training."""
 
 _TYPES = ("chief", "worker", "ps", "evaluator")
-# Vertex numbers its pools; what each is for is fixed.
+# Vertex numbers its worker pools; the role of each is fixed.
 _VERTEX_POOLS = {f"workerpool{index}": name for index, name in enumerate(_TYPES)}
 _ADDRESS = re.compile(r"(?:[^\s/:\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _PORTS = range(1, 1 << 16)
@@ -24,19 +24,24 @@ _EXAMPLE = (
     '{"cluster": {"chief": ["HOST:PORT"], "worker": ["HOST:PORT"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
-_TPU_PORT = 8470  # of a TPU worker's gRPC server, where none is named
+_TPU_PORT = 8470  # default port of a TPU worker's gRPC server
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One process of a cluster."""
+    """One process of a cluster.
+
+    Attributes:
+      type: `chief`, `worker`, `ps` or `evaluator`.
+      index: Number among the tasks of this type, from 0.
+    """
 
     type: str
     index: int = 0
 
     @property
     def name(self) -> str:
-        """As in log lines and errors: `worker-0`."""
+        """Name in log lines and errors: `worker-0`."""
         return f"{self.type}-{self.index}"
 
 
@@ -45,10 +50,10 @@ class ClusterSpec:
     """The processes that train together, and which of them this one is.
 
     Attributes:
-      addresses: `host:port` of each task by type; empty for a process on its own.
-      task: This process's own place; None outside of a cluster.
+      addresses: `host:port` of each task by type; empty for a single process.
+      task: This process's task; None outside of a cluster.
       tpu: Name or address of the TPU that the environment names, or None.
-      gpus: GPUs that this process may use.
+      gpus: Number of GPUs that this process may use.
     """
 
     addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -58,11 +63,14 @@ class ClusterSpec:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> ClusterSpec:
-        """What TF_CONFIG or CLUSTER_SPEC, the TPU's variables and the GPUs say.
+        """Reads TF_CONFIG or CLUSTER_SPEC, the TPU's variables and the visible GPUs.
+
+        Args:
+          environ: The environment, by default this process's.
 
         Raises:
-          UserError: The cluster that the environment names cannot be, or lacks the task
-            that this process is to be.
+          UserError: The environment names an impossible cluster, or does not name this
+            process's task in it.
         """
         addresses, task = _cluster(environ)
         return cls(addresses, task, _tpu(environ), len(visible_gpus(environ)))
@@ -79,13 +87,13 @@ class ClusterSpec:
 
     @property
     def chief(self) -> Task | None:
-        """The task that publishes: `chief`, or else the first worker."""
+        """The task that publishes the model: `chief`, or else the first worker."""
         first = [task for task in self.tasks if task.type in SYNCHRONOUS]
         return first[0] if first else None
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process publishes; so does one on its own."""
+        """Whether this process publishes the model; a single process does."""
         return self.task is None or self.task == self.chief
 
     def at(self, task: Task) -> ClusterSpec:
@@ -93,11 +101,11 @@ class ClusterSpec:
         return dataclasses.replace(self, task=task)
 
     def count(self, *types: str) -> int:
-        """How many tasks of these types there are."""
+        """Number of tasks of the given types."""
         return sum(len(self.addresses.get(kind, ())) for kind in types)
 
     def tf_config(self) -> str:
-        """As the environment variable TF_CONFIG."""
+        """The cluster as the value of the environment variable TF_CONFIG (JSON)."""
         cluster = {kind: list(found) for kind, found in self.addresses.items()}
         config = {"cluster": cluster}
         if self.task:
@@ -105,10 +113,16 @@ class ClusterSpec:
         return json.dumps(config)
 
     def share_gpus(self, environ: MutableMapping[str, str] = os.environ) -> ClusterSpec:
-        """Leaves this task its share of the machine's GPUs, here and in `environ`.
+        """Restricts this task to its share of the machine's GPUs.
 
-        For a cluster whose tasks all run on this machine: those that compute gradients
-        divide the visible GPUs and share none, the others get none.
+        For a cluster whose tasks all run on this machine: the tasks that compute
+        gradients divide the visible GPUs among them, the others get none.
+
+        Args:
+          environ: The environment; its CUDA_VISIBLE_DEVICES is set to the share.
+
+        Returns:
+          The same cluster with the share in `gpus`.
         """
         gpus = visible_gpus(environ)
         if not gpus or self.task is None:
@@ -143,19 +157,19 @@ def visible_gpus(
     for name in chosen.split(","):
         name = name.strip()
         if name not in numbers and not name.startswith(("GPU-", "MIG-")):
-            break  # CUDA itself ignores what follows a name that it does not know
+            break  # like CUDA: an unknown name hides the names after it
         found.append(name)
     return tuple(dict.fromkeys(found))
 
 
 def _gpu_devices(root: Path) -> int:
-    """GPUs by their device files; before the first use only the driver knows them."""
+    """Number of GPUs by device files; before the first use only the driver has them."""
     devices = list(root.glob("dev/nvidia[0-9]*"))
     return len(devices) or len(list(root.glob("proc/driver/nvidia/gpus/*")))
 
 
 def _tpu(environ: Mapping[str, str]) -> str | None:
-    """Name, `grpc://` address, or `local` for one that is part of this machine."""
+    """The TPU's name, its `grpc://` address, or `local` for one in this machine."""
     colab = environ.get("COLAB_TPU_ADDR")
     hosts = [h for h in environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if h]
     if environ.get("TPU_NAME"):
@@ -181,12 +195,12 @@ def _cluster(
 
 
 class _Reader:
-    """Reads one variable that describes a cluster, and says what is wrong with it.
+    """Parses and validates one environment variable that describes a cluster.
 
     Args:
-      variable: Its name.
+      variable: Name of the variable.
       text: Its value.
-      names: The task type that another name stands for.
+      names: Task type by the variable's own name for it, where the two differ.
     """
 
     def __init__(self, variable: str, text: str, names: Mapping[str, str]):
@@ -195,15 +209,15 @@ class _Reader:
         self._names = names
 
     def read(self) -> tuple[dict[str, tuple[str, ...]], Task]:
-        """The addresses by type, and this process's task.
+        """Returns the addresses by task type, and this process's task.
 
         Raises:
-          UserError: Something is missing, wrong or in contradiction.
+          UserError: The value is incomplete, invalid or contradictory.
         """
         config = self._parsed()
         addresses = self._addresses(config.get("cluster"))
         task = self._task(config.get("task"), addresses)
-        # An evaluator takes no part in training: evaluation is the chief's here.
+        # Evaluators do not train, and the chief evaluates.
         addresses.pop("evaluator", None)
         return addresses, task
 
@@ -261,13 +275,13 @@ class _Reader:
         known = ", ".join(f"{kind} ({len(found)})" for kind, found in addresses.items())
         if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
             raise self._refusal(
-                f"does not say which task this process is: `task` is {json.dumps(task)}"
+                f"does not name this process's task: `task` is {json.dumps(task)}"
                 f"; the cluster has {known}"
             )
         kind = self._type(task["type"], "task.type")
         if kind == "evaluator":
             raise self._refusal(
-                "makes this process an evaluator, which Strategos has none of: the "
+                "makes this process an evaluator, but Strategos uses none: the "
                 "chief's process evaluates. Start no such task"
             )
         if kind not in addresses:

@@ -1,7 +1,7 @@
 """Which `tf.distribute` strategy trains, and why.
 
-`choose` is a pure decision and needs no TensorFlow: the orchestrator asks before its
-first node. `build` makes the strategy, in the process that trains.
+`choose` is a pure decision and needs no TensorFlow: the orchestrator calls it before
+the first node. `build` makes the strategy, in the process that trains.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Choice:
     """A strategy by name, and the reason for it.
 
     Attributes:
-      name: Its name in `trainer.distribution.strategy`.
-      reason: One line for people.
-      workers: Processes that compute gradients.
-      parameter_servers: Processes that hold variables.
-      devices: Devices of each worker, one replica on each; None where only the TPU
-        itself knows.
-      kind: What the devices are: `CPU`, `GPU` or `TPU`.
+      name: Name in `trainer.distribution.strategy`.
+      reason: The reason, as one line of text.
+      workers: Number of processes that compute gradients.
+      parameter_servers: Number of processes that hold variables.
+      devices: Devices of each worker, one replica on each; None for a TPU, whose size
+        is not known before connecting.
+      kind: Kind of the devices: `CPU`, `GPU` or `TPU`.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Choice:
     def replicas(self) -> int | None:
         """Copies of the model that share a global batch; None for a TPU.
 
-        Under parameter servers each worker takes global batches of its own: they are
-        shared by the devices of one worker.
+        Under parameter servers each worker takes whole global batches, so only the
+        devices of one worker share one.
         """
         if self.devices is None:
             return None
@@ -77,18 +77,18 @@ def choose(
     cluster: ClusterSpec,
     settings: Settings | None = None,
 ) -> Choice:
-    """Maps the settings and what there is to a strategy.
+    """Chooses the strategy from the settings and the environment.
 
     A `cluster` without addresses stands for this machine: local workers divide its
     GPUs. One with addresses has the GPUs of this process's own host.
 
     Args:
       distribution: `trainer.distribution`; sizes in bytes, times in seconds.
-      cluster: What the environment says.
+      cluster: The cluster, from the environment.
       settings: If given, combinations with these are checked too.
 
     Raises:
-      UserError: What is asked for cannot be here.
+      UserError: The settings are impossible in this environment.
     """
     wanted = distribution.get("strategy", "auto")
     if wanted not in STRATEGIES:
@@ -111,10 +111,14 @@ def choose(
 
 
 def check_batch(batch_size: int, replicas: int) -> None:
-    """Refuses a global batch that leaves a replica without a row.
+    """Rejects a global batch that leaves a replica without a row.
+
+    Args:
+      batch_size: Rows of a global batch.
+      replicas: Copies of the model that share it.
 
     Raises:
-      UserError: There are fewer rows than replicas.
+      UserError: The batch has fewer rows than there are replicas.
     """
     if batch_size < replicas:
         raise UserError(
@@ -127,15 +131,20 @@ def check_batch(batch_size: int, replicas: int) -> None:
 def build(
     choice: Choice, distribution: Mapping[str, Any], cluster: ClusterSpec
 ) -> tf.distribute.Strategy:
-    """The strategy itself; configures this process's devices.
+    """Builds the strategy and configures this process's devices.
 
-    To be called once, before TensorFlow runs anything, with `TF_CONFIG` exported where
-    the cluster has addresses. One device is TensorFlow's default strategy, which takes
-    the first GPU if there is one: the same as `OneDeviceStrategy`, without its copying
+    Must be called once, before TensorFlow runs anything, with `TF_CONFIG` exported if
+    the cluster has addresses. One device is TensorFlow's default strategy, which uses
+    the first GPU if one exists: like `OneDeviceStrategy`, but without its copying
     iterators.
 
+    Args:
+      choice: The chosen strategy.
+      distribution: `trainer.distribution`; sizes in bytes, times in seconds.
+      cluster: The cluster, from the environment.
+
     Raises:
-      UserError: TensorFlow does not see the devices, or the TPU does not answer.
+      UserError: TensorFlow finds too few devices, or the TPU does not answer.
     """
     import tensorflow as tf
 
@@ -161,10 +170,14 @@ def build(
 
 
 def probe_tpu(distribution: Mapping[str, Any], cluster: ClusterSpec) -> None:
-    """Asks the TPU whether it is there; takes less than 15 s in any case.
+    """Checks that the TPU can be reached; takes less than 15 s in any case.
+
+    Args:
+      distribution: `trainer.distribution`.
+      cluster: The cluster, from the environment.
 
     Raises:
-      UserError: It cannot be reached; the message says why.
+      UserError: The TPU cannot be reached; the message has the cause.
     """
     tpu.probe(**_tpu(distribution, cluster))
 
@@ -172,7 +185,7 @@ def probe_tpu(distribution: Mapping[str, Any], cluster: ClusterSpec) -> None:
 def _automatic(
     distribution: Mapping[str, Any], cluster: ClusterSpec
 ) -> tuple[str, str]:
-    """The strategy of `auto`, and why where the devices do not say it."""
+    """The strategy for `auto`, and the reason unless the devices are the reason."""
     name = _tpu(distribution, cluster)["name"]
     if name:
         return "tpu", f"there is a TPU, {name}"
@@ -215,7 +228,7 @@ def _check_tpu(name: str, there: str | None) -> None:
 
 
 def _check_cluster(name: str, cluster: ClusterSpec) -> None:
-    """Refuses a strategy that the cluster of TF_CONFIG cannot be."""
+    """Rejects a strategy that does not fit the cluster of TF_CONFIG."""
     tasks = ", ".join(task.name for task in cluster.tasks)
     if name == "parameter_server" and tasks:
         for kind, role in (
@@ -247,7 +260,7 @@ def _check_cluster(name: str, cluster: ClusterSpec) -> None:
 def _processes(
     name: str, distribution: Mapping[str, Any], cluster: ClusterSpec
 ) -> tuple[int, int]:
-    """How many workers and how many parameter servers there will be."""
+    """Number of workers and of parameter servers."""
     workers = distribution.get("workers")
     if name not in GANGS:
         if (workers or 1) > 1:
@@ -267,7 +280,7 @@ def _processes(
 
 
 def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:
-    """Refuses NCCL where there is no GPU."""
+    """Rejects NCCL without a GPU."""
     if choice.kind == "GPU":
         return
     communication = distribution.get("communication") or {}
@@ -340,7 +353,7 @@ def _communication(
 def _partitioner(
     distribution: Mapping[str, Any], servers: int
 ) -> tf.distribute.experimental.partitioners.Partitioner | None:
-    """What splits large variables over the parameter servers, if the settings do."""
+    """What splits large variables over the parameter servers; None for no split."""
     import tensorflow as tf
 
     given = (distribution.get("parameter_server") or {}).get("variable_partitioner")

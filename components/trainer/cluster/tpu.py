@@ -1,7 +1,8 @@
-"""A TPU by its name: whether it answers, and its strategy.
+"""A TPU by name: whether it answers, and its strategy.
 
-TensorFlow takes 13 to 34 s to find that it may not ask for a TPU, and waits minutes for
-an address that does not answer; so `probe` asks in a process of its own, which it ends.
+TensorFlow takes 13 to 34 s to find that access to a TPU is denied, and waits minutes
+for an address that does not answer; so `probe` runs in a process of its own, with a
+time-out.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ LOCAL = "local"
 
 _MODULE = "strategos.components.trainer.cluster.tpu"
 PROBE_SECONDS = 13.0
-"""Within which a TPU must have answered."""
+"""Time-out for the answer of a TPU, in seconds."""
 
-_ANSWER_SECONDS = 4.0  # to connect, and again to greet
+_ANSWER_SECONDS = 4.0  # to connect, and again for the first frame
 _DEFAULT_PORT = 8470
 _CAUSE_LETTERS = 200
-# gRPC is spoken over HTTP/2: both sides begin with a frame of settings (type 4).
+# gRPC uses HTTP/2: both sides begin with a SETTINGS frame (type 4).
 _HTTP2_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _HTTP2_SETTINGS
-# Raw bytes both ways: TensorFlow's message classes come only with all of TensorFlow.
+# Raw bytes both ways: TensorFlow's message classes need all of TensorFlow.
 _GET_STATUS = "/tensorflow.WorkerService/GetStatus"
 _TPU_DEVICE = re.compile(rb"\x12[\x03\x0a]TPU")  # DeviceAttributes.device_type
 _CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0),)
@@ -45,15 +46,15 @@ _REMEDY = (
 
 
 def probe(name: str, zone: str | None = None, project: str | None = None) -> None:
-    """Asks whether a TPU can be reached; takes less than 15 s in any case.
+    """Checks that a TPU can be reached; takes less than 15 s in any case.
 
     Args:
-      name: Its name, its address (`grpc://HOST:PORT`, several with commas) or `local`.
+      name: Name, address (`grpc://HOST:PORT`, several with commas) or `local`.
       zone: Google Cloud zone; by default this machine's.
       project: Google Cloud project; by default this machine's.
 
     Raises:
-      UserError: It cannot be reached.
+      UserError: The TPU cannot be reached.
     """
     asked = json.dumps({"name": name, "zone": zone, "project": project})
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -79,13 +80,18 @@ def build(
 ) -> tf.distribute.TPUStrategy:
     """Connects to a TPU, initialises it, and returns its strategy.
 
+    Args:
+      name: Name, address (`grpc://HOST:PORT`, several with commas) or `local`.
+      zone: Google Cloud zone; by default this machine's.
+      project: Google Cloud project; by default this machine's.
+
     Raises:
-      UserError: TensorFlow cannot.
+      UserError: TensorFlow cannot connect to it or initialise it.
     """
     import tensorflow as tf
 
     try:
-        # Once more: where there is none, TensorFlow aborts the process further on.
+        # Checked again: without a TPU, TensorFlow aborts the process further on.
         _look_for(name, zone, project)
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             name, zone=zone, project=project
@@ -93,21 +99,23 @@ def build(
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # of many kinds, those of HTTP and sockets among them
+    except Exception as error:  # of many classes, those of HTTP and sockets among them
         raise _unreachable(name, _first_line(error)) from error
 
 
-class _NotThere(Exception):
-    """There is no TPU at the place where it should be."""
+class _MissingTpuError(Exception):
+    """No TPU answers at the given name or address."""
 
 
 def _look_for(name: str, zone: str | None, project: str | None) -> None:
-    """Raises whatever error shows that the TPU cannot be used."""
+    """Raises an error of any class if the TPU cannot be used."""
     if name == LOCAL:
         if not any(Path("/dev").glob("accel[0-9]*")) and not any(
             Path("/dev/vfio").glob("[0-9]*")
         ):
-            raise _NotThere("this machine has none (neither /dev/accel* nor /dev/vfio)")
+            raise _MissingTpuError(
+                "this machine has none (neither /dev/accel* nor /dev/vfio)"
+            )
         return
     for host, port in _endpoints(name, zone, project):
         try:
@@ -115,26 +123,28 @@ def _look_for(name: str, zone: str | None, project: str | None) -> None:
                 connection.sendall(_HTTP2_GREETING)
                 greeting = connection.recv(len(_HTTP2_SETTINGS))
         except OSError as error:
-            raise _NotThere(f"{host}:{port}: {error}") from error
+            raise _MissingTpuError(f"{host}:{port}: {error}") from error
         if greeting[3:4] != _HTTP2_SETTINGS[3:4]:
-            raise _NotThere(f"{host}:{port}: what listens there does not speak gRPC")
+            raise _MissingTpuError(f"{host}:{port}: the server there does not use gRPC")
         _check_devices(f"{host}:{port}")
 
 
 def _check_devices(address: str) -> None:
-    """Asks the server as TensorFlow itself will, and looks for a TPU in the answer."""
+    """Queries the server as TensorFlow does, and looks for a TPU in the answer."""
     import grpc
 
     with grpc.insecure_channel(address, _CHANNEL_OPTIONS) as channel:
         try:
             status = channel.unary_unary(_GET_STATUS)(b"", timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            raise _NotThere(
-                f"{address}: what listens there speaks gRPC, but is no TensorFlow "
+            raise _MissingTpuError(
+                f"{address}: the server there uses gRPC, but is no TensorFlow "
                 f"server that answers ({error.code().name})"
             ) from error
     if not _TPU_DEVICE.search(status):
-        raise _NotThere(f"{address}: the TensorFlow server there has no TPU device")
+        raise _MissingTpuError(
+            f"{address}: the TensorFlow server there has no TPU device"
+        )
 
 
 def _endpoints(
@@ -150,10 +160,10 @@ def _endpoints(
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
                 name, zone=zone, project=project
             )
-        except OSError as error:  # where it asks for zone and project
-            raise _NotThere(
+        except OSError as error:  # it asks Google Cloud for zone and project
+            raise _MissingTpuError(
                 "zone and project are not given, and Google Cloud's metadata server, "
-                f"which would know, does not answer ({error})"
+                f"which has them, does not answer ({error})"
             ) from error
         found = resolver.cluster_spec().job_tasks("worker")
     parts = (address.rpartition(":") for address in found)
@@ -168,7 +178,7 @@ def _unreachable(name: str, cause: str) -> UserError:
 
 
 def _first_line(error: Exception) -> str:
-    if isinstance(error, _NotThere):
+    if isinstance(error, _MissingTpuError):
         return str(error)
     text = str(error).strip().partition("\n")[0].rstrip(".")
     kind = type(error).__name__

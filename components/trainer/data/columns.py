@@ -1,6 +1,6 @@
-"""Transformed features as columns whose rows can be taken, and as models get them.
+"""Transformed features as columns, stored so that rows of them can be gathered.
 
-| spec | kept as | a model gets |
+| spec | stored as | given to the model as |
 |---|---|---|
 | FixedLenFeature | `tf.Tensor` of rank 2 or more | the same |
 | VarLenFeature | `tf.RaggedTensor` | `tf.SparseTensor` [batch, longest] |
@@ -20,31 +20,51 @@ Columns = dict[str, Any]
 
 
 def parse(serialized: tf.Tensor, spec: Spec) -> Columns:
-    """The columns of serialized tf.Examples, string [rows]."""
+    """Parses serialized tf.Examples into columns.
+
+    Args:
+      serialized: string [rows].
+      spec: `tf.io` spec of each feature.
+    """
     parsed = tf.io.parse_example(serialized, dict(spec))
     return {name: _kept(parsed[name], kind) for name, kind in spec.items()}
 
 
 def rows(columns: Columns, which: Any) -> Columns:
-    """The rows `which` of each column: their numbers, int64 [n], or a slice."""
+    """Selects rows of each column.
+
+    Args:
+      columns: Columns as `parse` returns them.
+      which: Row numbers, int64 [n], or a slice.
+    """
     if isinstance(which, slice):
         return tf.nest.map_structure(lambda column: column[which], columns)
     return tf.nest.map_structure(lambda column: tf.gather(column, which), columns)
 
 
 def concatenate(parts: Sequence[Columns], name: str) -> Any:
-    """The column `name` of all `parts` in one; it is taken out of them."""
+    """Concatenates a column of several parts; removes it from them to free memory.
+
+    Args:
+      parts: Columns of consecutive rows.
+      name: Name of the column.
+    """
     found = [part.pop(name) for part in parts]
     return tf.nest.map_structure(lambda *some: tf.concat(some, 0), *found)
 
 
 def features(columns: Columns, spec: Spec) -> dict[str, Any]:
-    """The columns as a model gets them."""
+    """Converts columns to the tensors that a model gets.
+
+    Args:
+      columns: Columns as `parse` returns them.
+      spec: `tf.io` spec of each feature.
+    """
     return {name: _given(column, spec[name]) for name, column in columns.items()}
 
 
 def size(columns: Columns) -> int:
-    """Bytes that the columns take in memory."""
+    """Memory that the columns take, in bytes."""
     return sum(map(_bytes, tf.nest.flatten(columns)))
 
 

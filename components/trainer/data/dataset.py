@@ -1,14 +1,14 @@
-"""The transformed examples of a split as batches, in an order that is a function.
+"""The transformed examples of a split as batches, in a reproducible order.
 
 Examples that fit the cache limit are parsed once and kept in memory; an epoch's order
 is then `permutation(seed, epoch)`, so a step is a position in it, and training can
-start at any step without reading what came before. Larger splits are streamed in an
-order of two levels, see `records.py`; a start at a later step reads what came before
-in its epoch, but does not parse it.
+start at any step without reading the rows before. Larger splits are streamed in an
+order of two levels, see `records.py`; a start at a later step reads the earlier rows
+of its epoch, but does not parse them.
 
-A global batch is a function of (seed, step) whatever the number of replicas: they get
-consecutive parts of it, as even as possible. Each input pipeline gathers or parses the
-parts of its own replicas only.
+A global batch is a function of (seed, step) for any number of replicas: each replica
+gets a consecutive part of it, as even as possible. Each input pipeline gathers or
+parses only the parts of its own replicas.
 
 Example, which feeds one device and any synchronous strategy alike:
   ```python
@@ -47,13 +47,13 @@ class Split:
     """The examples of one split.
 
     Attributes:
-      files: Its TFRecord files; `.gz` at the end of a name means GZIP.
+      files: TFRecord files; `.gz` at the end of a name means GZIP.
       spec: `tf.io` spec of the features and the label.
       label: Name of the label.
       rows: Number of examples.
       columns: All examples by column if they are kept in memory, else None.
       records: The serialized examples if they are streamed, else None.
-      rows_per_pass: How many rows a shuffled pass ends after; None for all.
+      rows_per_pass: Number of rows after which a shuffled pass ends; None for all.
     """
 
     files: tuple[str, ...]
@@ -65,19 +65,24 @@ class Split:
     rows_per_pass: int | None = None
 
     def steps(self, batch_size: int, drop_last: bool = False) -> int:
-        """Batches of one pass, the last one perhaps smaller, or dropped if it is."""
+        """Batches of one pass.
+
+        Args:
+          batch_size: Rows of a global batch.
+          drop_last: Whether a smaller last batch is dropped.
+        """
         rows = self.rows if self.rows_per_pass is None else self.rows_per_pass
         return rows // batch_size if drop_last else -(-rows // batch_size)
 
     def ordered(
         self, batch_size: int, *, replicas: int = 1, share: range = range(1)
     ) -> tf.data.Dataset:
-        """One pass over the split as it lies, as batches of (features, label).
+        """One pass in the order of the files, as batches of (features, label).
 
         Args:
           batch_size: Rows of a global batch; the last one may be smaller.
-          replicas: Number of replicas that a global batch is divided among.
-          share: Those of them that this dataset feeds, see `shuffled`.
+          replicas: Number of replicas that share a global batch.
+          share: The replicas among them that this dataset feeds, see `shuffled`.
         """
         parts = _Parts(batch_size, replicas, share)
         if self.columns is None:
@@ -102,17 +107,18 @@ class Split:
 
         Args:
           batch_size: Rows of a global batch; the last one of a pass may be smaller.
-          seed: The order of a pass is a function of this and of its number alone.
+          seed: The order of a pass is a function of the seed and the pass's number
+            alone.
           epochs: Number of passes; None for no end, which saves several workers from
-            asking each other at each step whether there is a next one.
+            asking each other at each step whether a next batch exists.
           first_step: Batch to start at, counted from the start of the first pass.
-          replicas: Number of replicas that a global batch is divided among: the first
-            ones get one row more where it is not a multiple. In a pass's last batch,
-            some may get an empty batch.
-          share: Those of them that this dataset feeds. Its elements are their batches,
-            in the order of steps and, within a step, of replicas.
+          replicas: Number of replicas that share a global batch: if it is no multiple
+            of them, the first ones get one row more. In a pass's last batch, some may
+            get an empty batch.
+          share: The replicas among them that this dataset feeds. Its elements are their
+            batches, in the order of steps and, within a step, of replicas.
           drop_last: Whether a pass ends before a smaller last batch.
-          wait: Learns when each batch is there.
+          wait: Records when each batch is ready.
 
         Raises:
           UserError: `drop_last` leaves no batch.
@@ -140,15 +146,24 @@ class Split:
         pipeline: int | tf.Tensor = 0,
         drop_last: bool = False,
     ) -> tf.data.Dataset:
-        """Like `shuffled`, for a function that is traced here and run elsewhere.
+        """Like `shuffled`, for a function that is traced here and runs elsewhere.
 
-        The dataset captures nothing of this process: whoever runs the function reads
-        the files, and parses them once if they fit the cache limit.
+        The dataset captures nothing of this process: the process that runs the function
+        reads the files, and parses them once if they fit the cache limit.
 
         Args:
+          batch_size: See `shuffled`, as `seed`, `epochs`, `first_step` and `drop_last`.
+          seed: The order of a pass is a function of the seed and the pass's number
+            alone.
+          epochs: Number of passes; None for no end.
+          first_step: Batch to start at.
           pipelines: Number of input pipelines that divide the global batches.
-          pipeline: Which of them this is: it gets every `pipelines`-th batch of the
+          pipeline: Number of this pipeline: it gets every `pipelines`-th batch of the
             stream, from `first_step + pipeline` on.
+          drop_last: Whether a pass ends before a smaller last batch.
+
+        Raises:
+          UserError: `drop_last` leaves no batch.
         """
         parts = _Parts(batch_size, 1, range(1), drop_last)
         keys = self._keys(parts, seed, epochs, first_step, tells=False)
@@ -166,20 +181,25 @@ class Split:
         return self._pair(columns.rows(self.columns, slice(rows)))
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
-        """What feeding the replicas `share` of `replicas` reads, for a log."""
+        """Describes what feeding some replicas reads, for a log line.
+
+        Args:
+          replicas: Number of replicas that share a global batch.
+          share: The replicas among them that are fed.
+        """
         size = sum(tf.io.gfile.stat(file).length for file in self.files)
         files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
         read = f"{self.rows:,} rows from {files} ({size / 1e6:,.1f} MB)"
         if len(share) < replicas:
-            read += ", all: any row may fall to any worker"
+            read += ", all of them: any worker may need any row"
         if self.columns is not None:
             return f"{read}; kept in memory"
-        return f"{read}; streamed in every epoch, only own rows are parsed"
+        return f"{read}; streamed in every epoch, parsing only this worker's rows"
 
     def _keys(
         self, parts: _Parts, seed: int, epochs: int | None, start: int, tells=True
     ) -> tf.data.Dataset:
-        """Which rows the batches have: their numbers, or their records if streamed."""
+        """The rows of each batch: their numbers, or their records if streamed."""
         steps = self.steps(parts.batch_size, parts.drop_last)
         if not steps:
             raise UserError(
@@ -237,8 +257,14 @@ def read(
 ) -> Split:
     """Counts the examples of `files`, and keeps them in memory if they fit.
 
+    Args:
+      files: TFRecord files; `.gz` at the end of a name means GZIP.
+      spec: `tf.io` spec of the features and the label.
+      label: Name of the label.
+      cache_limit: Bytes of parsed examples that may be kept in memory.
+
     Raises:
-      UserError: There is no example.
+      UserError: The files have no examples.
     """
     files = tuple(sorted(files))
     kept = _columns(files, spec, cache_limit)
@@ -251,9 +277,10 @@ def read(
 
 
 def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
-    """What `fit` iterates over under `strategy`: under TensorFlow's own, a dataset.
+    """The input of `fit` under `strategy`; under the default one, a plain dataset.
 
     Args:
+      strategy: The strategy of this process.
       feed: Called as `feed(replicas=…, share=…)` for each input pipeline of this
         process, usually `functools.partial(split.shuffled, …)`.
     """
@@ -267,7 +294,13 @@ def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
 
 
 def share_of(pipeline: int, pipelines: int, replicas: int) -> range:
-    """The replicas that an input pipeline feeds; each feeds as many."""
+    """The replicas that an input pipeline feeds; all pipelines feed equally many.
+
+    Args:
+      pipeline: Number of the pipeline, from 0.
+      pipelines: Number of pipelines.
+      replicas: Number of replicas, over all pipelines.
+    """
     local = replicas // pipelines
     return range(pipeline * local, (pipeline + 1) * local)
 
@@ -288,7 +321,7 @@ def _columns(
             f"There is no example in {', '.join(files) or 'the split'}. "
             "Give the split a larger share in `data.split`, or add data."
         )
-    with tf.device("CPU"):  # else they fill the first GPU, which gathers none of them
+    with tf.device("CPU"):  # otherwise they fill the first GPU, which does not use them
         return {name: columns.concatenate(parts, name) for name in spec}
 
 
@@ -306,12 +339,12 @@ def _parsed_blocks(
 
 @dataclasses.dataclass(frozen=True)
 class _Parts:
-    """Which rows of an order the replicas of a share get.
+    """Assigns the rows of an order to the replicas of a share.
 
     Attributes:
       batch_size: Rows of a global batch.
-      replicas: Number of replicas that it is divided among.
-      share: Those of them that are fed.
+      replicas: Number of replicas that share it.
+      share: The replicas among them that are fed.
       drop_last: Whether a smaller last batch is left out.
     """
 
@@ -321,7 +354,7 @@ class _Parts:
     drop_last: bool = False
 
     def of(self, order: tf.Tensor, first: int | tf.Tensor) -> tf.data.Dataset:
-        """A tensor of entries of `order` per batch and replica, from a batch on."""
+        """The entries of `order` for each batch and replica, from batch `first` on."""
         rows, local = tf.size(order, tf.int64), len(self.share)
         steps = rows // self.batch_size
         if not self.drop_last:
@@ -350,7 +383,7 @@ class _Parts:
         return blocks.flat_map(of)
 
     def _begin(self, rows: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
-        """Where the part of a replica begins in a global batch of so many rows."""
+        """Where the part of a replica begins in a global batch of `rows` rows."""
         return replica * (rows // self.replicas) + tf.minimum(
             replica, rows % self.replicas
         )

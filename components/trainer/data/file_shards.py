@@ -1,9 +1,9 @@
-"""Each input pipeline reads files of its own: `trainer.distribution.shard: files`.
+"""`trainer.distribution.shard: files`: each input pipeline reads only its own files.
 
-Less is read, by as much as there are pipelines, but which rows meet in a global batch
-depends on their number: the loss curve is not that of one device. An epoch ends when
-the pipeline with the fewest rows has no whole batch left; as each epoch has an order
-of its own, the rows that others leave out differ. Evaluation is never read this way.
+This divides the I/O by the number of pipelines, but the rows of a global batch then
+depend on that number: the loss curve no longer equals that of one device. An epoch ends
+when the pipeline with the fewest rows has no whole batch left; each epoch has another
+order, so other rows are left out. Evaluation always reads all files.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from strategos.components.trainer.data.input_wait import InputWait
 
 @dataclasses.dataclass(frozen=True)
 class FileShare:
-    """What one pipeline reads of a split; used like `dataset.Split`.
+    """The part of a split that one pipeline reads; used like `dataset.Split`.
 
     Attributes:
       split: The pipeline's own files.
-      pipelines: How many pipelines divide the files.
+      pipelines: Number of pipelines that divide the files.
       fewest: Rows of the pipeline that has the fewest.
       total: Rows of all pipelines.
     """
@@ -37,7 +37,7 @@ class FileShare:
 
     @property
     def rows(self) -> int:
-        """Rows of all pipelines that an epoch uses, at most."""
+        """Rows of all pipelines that an epoch uses at most."""
         return self.fewest * self.pipelines
 
     @property
@@ -46,7 +46,11 @@ class FileShare:
         return self.split.columns
 
     def steps(self, batch_size: int) -> int:
-        """Global batches of an epoch, all of them whole."""
+        """Global batches of an epoch, all of them whole.
+
+        Args:
+          batch_size: Rows of a global batch.
+        """
         return self.fewest // (batch_size // self.pipelines)
 
     def shuffled(
@@ -61,9 +65,19 @@ class FileShare:
         drop_last: bool = True,
         wait: InputWait | None = None,
     ) -> tf.data.Dataset:
-        """Like `dataset.Split.shuffled`.
+        """Like `dataset.Split.shuffled`, over this pipeline's own rows.
 
-        `drop_last` must be true: pipelines cannot fill up each other's last batch.
+        `drop_last` must be true: pipelines cannot complete each other's last batch.
+
+        Args:
+          batch_size: Rows of a global batch, over all pipelines.
+          seed: See `dataset.Split.shuffled`, as the other arguments.
+          epochs: Number of passes; None for no end.
+          first_step: Batch to start at.
+          replicas: Replicas of all pipelines.
+          share: Replicas of this pipeline.
+          drop_last: True.
+          wait: Records when each batch is ready.
 
         Raises:
           UserError: The batch cannot be divided evenly, or the rows do not fill it.
@@ -86,11 +100,16 @@ class FileShare:
         )
 
     def sample(self, rows: int) -> tuple[dataset.Columns, tf.Tensor]:
-        """The first `rows` examples of this pipeline."""
+        """The first `rows` examples of this pipeline, as (features, label)."""
         return self.split.sample(rows)
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
-        """What this pipeline reads, for a log."""
+        """Describes what this pipeline reads, for a log line.
+
+        Args:
+          replicas: Replicas of all pipelines.
+          share: Replicas of this pipeline.
+        """
         own = self.split.reads(len(share), range(len(share)))
         return (
             f"{own}; by file: of {self.total:,} rows; an epoch uses {self.fewest:,} "
@@ -110,13 +129,19 @@ def read(
 ) -> FileShare:
     """Reads the files of one pipeline, and learns how many rows the others have.
 
+    Must be called by all workers, as it exchanges row counts between them.
+
     Args:
-      pipeline: Number of this one.
-      pipelines: How many there are; all must call this.
+      files: Files of all pipelines.
+      spec: `tf.io` spec of the features and the label.
+      label: Name of the label.
+      cache_limit: Bytes of parsed examples that may be kept in memory.
+      pipeline: Number of this pipeline, from 0.
+      pipelines: Number of pipelines.
       total: `Agreement.total`, which sums values over the workers.
 
     Raises:
-      UserError: There are fewer files than pipelines, or no example in them.
+      UserError: There are fewer files than pipelines, or the files have no examples.
     """
     own = files_of(files, pipeline, pipelines)
     split = dataset.read(own, spec, label, cache_limit)
@@ -127,7 +152,12 @@ def read(
 
 
 def files_of(files: Sequence[str], pipeline: int, pipelines: int) -> tuple[str, ...]:
-    """The files of one pipeline: all of them disjoint, of like size in total.
+    """The files of one pipeline; the pipelines' files are disjoint and of similar size.
+
+    Args:
+      files: Files of all pipelines.
+      pipeline: Number of the pipeline, from 0.
+      pipelines: Number of pipelines.
 
     Raises:
       UserError: There are fewer files than pipelines.

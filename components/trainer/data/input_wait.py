@@ -1,4 +1,4 @@
-"""Which share of the time of training is spent waiting for the next batch."""
+"""Measures the share of training time that is spent waiting for the next batch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _REMEMBERED = 1 << 14  # elements whose times are kept
 
 
 class InputWait:
-    """Compares when a step wanted its batch with when the batch was there.
+    """Compares the times when steps wanted batches with those when batches were ready.
 
-    The input pipeline notes the time at which each batch enters its last buffer, the
+    The input pipeline records the time at which each batch enters its last buffer, the
     loop the times at which it starts and ends its steps: a step waited from its start
-    until its batch, with the parts of all replicas here, was there, if that was later.
+    until its batch, with the parts of all local replicas, was ready, if that was later.
     This holds for iterators that pull from the buffer themselves (one device) as for
     those of distributed datasets, which a thread fills (mirrored, central storage, each
     worker of several). Under a parameter server strategy other processes read.
 
-    Error: the way from the last buffer to the device is not counted, some 0.1 ms; nor
-    is waiting for other workers, whose input may be the slower one. The first call
-    after a restart does not count, it builds the step's graph before it wants a batch.
-    Where TensorFlow runs several steps per call, all of a call are taken to compute for
-    equally long. With a GPU the program runs ahead of it: the share is an upper bound.
-    Where only deterministic kernels are allowed TensorFlow has no clock: no share.
+    Error: the transfer from the last buffer to the device is not counted, some 0.1 ms;
+    nor is waiting for other workers, whose input may be slower. The first call after a
+    restart does not count: it builds the step's graph before it wants a batch. If
+    TensorFlow runs several steps per call, all of a call are assumed to take equally
+    long. With a GPU the program runs ahead of it: the share is an upper bound. If only
+    deterministic kernels are allowed, TensorFlow has no clock, and the share is None.
 
     Args:
-      clock: Seconds, for the times of steps.
-      timestamp: The same as an operation of TensorFlow, for the times of batches.
+      clock: Time in seconds, for the times of steps.
+      timestamp: The same as a TensorFlow operation, for the times of batches.
 
     Example:
       ```python
@@ -57,9 +57,10 @@ class InputWait:
         self.restart()
 
     def stamp(self, batches: tf.data.Dataset, local: int) -> tf.data.Dataset:
-        """Notes the times at which `batches` come, to be followed by a buffer.
+        """Records the times at which batches come; a buffer should follow.
 
         Args:
+          batches: The batches of one input pipeline.
           local: Consecutive elements that make a step: replicas fed by this pipeline.
         """
         if not _has_clock():
@@ -74,18 +75,22 @@ class InputWait:
         return batches.enumerate().map(note)
 
     def restart(self) -> None:
-        """Says that the next step takes the first batch of a new iterator."""
+        """Starts over: the next step takes the first batch of a new iterator."""
         self._calls: list[tuple[float, float, int]] = []  # begin, end, steps
         self._done = 0  # steps before those calls
         self._first = True
         self._begun = self._asked = self._clock()
 
     def begin(self) -> None:
-        """A step begins, or several in one call."""
+        """Records that a call, of one step or several, begins."""
         self._begun = self._clock()
 
     def end(self, steps: int = 1) -> None:
-        """The `steps` that began last have ended."""
+        """Records that the call has ended.
+
+        Args:
+          steps: Number of steps in the call.
+        """
         now = self._clock()
         if self._first:
             self._first, self._done, self._asked = False, steps, now
@@ -93,10 +98,10 @@ class InputWait:
             self._calls.append((self._begun, now, steps))
 
     def share(self) -> float | None:
-        """Time waited, divided by the time since the last call.
+        """Time waited, divided by the time since the last call of this method.
 
-        Where more steps have ended than are remembered, it is that of the newest. None
-        if none has ended, or no times of batches were noted.
+        If more steps have ended than are remembered, the share of the newest ones. None
+        if no step has ended, or if no times of batches were recorded.
         """
         calls, self._calls = self._calls, []
         asked, self._asked = self._asked, self._clock()

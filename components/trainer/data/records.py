@@ -1,14 +1,14 @@
 """Examples that do not fit in memory: an order of two levels over TFRecord files.
 
-A pass reads from several places of the files at a time, which its key decides; what
-it reads is cut into blocks of bounded size, and each block is permuted. A block and
-the order within are functions of the key alone, whatever the number of threads.
+A pass reads from several places of the files at a time, chosen by its key; the records
+are cut into blocks of bounded size, and each block is permuted. A block and its order
+are functions of the key alone, for any number of threads.
 
-Files are taken whole, in the order that the key gives, where there are at least
-`CURSORS` of them. Fewer are cut into pieces, so that a block has rows of `CURSORS`
-places even if one large file is sorted by time or by label; where the cuts lie differs
-from pass to pass. Gzip cannot seek: the pieces of one file cost up to `CURSORS` / 2
-further readings of it, without parsing. Give larger splits more files.
+With at least `CURSORS` files, each file is read whole, in an order given by the key.
+Fewer files are cut into pieces, so that a block has rows of `CURSORS` places even if
+one large file is sorted by time or by label; the cuts differ from pass to pass. Gzip
+cannot seek: the pieces of one file cost up to `CURSORS` / 2 further reads of it,
+without parsing. Give larger splits more files.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import tensorflow as tf
 from strategos.components.trainer.gang import heartbeat
 
 CURSORS = 8
-"""Places of the files that a pass reads from at a time."""
+"""Number of places in the files that a pass reads from at a time."""
 
 _ORDERED_BATCHES = 8
-_CHUNK_ROWS = 64  # that a cursor reads before the next one's turn
-_CHUNKS_IN_MEMORY = 64  # at most as many rows as fit the limit so often
+_CHUNK_ROWS = 64  # read by a cursor before the next cursor's turn
+_CHUNKS_IN_MEMORY = 64  # that fit the limit together
 _COUNT_ROWS, _COUNT_STRETCHES = 16, 256
 _PARALLEL_CALLS = min(os.cpu_count() or 1, CURSORS)
-_STRING_BYTES = 40  # of a string in memory, besides its characters
-_BLOCKS_IN_MEMORY = 3  # one in use; one being made, as pieces and as a whole
+_STRING_BYTES = 40  # overhead of a string in memory
+_BLOCKS_IN_MEMORY = 3  # one in use; one being built, as pieces and as a whole
 
 Block = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
@@ -45,8 +45,8 @@ class Records:
     Attributes:
       files: TFRecord files; `.gz` at the end of the first one's name means GZIP.
       counts: Rows of each file.
-      row_bytes: Bytes that a row takes in memory, the mean over some consecutive rows
-        where that is highest.
+      row_bytes: Memory that a row takes, in bytes: the highest mean over a few
+        consecutive rows.
       limit: Bytes that a pass may keep in memory.
     """
 
@@ -57,7 +57,12 @@ class Records:
 
     @classmethod
     def count(cls, files: Sequence[str], limit: int) -> Records:
-        """Reads `files` once, without parsing, to know how many rows there are."""
+        """Reads `files` once, without parsing, to count their rows.
+
+        Args:
+          files: TFRecord files.
+          limit: Bytes that a pass may keep in memory.
+        """
         counts, heaviest = np.zeros(len(files), np.int64), 0.0
         for file, rows, size in _sizes(files).as_numpy_iterator():
             np.add.at(counts, file, rows)
@@ -71,7 +76,11 @@ class Records:
         return sum(self.counts)
 
     def block_batches(self, batch_size: int) -> int:
-        """Batches of a block: as many as the limit allows, at least one."""
+        """Batches of a block: as many as the limit allows, at least one.
+
+        Args:
+          batch_size: Rows of a global batch.
+        """
         return max(
             1, int(self.limit / _BLOCKS_IN_MEMORY / self.row_bytes) // batch_size
         )
@@ -79,15 +88,14 @@ class Records:
     def blocks(
         self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, tells: bool
     ) -> tf.data.Dataset:
-        """One pass in blocks: records [n], their order int64 [n], first batch of them.
+        """One pass in blocks: records string [n], order int64 [n], first batch int64.
 
         Args:
-          key: int64 [2]. What the order of the pass is a function of.
-          batch_size: A block has a multiple of it, the last one excepted.
-          first: int64. The batch to start at; blocks before its own are read and
-            dropped.
-          tells: Whether that is told of, as a sign of life before the first step. Only
-            where this process reads.
+          key: int64 [2]; the order of the pass is a function of it.
+          batch_size: Each block has a multiple of it, except the last one.
+          first: int64. The batch to start at; earlier blocks are read and dropped.
+          tells: Whether dropped blocks are reported as a heartbeat before the first
+            step; only possible in the process that reads.
         """
         batches = self.block_batches(batch_size)
         chunks = self._pieces(key).interleave(
@@ -110,7 +118,7 @@ class Records:
 
         @no_autograph
         def is_left(number: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-            passed = _told if tells else lambda: False
+            passed = _reported if tells else lambda: False
             return tf.cond(number < skipped, passed, lambda: True)
 
         blocks = chunks.rebatch(batches * batch_size).enumerate()
@@ -119,8 +127,8 @@ class Records:
     def _pieces(self, key: tf.Tensor) -> tf.data.Dataset:
         """Parts of the files in the order of the key.
 
-        A part is (file, first row, rows from there, rows from the file's start): one
-        that passes the end goes on at the start.
+        A part is (file, first row, rows from there, rows from the file's start): a part
+        that passes the end of its file continues at the file's start.
         """
         key = tf.random.experimental.stateless_fold_in(key, tf.constant(0, tf.int64))
         pieces = -(-CURSORS // len(self.files))  # of each file
@@ -146,28 +154,39 @@ class Records:
         return piece.batch(rows_within(self.limit, self.row_bytes, _CHUNK_ROWS))
 
 
-def _told() -> tf.Tensor:
-    """False, when it has been told that work goes on."""
+def _reported() -> tf.Tensor:
+    """Sends a heartbeat; returns False."""
 
-    def tell() -> np.bool_:
+    def report() -> np.bool_:
         heartbeat.current().alive()
         return np.False_
 
-    return tf.ensure_shape(tf.numpy_function(tell, [], tf.bool), [])
+    return tf.ensure_shape(tf.numpy_function(report, [], tf.bool), [])
 
 
 def rows_within(limit: int, row_bytes: float, most: int) -> int:
-    """Rows to handle at a time, so that dozens of such parts fit the limit."""
+    """Rows to process at a time, so that dozens of such chunks fit the limit.
+
+    Args:
+      limit: Bytes.
+      row_bytes: Bytes of a row in memory.
+      most: Upper bound of the result.
+    """
     return max(1, min(most, int(limit / _CHUNKS_IN_MEMORY / row_bytes)))
 
 
 def ordered(files: Sequence[str]) -> tf.data.Dataset:
-    """The records of `files` as they lie."""
+    """The records of `files`, in their order."""
     return tf.data.TFRecordDataset(list(files), compression(files))
 
 
 def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
-    """The records of `files` as they lie, in blocks as `Records.blocks` gives them."""
+    """The records of `files` in their order, in blocks like those of `Records.blocks`.
+
+    Args:
+      files: TFRecord files.
+      batch_size: Rows of a global batch.
+    """
 
     @no_autograph
     def block(block: tf.Tensor) -> Block:
@@ -177,12 +196,12 @@ def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
 
 
 def compression(files: Sequence[str]) -> str:
-    """How TFRecord files are compressed, by the name of the first."""
+    """The compression of TFRecord files, by the name of the first: "GZIP" or ""."""
     return "GZIP" if files and files[0].endswith(".gz") else ""
 
 
 def _sizes(files: Sequence[str]) -> tf.data.Dataset:
-    """Arrays of file's index, rows and bytes, an entry for each few rows."""
+    """File index, rows and bytes, one entry for each few rows."""
 
     @no_autograph
     def of_file(index: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:

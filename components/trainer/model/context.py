@@ -1,4 +1,4 @@
-"""What the user's `build_model(context)` and `callbacks(context)` are given."""
+"""The argument of the user's `build_model(context)` and `callbacks(context)`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TrainingContext:
     """The facts of a training run that a model may depend on.
 
     A model gets its features as a dict of name to tensor: `[batch, 1]` for a scalar
-    feature, `[batch, *shape]` for others, a `tf.SparseTensor` for one of varying
+    feature, `[batch, *shape]` for others, a `tf.SparseTensor` for a feature of varying
     length, a `tf.RaggedTensor` for one that `preprocessing_fn` returned ragged. The
-    label is `[batch, 1]`, or `[batch, classes]` where it is one-hot.
+    label is `[batch, 1]`, or `[batch, classes]` if it is one-hot.
 
     Example:
       ```python
@@ -41,17 +41,17 @@ class TrainingContext:
     Attributes:
       hyperparameters: `trainer.hyperparameters` of the pipeline's YAML.
       label: Name of the label.
-      feature_spec: `tf.io` spec of each transformed feature, the label excepted.
+      feature_spec: `tf.io` spec of each transformed feature, without the label.
       label_spec: `tf.io` spec of the label.
       schema: The schema of the raw data.
-      transform_output: TFT's own view of the transform graph.
-      rows: Training examples.
-      epochs: Passes over them, if nothing stops earlier.
+      transform_output: TFT's `TFTransformOutput` of the transform graph.
+      rows: Number of training examples.
+      epochs: Passes over the examples, unless a callback stops training earlier.
       replicas: Copies of the model that train together.
       global_batch_size: Rows of a step, over all replicas.
-      seed: Already set in TensorFlow, NumPy and Python.
+      seed: The seed; already set in TensorFlow, NumPy and Python.
       drops_last_batch: Whether a smaller batch at the end of a pass is left out.
-      is_chief: Whether this process is the one whose model is published.
+      is_chief: Whether this process's model is the one that is published.
     """
 
     hyperparameters: Mapping[str, Any]
@@ -83,13 +83,20 @@ class TrainingContext:
         return self.rows
 
     def rows_of_step(self, step: tf.Tensor) -> tf.Tensor:
-        """Rows of the global batch of `step`, counted from 0; both int64 scalars."""
+        """Rows of the global batch of a step.
+
+        Args:
+          step: Step counted from 0, int64 scalar.
+
+        Returns:
+          Number of rows, int64 scalar.
+        """
         rest = self.rows_per_epoch % self.global_batch_size or self.global_batch_size
         is_last = step % self.steps_per_epoch == self.steps_per_epoch - 1
         return tf.where(is_last, tf.cast(rest, tf.int64), self.global_batch_size)
 
     def dropout(self, rate: float, seed: int = 0) -> tf.keras.layers.Layer:
-        """A dropout layer that survives a resume, see `layers.Dropout`.
+        """A dropout layer whose masks survive a resume, see `dropout.Dropout`.
 
         Args:
           rate: Fraction of the values to drop, in [0, 1).
@@ -109,7 +116,7 @@ class TrainingContext:
         """One `Input` per feature, of the shape and dtype of the data.
 
         Args:
-          keras: The package that makes them: `keras`, for a model of Keras 3; by
+          keras: The package to make them with: `keras`, for a model of Keras 3; by
             default `tf.keras`.
         """
         keras = keras or tf.keras
@@ -117,12 +124,13 @@ class TrainingContext:
         return {name: _input(keras, name, kind) for name, kind in spec.items()}
 
     def vocabulary_size(self, name: str) -> int:
-        """Number of entries of the vocabulary that Transform wrote under `name`.
+        """Number of entries of a vocabulary that Transform wrote.
 
-        `name` is the `vocab_filename` that `preprocessing_fn` gave.
+        Args:
+          name: The `vocab_filename` in `preprocessing_fn`.
 
         Raises:
-          UserError: There is no such vocabulary.
+          UserError: Transform wrote no such vocabulary.
         """
         try:
             return self.transform_output.vocabulary_size_by_name(name)
@@ -130,10 +138,13 @@ class TrainingContext:
             raise UserError(_no_vocabulary(name, self.vocabularies())) from None
 
     def vocabulary(self, name: str) -> list[str]:
-        """The entries of the vocabulary `name`, in the order of their indices.
+        """The entries of a vocabulary, in the order of their indices.
+
+        Args:
+          name: The `vocab_filename` in `preprocessing_fn`.
 
         Raises:
-          UserError: There is no such vocabulary.
+          UserError: Transform wrote no such vocabulary.
         """
         try:
             entries = self.transform_output.vocabulary_by_name(name)
@@ -148,13 +159,17 @@ class TrainingContext:
 
 
 def feature_shape(spec: Any) -> tuple[int | None, ...]:
-    """Shape of one row of a feature as the model gets it; None varies."""
+    """Shape of one row of a feature as the model gets it; None for a varying size.
+
+    Args:
+      spec: The feature's `tf.io` spec.
+    """
     if isinstance(spec, tf.io.FixedLenFeature):
         return tuple(spec.shape) or (1,)
     if isinstance(spec, tf.io.SparseFeature):
         sizes = np.atleast_1d(spec.size).tolist()
         return tuple(None if size < 0 else size for size in sizes)
-    # Partitions that name a feature hold row lengths; uniform ones have a length.
+    # Partitions that name a feature have varying lengths; uniform ones a fixed length.
     partitions = getattr(spec, "partitions", ())
     return (None, *(getattr(each, "length", None) for each in partitions))
 

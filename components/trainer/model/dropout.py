@@ -1,4 +1,4 @@
-"""Layers for models whose training must be resumable to the last digit."""
+"""A dropout layer whose training can be resumed bit for bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from strategos.components.trainer.compat import keras3
 
 _NOT_ROWS = (
-    "The first axis of what `context.dropout` gets must be that of the batch, or have "
+    "The first axis of the input of `context.dropout` must be the batch, or have "
     "as many entries for each of its rows: several replicas cannot tell their parts of "
     "the mask otherwise. Use `tf.keras.layers.Dropout` there."
 )
@@ -20,14 +20,14 @@ class Dropout(tf.keras.layers.Layer):
     """Dropout whose mask is a function of seed, step and row.
 
     Keras's Dropout keeps its random state in an operation that no checkpoint holds:
-    training that resumes takes other masks, and so do two replicas instead of one
+    resumed training draws other masks, and two replicas draw other masks than one
     device. Here the mask of a global batch is drawn from (seed, optimizer step), and
-    each replica takes the rows that are its own: equal after a resume and under every
-    synchronous strategy. Made by `TrainingContext.dropout`.
+    each replica uses its own rows of it: the masks are equal after a resume and under
+    every synchronous strategy. Made by `TrainingContext.dropout`.
 
-    A step is an update of the optimizer, one for each batch: a model that gathers the
-    gradients of several batches before it updates has one mask for all of them, and is
-    not equal for any number of replicas where the last of them is smaller.
+    A step is an update of the optimizer, one for each batch. A model that accumulates
+    the gradients of several batches uses one mask for all of them, and if the last
+    batch is smaller, its result depends on the number of replicas.
 
     Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
     The first axis may also hold several entries for each row, row after row, as after
@@ -35,8 +35,12 @@ class Dropout(tf.keras.layers.Layer):
 
     Args:
       rate: Fraction of the values to drop, in [0, 1).
-      seed: Of the masks; different for each layer of a model.
-      rows_of: Rows of the global batch of a step: int64 scalar to int64 scalar.
+      seed: Seed of the masks; different for each layer of a model.
+      rows_of: Returns the rows of the global batch of a step; int64 scalar to int64
+        scalar.
+
+    Raises:
+      ValueError: `rate` is outside of [0, 1).
     """
 
     def __init__(
@@ -56,11 +60,20 @@ class Dropout(tf.keras.layers.Layer):
         self._step: Callable[[], tf.Tensor] = lambda: tf.constant(0, tf.int64)
 
     def follow(self, step: Callable[[], tf.Tensor]) -> None:
-        """Takes the step from `step()`, an int64 scalar: the optimizer's iterations."""
+        """Sets where the step comes from.
+
+        Args:
+          step: Returns the current step, an int64 scalar: the optimizer's iterations.
+        """
         self._step = step
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Drops values in training; gives `inputs` back otherwise."""
+        """Drops values in training; otherwise returns `inputs` unchanged.
+
+        Args:
+          inputs: `[rows, …]`, any floating dtype.
+          training: Whether to drop values.
+        """
         if not training or self._rate == 0:
             return inputs
         step = tf.cast(self._step(), tf.int64)
@@ -77,10 +90,10 @@ class Dropout(tf.keras.layers.Layer):
 def _place(
     rows: tf.Tensor, in_all: Callable[[], tf.Tensor]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where this replica's `rows` begin in the global batch, and the rows of that.
+    """Where this replica's `rows` begin in the global batch, and the rows of all.
 
-    A single replica has all of them, also under parameter servers, where the step does
-    not say which batch it is; and so has a call on a sample, outside of a step.
+    A single replica has all rows: also under parameter servers, where the step does not
+    identify the batch, and in a call on a sample outside of a step.
     """
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -99,9 +112,13 @@ def _place(
 
 
 def follow_optimizer(model: tf.keras.Model) -> None:
-    """Lets the dropout layers of `model` take their step from its optimizer."""
+    """Connects the dropout layers of `model` to its optimizer's step.
+
+    Args:
+      model: The compiled model.
+    """
     if keras3.is_model(model):
-        return  # it has layers of its own, whose random state is in variables
+        return  # Keras 3's own dropout keeps its random state in variables
     for layer in model.submodules:
         if isinstance(layer, Dropout):
             layer.follow(lambda: model.optimizer.iterations)

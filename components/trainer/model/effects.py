@@ -1,8 +1,8 @@
-"""What a model or a callback asks for and Keras silently does not do.
+"""Rejects settings of a model or callback that Keras accepts but silently ignores.
 
-An example has one label and no weight here, and `fit` traces its step once, as the
-model was compiled. What needs more than that trains without a word and gives other
-results than its author believes, so it is rejected by name.
+Here an example has one label and no weight, and `fit` traces its step once, as the
+model was compiled. Whatever needs more would train without an error, but with other
+results than its author expects.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
 
 _WATCHED = ("trainable", "rate")
-"""Attributes of a layer that a traced step holds as constants; `rate` is dropout's."""
+"""Attributes of a layer that a traced step treats as constants; `rate` is dropout's."""
 
 
 def check_compiled(model: tf.keras.Model, where: str) -> None:
-    """Rejects what `compile` was given in vain.
+    """Rejects arguments of `compile` that would have no effect.
 
     Args:
       model: A compiled model.
-      where: What to call the function that made it: `FILE: build_model`.
+      where: Name of the function that made it, for the message: `FILE: build_model`.
 
     Raises:
       UserError: It has weighted metrics, though examples have no weights; or a layer's
@@ -51,14 +51,14 @@ def check_compiled(model: tf.keras.Model, where: str) -> None:
 def judged_outputs(
     model: tf.keras.Model, output: Any, where: str, label: str
 ) -> dict[int, tf.Tensor]:
-    """The outputs that the loss is computed on, by their place among all.
+    """The outputs that the loss is computed on, by their index among all outputs.
 
-    Warns where several outputs learn, or are measured against, the one label.
+    Warns if several outputs learn, or are measured against, the one label.
 
     Args:
       model: A compiled model.
-      output: What it answers: tensors `[rows, …]`, flat or nested.
-      where: What to call the function that made it.
+      output: The model's output: tensors `[rows, …]`, flat or nested.
+      where: Name of the function that made the model, for messages.
       label: Name of the label.
 
     Raises:
@@ -89,9 +89,9 @@ def judged_outputs(
 
 
 class Unchanged(tf.keras.callbacks.Callback):
-    """Ends training where a callback changes what a traced step does not look at.
+    """Fails if a callback changes something that a traced step no longer reads.
 
-    It must come after the callbacks that it watches.
+    Must come after the callbacks that it checks.
 
     Args:
       model: The compiled model, before training.
@@ -104,22 +104,22 @@ class Unchanged(tf.keras.callbacks.Callback):
         self._is_traced = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Only `trainable` is fixed by now, and only in tf-keras."""
+        """Checks `trainable`, which tf-keras has already fixed."""
         if not keras3.is_model(self.model):
             self._check(".trainable")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """The first step is traced after this; from then on all must stay."""
+        """Records the settings before the first step is traced; later, checks them."""
         if self._is_traced:
             self._check()
         self._before, self._is_traced = _settings(self.model), True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Checks what other callbacks did within an epoch or at its end."""
+        """Checks the changes of other callbacks within an epoch or at its end."""
         self._check()
 
     def _check(self, suffix: str = "") -> None:
-        """Raises a UserError for what has changed and ends with `suffix`."""
+        """Raises a UserError if a setting that ends with `suffix` has changed."""
         if self.model.run_eagerly:
             return
         now = _settings(self.model)
@@ -138,7 +138,7 @@ class Unchanged(tf.keras.callbacks.Callback):
 
 
 def _settings(model: tf.keras.Model) -> dict[str, Any]:
-    """What a traced step holds as constants, by how people would write it."""
+    """The values that a traced step treats as constants, by the users' names."""
     found: dict[str, Any] = {"model.optimizer": id(model.optimizer)}
     found["model.loss"] = id(model.loss)
     for layer in model._flatten_layers():
@@ -146,7 +146,7 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
             if hasattr(layer, name):
                 found[f"{layer.name}.{name}"] = getattr(layer, name)
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    # Not those of before Keras 2.11, whose settings are variables.
+    # Not the legacy optimizers (before Keras 2.11), whose settings are variables.
     known = isinstance(optimizer, keras3.classes("optimizers", "Optimizer"))
     if known and keras3.is_of_keras(optimizer):
         config = optimizer.get_config()
@@ -160,7 +160,7 @@ def _is_stock(model: tf.keras.Model) -> bool:
 
 
 def _argument(model: tf.keras.Model, name: str) -> Any:
-    """What the user passed to `compile`, where Keras has kept it."""
+    """The user's argument of `compile`, if Keras has kept it."""
     config = getattr(model, "_compile_config", None)
     return config.config.get(name) if config is not None else None
 
@@ -177,7 +177,7 @@ def _output_names(model: tf.keras.Model, output: Any) -> list[str]:
 
 
 def _by_output(loss: Any, names: list[str]) -> dict[str, Any]:
-    """The loss of each output; one loss is that of all."""
+    """The loss of each output; a single loss applies to all."""
     if isinstance(loss, Mapping):
         return {name: loss.get(name) for name in names}
     if isinstance(loss, (list, tuple)):

@@ -1,9 +1,9 @@
-"""The learning rate under a larger batch: scaled, and reached by a warm-up.
+"""The learning rate for a larger batch: scaled, with a warm-up.
 
-Goyal et al., "Accurate, Large Minibatch SGD" (2017): when the batch is k times as
-large, so is the learning rate, reached linearly over the first steps. The square root
-of k is what Krizhevsky, "One weird trick" (2014) derives from the variance of the
-gradient.
+Goyal et al., "Accurate, Large Minibatch SGD" (2017): for a batch that is k times as
+large, multiply the learning rate by k, reached linearly over the first steps.
+Krizhevsky, "One weird trick" (2014) derives the square root of k from the variance of
+the gradient.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SCALES = {"none": lambda k: 1.0, "linear": lambda k: k, "sqrt": math.sqrt}
 class Scaled:
     """A learning rate that rises from 0 to `factor` times its value, then follows it.
 
-    Becomes a schedule of Keras by `_schedule`.
+    `_schedule` makes it a Keras schedule.
 
     Args:
-      rate: The rate as the model has it: a number or a schedule.
-      factor: What it is multiplied by.
+      rate: The model's own rate: a number or a schedule.
+      factor: What the rate is multiplied by.
       warm_up_steps: Steps in which the factor is reached; 0 for none.
     """
 
@@ -37,7 +37,11 @@ class Scaled:
         self._steps = warm_up_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of `step`, counted from 0; float32 scalar."""
+        """The rate of a step, float32 scalar.
+
+        Args:
+          step: Step counted from 0, integer scalar.
+        """
         rate = self._rate(step) if callable(self._rate) else self._rate
         if not self._steps:
             return rate * self._factor
@@ -54,9 +58,15 @@ class Scaled:
 
 
 def factor(settings: Settings, batch_size: int, replicas: int) -> float:
-    """What the model's own learning rate is multiplied by.
+    """The factor for the model's own learning rate.
 
-    The batch that it was chosen for is `base_batch_size`, or else that of a replica.
+    The rate was chosen for a batch of `base_batch_size` rows, by default for that of
+    one replica.
+
+    Args:
+      settings: The settings of the run.
+      batch_size: Rows of a global batch.
+      replicas: Copies of the model that share it.
     """
     base = settings.base_batch_size or batch_size / replicas
     return _SCALES[settings.scale_learning_rate](batch_size / base)
@@ -65,11 +75,17 @@ def factor(settings: Settings, batch_size: int, replicas: int) -> float:
 def scale(
     model: tf.keras.Model, settings: Settings, batch_size: int, replicas: int
 ) -> None:
-    """Gives the optimizer of a compiled model its scaled learning rate.
+    """Sets the scaled learning rate in the optimizer of a compiled model.
+
+    Args:
+      model: The compiled model.
+      settings: The settings of the run.
+      batch_size: Rows of a global batch.
+      replicas: Copies of the model that share it.
 
     Raises:
-      UserError: The optimizer has no learning rate to scale, or one that a callback is
-        to reduce and cannot.
+      UserError: The optimizer has no learning rate to scale, or follows a schedule
+        although a callback is to reduce its rate.
     """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
@@ -91,16 +107,19 @@ def scale(
         inner.learning_rate = _number(rate) * times
     else:
         risen = _schedule(keras)(_number(rate), times, steps)
-        # Made anew: tf-keras sets a schedule up in the optimizer's constructor only.
+        # A new optimizer: tf-keras sets up a schedule only in the constructor.
         made = type(inner).from_config({**inner.get_config(), "learning_rate": risen})
         model.optimizer = made if inner is optimizer else _wrapped(optimizer, made)
 
 
 def let_replicas_set_it(model: tf.keras.Model) -> None:
-    """Lets a schedule's current rate be set under CentralStorageStrategy.
+    """Allows a schedule's current rate to be set under CentralStorageStrategy.
 
-    tf-keras keeps it in a variable that each replica assigns, and does not say whose
-    value counts; this strategy then refuses the assignment, the others do not ask.
+    tf-keras keeps the rate in a variable that each replica assigns, without an
+    `aggregation`; this strategy then rejects the assignment, the others do not check.
+
+    Args:
+      model: The compiled model.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     rate = getattr(optimizer, "_current_learning_rate", None)
@@ -114,8 +133,8 @@ def let_replicas_set_it(model: tf.keras.Model) -> None:
 
 
 def _rate(optimizer: Any) -> Any:
-    """The learning rate as it was given: a variable or a schedule; None if none was."""
-    if hasattr(optimizer, "_learning_rate"):  # whose public name gives the current one
+    """The learning rate as given: a variable or a schedule; None if missing."""
+    if hasattr(optimizer, "_learning_rate"):  # the public name has the current value
         return optimizer._learning_rate
     try:
         return optimizer.learning_rate
@@ -133,13 +152,13 @@ def _check_reducible(optimizer: Any) -> None:
         raise UserError(
             "trainer.callbacks.reduce_learning_rate: the optimizer that `build_model` "
             f"makes follows a schedule ({type(rate).__name__}), which sets the rate "
-            "anew at each step: nothing would be reduced. Give the optimizer a number, "
+            "at each step: nothing would be reduced. Give the optimizer a number, "
             "or remove the callback."
         )
 
 
 def _wrapped(scaling: Any, inner: Any) -> Any:
-    """A LossScaleOptimizer as `scaling` is, around another optimizer."""
+    """A LossScaleOptimizer with the settings of `scaling`, around another optimizer."""
     names = ("dynamic", "initial_scale", "dynamic_growth_steps")
     found = {name: getattr(scaling, name, None) for name in names}
     kept = {name: value for name, value in found.items() if value is not None}
@@ -147,6 +166,6 @@ def _wrapped(scaling: Any, inner: Any) -> Any:
 
 
 def _schedule(keras: Any) -> type:
-    """`Scaled` as a schedule of the given Keras."""
+    """`Scaled` as a schedule of the given Keras package."""
     base = keras.optimizers.schedules.LearningRateSchedule
     return type("Scaled", (Scaled, base), {"__module__": __name__})

@@ -1,7 +1,7 @@
-"""Does the user's model fit its data and its loss? Refused with a remedy where not.
+"""Checks that the user's model fits its data and its loss; errors have a remedy.
 
-TensorFlow trains many wrong combinations without a word: logits under a loss that wants
-probabilities, one output unit broadcast over a one-hot label.
+TensorFlow trains many wrong combinations without an error: logits under a loss that
+expects probabilities, one output unit broadcast over a one-hot label.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _ALIASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A loss of Keras by its name, and whether it takes logits."""
+    """A loss of Keras: its name in snake case, and whether it takes logits."""
 
     name: str
     from_logits: bool
 
 
 class ModelChecker:
-    """Checks what `build_model` returned against the data.
+    """Checks the result of `build_model` against the data.
 
     Args:
-      where: What to call the function in errors: `FILE: build_model`.
-      folder: The folder of the user's code, to find their line in a traceback.
+      where: Name of the function in errors: `FILE: build_model`.
+      folder: Folder of the user's code, to find their line in a traceback.
       label: Name of the label.
       strategy: Name of the strategy that the model trains under.
     """
@@ -60,7 +60,14 @@ class ModelChecker:
         self._strategy = strategy
 
     def check_kind(self, model: Any) -> None:
-        """Refuses what is no compiled Keras model, or one that cannot train here."""
+        """Rejects anything but a compiled Keras model that can train here.
+
+        Args:
+          model: What `build_model` returned.
+
+        Raises:
+          UserError: It is something else.
+        """
         if model is None:
             raise self._refusal("returned None. End it with `return model`.")
         if keras3.package_of(model) is None:
@@ -80,7 +87,15 @@ class ModelChecker:
             )
 
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
-        """Refuses inputs that the data does not have, or not in this shape or type."""
+        """Rejects inputs that are missing in the data or differ in shape or dtype.
+
+        Args:
+          model: The compiled model.
+          features: A sample batch of features.
+
+        Raises:
+          UserError: An input has no feature or does not fit it.
+        """
         inputs = keras3.inputs_of(model)
         if isinstance(model, keras3.package_of(model).Sequential) and not inputs:
             raise self._refusal(
@@ -101,9 +116,16 @@ class ModelChecker:
     def check_scope(
         self, model: tf.keras.Model, strategy: tf.distribute.Strategy
     ) -> None:
-        """Refuses a model or optimizer that was not made within `strategy.scope()`.
+        """Rejects a model or optimizer that was made outside of `strategy.scope()`.
 
-        And one that this strategy's replicas would spoil.
+        Also a Keras 3 model whose loss scaling fails on several replicas.
+
+        Args:
+          model: The compiled model.
+          strategy: The strategy of this process.
+
+        Raises:
+          UserError: See above.
         """
         if not tf.distribute.has_strategy():
             return
@@ -133,18 +155,21 @@ class ModelChecker:
         *,
         complete: bool,
     ) -> None:
-        """Calls the model on a few rows; refuses an output that its loss cannot take.
+        """Calls the model on a few rows; rejects an output that its loss cannot take.
 
-        Makes all variables of model, optimizer and metrics, so that `fit` has none left
-        to make and traces its step once, not twice.
+        Creates all variables of model, optimizer and metrics, so that `fit` creates
+        none and traces its step once, not twice.
 
         Args:
           model: The compiled model.
           features: A sample batch of features.
-          labels: All labels that are at hand, `[rows, k]`; the first belong to the
+          labels: All available labels, `[rows, k]`; the first ones belong to the
             sample.
           strategy: The strategy of the model.
           complete: Whether these are the labels of all training examples.
+
+        Raises:
+          UserError: The model fails, or its output does not fit its loss or metrics.
         """
         features = keras3.taken(model, features)
         with self._blamed("the model fails on the first rows"):
@@ -172,10 +197,10 @@ class ModelChecker:
         labels: tf.Tensor,
         strategy: tf.distribute.Strategy,
     ) -> None:
-        """Computes loss and metrics; refuses a metric that gives several values."""
+        """Computes loss and metrics; rejects a metric that returns several values."""
 
         def measure() -> Any:
-            # Called anew: losses that layers add are known in their thread only.
+            # Called again here: Keras keeps the losses that layers add per thread.
             output = model(features, training=False)
             model.compute_loss(features, labels, output)
             return model.compute_metrics(features, labels, output, None)
@@ -227,7 +252,7 @@ class ModelChecker:
         output: tf.Tensor,
         labels: tf.Tensor,
     ) -> None:
-        if output.shape.rank == 1:  # Keras takes it for one unit
+        if output.shape.rank == 1:  # Keras treats this as one unit
             output = output[:, tf.newaxis]
         self._check_shapes(loss, output.shape, labels)
         self._check_probabilities(loss, activation, output.numpy())
@@ -311,7 +336,11 @@ class ModelChecker:
 
 
 def known_loss(loss: Any) -> Loss | None:
-    """The loss of a compiled model if it is one whose demands are known here."""
+    """The loss of a compiled model; None if its requirements are not known here.
+
+    Args:
+      loss: The model's `loss`: a name, function, object, or a list or dict of one.
+    """
     if isinstance(loss, (list, tuple)) and len(loss) == 1:
         loss = loss[0]
     if isinstance(loss, dict) and len(loss) == 1:
@@ -331,23 +360,23 @@ def known_loss(loss: Any) -> Loss | None:
 
 
 def _last_activation(model: tf.keras.Model, place: int) -> str | None:
-    """Name of the activation that makes an output, where it can be seen.
+    """Name of the activation that computes an output; None if unknown.
 
     Args:
       model: The model.
-      place: The output's place among all, flattened.
+      place: The output's index among all, flattened.
     """
     if not getattr(model, "outputs", None) or not getattr(model, "layers", None):
         return None
     kinds = keras3.package_of(model).layers
     layer = _made_by(model, model.outputs[place])
     while isinstance(layer, kinds.Activation) and _activation(layer) == "linear":
-        layer = _made_by(model, layer.input)  # a cast, as mixed precision needs it
+        layer = _made_by(model, layer.input)  # a cast, for mixed precision
     return "softmax" if isinstance(layer, kinds.Softmax) else _activation(layer)
 
 
 def _made_by(model: tf.keras.Model, tensor: Any) -> Any:
-    """The layer that gives a tensor of a functional model, or None."""
+    """The layer that computes a tensor of a functional model, or None."""
     return next((layer for layer in model.layers if layer.output is tensor), None)
 
 
@@ -356,7 +385,7 @@ def _activation(layer: Any) -> str | None:
 
 
 def _of_tensorflow(variable: Any) -> tf.Variable:
-    """The TensorFlow variable within one of Keras 3."""
+    """The TensorFlow variable inside a Keras 3 variable."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 

@@ -1,4 +1,4 @@
-"""The user's training module: what it has, and calls into it."""
+"""The user's training module: its functions, and calls into them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
 
 
 class UserModule:
-    """The user's module: calls into it, with its file and line in every error.
+    """The user's module: calls its functions and adds file and line to every error.
 
     Args:
-      spec: What is trained.
+      spec: The training.
       strategy: Name of the strategy.
 
     Attributes:
-      file: Its source.
+      file: Path of its source.
       run_fn: The user's own training loop, `run_fn(context)`, or None.
 
     Raises:
-      UserError: It cannot be imported or lacks a function.
+      UserError: The module cannot be imported or lacks a function.
     """
 
     def __init__(self, spec: WorkerSpec, strategy: str = "one_device"):
@@ -52,7 +52,17 @@ class UserModule:
         self._checker = ModelChecker(self._where, spec.folder, spec.label, strategy)
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:
-        """The user's compiled model."""
+        """Calls the user's `build_model`.
+
+        Args:
+          context: The facts of the run.
+
+        Returns:
+          A compiled model.
+
+        Raises:
+          UserError: The function fails, or returns something else.
+        """
         keras3.prepare(self._spec.settings, context.seed)
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
             model = self._build_model(context)
@@ -61,7 +71,14 @@ class UserModule:
         return model
 
     def callbacks(self, context: TrainingContext) -> list[Any]:
-        """The user's callbacks, if the module has a function `callbacks`."""
+        """Calls the user's `callbacks`, if the module has that function.
+
+        Args:
+          context: The facts of the run.
+
+        Raises:
+          UserError: The function fails, or returns something else than callbacks.
+        """
         function = getattr(self._module, "callbacks", None)
         if function is None:
             return []
@@ -82,7 +99,15 @@ class UserModule:
     def check_scope(
         self, model: tf.keras.Model, distribution: tf.distribute.Strategy
     ) -> None:
-        """Refuses a model or optimizer that was made outside of `build_model`."""
+        """Rejects a model or optimizer that was made outside of `build_model`.
+
+        Args:
+          model: What `build_model` returned.
+          distribution: The strategy of this process.
+
+        Raises:
+          UserError: It was made elsewhere.
+        """
         self._checker.check_scope(model, distribution)
 
     def check(
@@ -91,7 +116,16 @@ class UserModule:
         training: dataset.Split | file_shards.FileShare,
         distribution: tf.distribute.Strategy,
     ) -> None:
-        """Refuses a model that does not fit its data or its loss."""
+        """Rejects a model that does not fit its data or its loss.
+
+        Args:
+          model: What `build_model` returned.
+          training: The training examples.
+          distribution: The strategy of this process.
+
+        Raises:
+          UserError: The model does not fit.
+        """
         features, labels = training.sample(_SAMPLE_ROWS)
         in_memory = training.columns is not None
         if in_memory:
@@ -107,7 +141,11 @@ class UserModule:
             )
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Turns an error into one that names the user's file and line."""
+        """Turns an exception into a UserError with the user's file and line.
+
+        Args:
+          what: What failed, for the message.
+        """
         return blamed(what, self.file, self._spec.folder)
 
     def _explained(
@@ -137,10 +175,14 @@ class UserModule:
 
 
 def check_together(file: str, strategy: str) -> None:
-    """Refuses a `run_fn` under a strategy whose workers take steps on their own.
+    """Rejects a `run_fn` under a strategy whose workers take steps independently.
+
+    Args:
+      file: The user's module.
+      strategy: Name of the strategy.
 
     Raises:
-      UserError: It is `parameter_server`.
+      UserError: The strategy is `parameter_server`.
     """
     if strategy == "parameter_server":
         raise UserError(
@@ -152,14 +194,17 @@ def check_together(file: str, strategy: str) -> None:
 
 @contextlib.contextmanager
 def blamed(what: str, file: str, folder: str) -> Iterator[None]:
-    """Turns an error into one that names the user's file and line.
+    """Turns an exception into a UserError with the user's file and line.
 
-    The loss of another process is not the fault of the user's code.
+    The loss of another process is not blamed on the user's code.
 
     Args:
-      what: What failed.
+      what: What failed, for the message.
       file: The user's module.
-      folder: Where the user's code lies.
+      folder: Folder of the user's code.
+
+    Raises:
+      UserError: The body failed because of the user's code, model or data.
     """
     try:
         yield
@@ -170,7 +215,7 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
         if contact.is_loss(error):
             raise _unanswered(what, error, where) from error
         if not where and not isinstance(error, _OF_MODEL_OR_DATA):
-            raise  # an error of ours
+            raise  # an internal error
         text = explain(error, folder)
         if not where:
             text = f"{file}: {text}"

@@ -1,7 +1,7 @@
-"""Explains a model that fails on features of varying length, as missing values are.
+"""Explains why a model fails on features of varying length, such as missing values.
 
 Such a feature reaches a model as a `tf.SparseTensor`, a ragged one as a
-`tf.RaggedTensor`; most layers take neither, and what TensorFlow then raises quotes the
+`tf.RaggedTensor`; most layers accept neither, and TensorFlow's error quotes the
 tensors, not the features.
 """
 
@@ -28,13 +28,13 @@ def explained(
     """Turns an error about a sparse or ragged tensor into one that names features.
 
     Args:
-      where: What to call the user's function if no line of theirs is known.
+      where: Name of the user's function, for an error without a known line.
       folder: Folder of the user's code.
       features: Tensor or `tf.io` spec of each feature.
       inputs: `Input` of each feature that the model takes; empty if unknown.
 
     Raises:
-      UserError: The block failed on such a tensor.
+      UserError: The body failed on such a tensor.
     """
     try:
         yield
@@ -48,7 +48,7 @@ def explained(
 
 
 def _advice(text: str, features: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
-    """What to do about the features that an error may be about; "" if about none."""
+    """The remedy for the features that an error may be about; "" if about none."""
     found: dict[str, str] = {}
     for word, kinds, remedy in (
         ("SparseTensor", _SPARSE, _fill),
@@ -70,7 +70,7 @@ def _advice(text: str, features: Mapping[str, Any], inputs: Mapping[str, Any]) -
 
 
 def _declared(given: Any, kind: type) -> bool:
-    """Whether an `Input` is one for such a tensor."""
+    """Whether an `Input` was declared sparse or ragged."""
     attribute = "sparse" if kind is tf.SparseTensor else "ragged"
     spec = getattr(given, "type_spec", None)
     if spec is not None:

@@ -1,4 +1,4 @@
-"""What a `WorkerSpec` names, read: its examples, and the facts for `build_model`."""
+"""Reads what a `WorkerSpec` names: the examples, and the facts for `build_model`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from strategos.components.trainer.spec import WorkerSpec
 def training_split(
     spec: WorkerSpec, cluster: ClusterSpec, agreement: Agreement
 ) -> dataset.Split | file_shards.FileShare:
-    """The training examples; only this worker's files where the user asks for that.
+    """Reads the training examples; with `shard: files` only this worker's files.
+
+    Args:
+      spec: The training.
+      cluster: All tasks, and which of them this process is.
+      agreement: Sums values over the workers.
 
     Raises:
-      UserError: There is none, or no label in them.
+      UserError: There are no examples, too few files, or no label in them.
     """
     if spec.distribution.get("shard") != "files" or agreement.alone:
         return split(spec, spec.train_files)
@@ -38,10 +43,14 @@ def training_split(
 
 
 def split(spec: WorkerSpec, files: tuple[str, ...]) -> dataset.Split:
-    """The examples in `files`.
+    """Reads the examples in `files`.
+
+    Args:
+      spec: The training.
+      files: TFRecord files.
 
     Raises:
-      UserError: There is none, or no label in them.
+      UserError: There are no examples, or no label in them.
     """
     limit = spec.settings.cache_limit
     return dataset.read(files, _features(spec), spec.label, cache_limit=limit)
@@ -50,13 +59,13 @@ def split(spec: WorkerSpec, files: tuple[str, ...]) -> dataset.Split:
 def context(
     spec: WorkerSpec, rows: int, replicas: int, *, is_chief: bool = True
 ) -> TrainingContext:
-    """What `build_model(context)` gets.
+    """The argument of `build_model(context)`.
 
     Args:
-      spec: What is trained.
+      spec: The training.
       rows: Training examples of an epoch.
       replicas: Copies of the model that train together.
-      is_chief: Whether this process is the one whose model is published.
+      is_chief: Whether this process's model is the one that is published.
     """
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     feature_spec = transform_output.transformed_feature_spec()

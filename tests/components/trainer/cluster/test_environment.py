@@ -85,7 +85,7 @@ def test_an_evaluator_of_the_cluster_takes_no_part():
         ('{"cluster": {}}', r"names no cluster: `cluster` is {}"),
     ],
 )
-def test_what_is_no_cluster_is_refused(text, says):
+def test_an_invalid_cluster_is_rejected(text, says):
     with pytest.raises(UserError, match=says) as caught:
         ClusterSpec.from_environment({"TF_CONFIG": text})
     assert 'Set it as {"cluster": {"chief": ["HOST:PORT"]' in str(caught.value)
@@ -94,7 +94,7 @@ def test_what_is_no_cluster_is_refused(text, says):
 @pytest.mark.parametrize(
     "cluster, task, says",
     [
-        (CLUSTER, None, "does not say which task this process is: `task` is null"),
+        (CLUSTER, None, "does not name this process's task: `task` is null"),
         (CLUSTER, ("worker", 2), r"worker number 2, but its cluster has chief \(1\)"),
         (CLUSTER, ("worker", 2), "`task.index` must be 0 to 1"),
         (CLUSTER, ("ps", 1), "`task.index` must be 0"),
@@ -117,7 +117,7 @@ def test_what_is_no_cluster_is_refused(text, says):
         ({"chief": ["a:1", "b:1"]}, ("chief", 0), "names 2 chiefs, expected one"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_refused_by_name(cluster, task, says):
+def test_an_impossible_cluster_is_rejected_by_name(cluster, task, says):
     with pytest.raises(UserError, match=says):
         ClusterSpec.from_environment(environ(cluster, task))
 

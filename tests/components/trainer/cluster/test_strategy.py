@@ -52,7 +52,7 @@ def gpus(number, **others):
         ),
     ],
 )
-def test_auto_follows_what_there_is(cluster, name, reason):
+def test_auto_follows_the_environment(cluster, name, reason):
     choice = strategy.choose({"strategy": "auto"}, cluster)
     assert choice.name == name
     assert choice.reason.startswith(reason)
@@ -98,13 +98,13 @@ def test_only_the_tpu_knows_its_replicas():
 
 
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
-def test_one_replica_is_allowed_and_said(name):
+def test_one_replica_is_allowed_with_a_remark(name):
     choice = strategy.choose({"strategy": name}, ALONE)
     assert choice.replicas == 1
     assert "a single replica is no faster than one_device" in choice.reason
 
 
-def test_gpus_that_stay_idle_are_told():
+def test_idle_gpus_are_reported():
     choice = strategy.choose({"strategy": "mirrored", "devices": 2}, gpus(4))
     assert choice.reason == "asked for; 4 GPUs are visible, 2 of them in use"
 
@@ -189,7 +189,7 @@ def test_gpus_that_stay_idle_are_told():
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(distribution, cluster, says):
+def test_impossible_settings_are_rejected_by_name(distribution, cluster, says):
     with pytest.raises(UserError, match=says) as caught:
         strategy.choose(distribution, cluster)
     assert str(caught.value).startswith("trainer.distribution.")
@@ -225,7 +225,9 @@ def test_what_cannot_be_is_refused_by_name(distribution, cluster, says):
         ),
     ],
 )
-def test_settings_that_the_strategy_cannot_do_are_refused(distribution, settings, says):
+def test_settings_that_the_strategy_cannot_do_are_rejected(
+    distribution, settings, says
+):
     strategy.choose(distribution, ALONE)
     with pytest.raises(UserError, match=says):
         strategy.choose(distribution, ALONE, settings)
@@ -318,7 +320,7 @@ def test_mirrored_has_a_replica_on_each_logical_device():
     assert made["result"] == [3.0, 5.0]  # 1 + 1 + (0 + 1), 2 + 2 + (0 + 1)
 
 
-def test_mirrored_exchanges_as_it_is_told():
+def test_mirrored_exchanges_as_configured():
     ops = {"strategy": "mirrored", "devices": 2, "cross_device_ops": "reduction_to_one"}
     made = on_cpu(ops)
     assert made["exchange"] == "ReductionToOneDevice"
@@ -337,7 +339,7 @@ def test_one_device_is_the_default_strategy():
     assert (made["class"], made["replicas"]) == ("_DefaultDistributionStrategy", 1)
 
 
-def test_workers_of_a_cluster_reduce_together_as_they_are_told():
+def test_workers_of_a_cluster_reduce_together_as_configured():
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     cluster = ClusterSpec({"chief": tuple(addresses[:1]), "worker": (addresses[1],)})
     communication = {"implementation": "ring", "bytes_per_pack": 4096, "timeout": 60.0}

@@ -48,7 +48,7 @@ def closed_address():
 @pytest.mark.parametrize(
     "place", ["silent_address", "full_address", "closed_address", "name", "local"]
 )
-def test_a_tpu_that_is_not_there_is_told_in_one_line_in_time(place, request):
+def test_a_missing_tpu_is_reported_in_one_line_in_time(place, request):
     if place == "name":
         # No answer from Google's metadata server, as on any machine elsewhere.
         request.getfixturevalue("monkeypatch").setenv(
@@ -91,7 +91,7 @@ def tensorflow_server():
         server.communicate()
 
 
-def test_a_tensorflow_server_without_a_tpu_is_refused_by_name(tensorflow_server):
+def test_a_tensorflow_server_without_a_tpu_is_rejected_by_name(tensorflow_server):
     with pytest.raises(UserError, match="the TensorFlow server there has no TPU dev"):
         strategy.probe_tpu({"tpu": {"name": tensorflow_server}}, ClusterSpec())
 
@@ -148,7 +148,7 @@ def test_a_server_that_lists_a_tpu_is_one(grpc_server):
     strategy.probe_tpu({"tpu": {"name": address}}, ClusterSpec())
 
 
-def test_another_grpc_server_is_refused_by_name(grpc_server):
+def test_another_grpc_server_is_rejected_by_name(grpc_server):
     address = grpc_server()
     with pytest.raises(UserError, match=r"no TensorFlow server .*UNIMPLEMENTED"):
         strategy.probe_tpu({"tpu": {"name": address}}, ClusterSpec())

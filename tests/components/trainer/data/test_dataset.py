@@ -107,12 +107,12 @@ def test_the_order_is_a_function_of_the_seed(split):
 
 
 @pytest.mark.parametrize("step", [1, 4, 5, 7])
-def test_starting_at_a_step_gives_what_would_have_come_there(split, step):
+def test_starting_at_a_step_gives_the_same_batches_from_there(split, step):
     whole = _order(split.shuffled(5, seed=3, epochs=3))
     assert _order(split.shuffled(5, seed=3, epochs=3, first_step=step)) == whole[step:]
 
 
-def test_what_a_start_in_an_epoch_passes_over_is_a_sign_of_life(files, spec):
+def test_blocks_skipped_at_the_start_send_heartbeats(files, spec):
     from strategos.components.trainer.data import dataset
     from strategos.components.trainer.gang import heartbeat
 
@@ -202,7 +202,7 @@ def test_batches_that_are_always_even_have_a_fixed_shape(split):
     assert uneven.element_spec[1].shape[0] is None
 
 
-def test_dropping_the_only_batch_is_an_error_that_says_what_to_do(split):
+def test_dropping_the_only_batch_is_an_error_with_a_remedy(split):
     with pytest.raises(UserError, match="23 rows do not fill a batch of 24.*smaller"):
         split.shuffled(24, seed=3, epochs=1, drop_last=True)
 
@@ -241,15 +241,15 @@ def test_remote_pipelines_take_turns_at_the_batches_of_one_device(split, pipelin
     assert not traced.captured_inputs
 
 
-def test_the_log_line_says_what_is_read(split):
+def test_the_log_line_describes_what_is_read(split):
     size = "23 rows from 3 files (0.0 MB)"
     how = "streamed" if split.columns is None else "kept in memory"
     assert split.reads().startswith(f"{size}; {how}")
-    several = f"{size}, all: any row may fall to any worker; {how}"
+    several = f"{size}, all of them: any worker may need any row; {how}"
     assert split.reads(2, range(1)).startswith(several)
 
 
-def test_no_example_is_an_error_that_says_what_to_do(tmp_path, spec):
+def test_no_example_is_an_error_with_a_remedy(tmp_path, spec):
     import tensorflow as tf
 
     from strategos.components.trainer.data import dataset

@@ -84,7 +84,7 @@ def test_all_pipelines_have_as_many_whole_batches_of_their_own_rows(shares):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_starting_at_a_step_gives_what_would_have_come_there(shares, step):
+def test_starting_at_a_step_gives_the_same_batches_from_there(shares, step):
     feed = {"seed": 1, "epochs": 2, "replicas": 2, "share": range(1)}
     whole = _order(shares[0].shuffled(8, **feed))
     assert _order(shares[0].shuffled(8, first_step=step, **feed)) == whole[step:]
@@ -95,12 +95,12 @@ def test_rows_left_out_of_an_epoch_differ_from_epoch_to_epoch(shares):
     assert len(set(sum(batches, []))) == shares[0].split.rows
 
 
-def test_a_batch_that_cannot_be_divided_evenly_is_refused(shares):
+def test_a_batch_that_cannot_be_divided_evenly_is_rejected(shares):
     with pytest.raises(UserError, match="7 cannot be divided evenly among 2 replicas"):
         shares[0].shuffled(7, seed=1, epochs=1, replicas=2, share=range(1))
 
 
-def test_the_log_line_says_what_is_read_of_what(shares):
+def test_the_log_line_describes_the_share_that_is_read(shares):
     line = shares[0].reads(2, range(1))
     assert line.startswith("12 rows from 2 files (0.0 MB)")
     assert "of 23 rows; an epoch uses 11 of each of 2 pipelines" in line

@@ -59,7 +59,7 @@ def test_a_step_that_computes_half_as_long_as_its_batch_takes_waits_half(
 
 
 @pytest.mark.parametrize("per_call", [1, 4])
-def test_batches_that_are_there_in_time_are_not_waited_for(share, per_call):
+def test_batches_ready_in_time_are_not_waited_for(share, per_call):
     found = share(making=0.001, computing=0.02, steps=24, per_call=per_call)
     assert found == pytest.approx(0)
 
@@ -118,7 +118,7 @@ def test_the_clocks_of_steps_and_batches_are_one(wait):
     assert _share(wait, batches, steps=5) > 0.5
 
 
-def test_reading_a_split_tells_when_its_batches_are_there(workload):
+def test_reading_a_split_records_when_its_batches_are_ready(workload):
     import tensorflow as tf
 
     from strategos.components.trainer.data import dataset
@@ -132,7 +132,7 @@ def test_reading_a_split_tells_when_its_batches_are_there(workload):
     assert _share(wait, batches, steps=10) > 0  # in the far future
 
 
-def test_nothing_is_said_where_only_deterministic_kernels_are_allowed(wait):
+def test_the_share_is_unknown_with_deterministic_kernels(wait):
     from tensorflow.python.framework import config  # disabling it is not public
 
     config.enable_op_determinism()
@@ -142,5 +142,5 @@ def test_nothing_is_said_where_only_deterministic_kernels_are_allowed(wait):
         config.disable_op_determinism()
 
 
-def test_nothing_is_said_of_batches_that_were_not_noted(wait):
+def test_the_share_is_unknown_without_recorded_batches(wait):
     assert _share(wait, _numbers(), steps=3) is None

@@ -224,7 +224,7 @@ def test_several_replicas_train_as_one_device(trained, settings, distribution):
     assert facts["history"]["loss"] == wanted
 
 
-def test_what_is_served_answers_raw_rows_as_the_model_does(trained, reviews):
+def test_the_served_model_answers_raw_rows_as_the_trained_one(trained, reviews):
     import numpy as np
     import tensorflow as tf
 

@@ -123,7 +123,9 @@ HEADS = '{"late": late, "far": far}'
         ({"change": "model.optimizer.beta_1 = 0.5"}, r"`optimizer.beta_1` was changed"),
     ],
 )
-def test_what_would_silently_not_be_done_is_rejected_by_name(train, setting, message):
+def test_settings_that_keras_silently_ignores_are_rejected_by_name(
+    train, setting, message
+):
     with pytest.raises(UserError, match=message):
         train(**setting)
 
@@ -153,7 +155,7 @@ def test_what_would_silently_not_be_done_is_rejected_by_name(train, setting, mes
         ),
     ],
 )
-def test_what_has_an_effect_is_trained_and_warned_of_where_it_may_mislead(
+def test_settings_with_an_effect_train_with_a_warning_if_misleading(
     train, setting, warning
 ):
     facts, warnings = train(**setting)

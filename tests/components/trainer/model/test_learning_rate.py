@@ -108,7 +108,7 @@ def test_a_schedule_cannot_be_reduced_by_a_callback():
     learning_rate.scale(plain, Settings(callbacks=callbacks), 64, 2)
 
 
-def test_an_optimizer_without_a_rate_is_refused():
+def test_an_optimizer_without_a_rate_is_rejected():
     class Own(tf.keras.optimizers.Optimizer):
         def __init__(self):
             super().__init__("own")

@@ -90,7 +90,7 @@ def _check_output(checker, model, features, labels, complete=True):
         (1, None, lambda y, p: p - y, BINARY),
     ],
 )
-def test_what_fits_passes(
+def test_a_fitting_model_passes(
     package, checker, features, model, units, activation, loss, labels
 ):
     if isinstance(loss, tuple):
@@ -169,7 +169,7 @@ def test_what_fits_passes(
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_a_remedy(
+def test_a_misfit_is_rejected_with_a_remedy(
     package, checker, features, model, units, activation, loss, labels, message
 ):
     if isinstance(loss, tuple):
@@ -198,7 +198,7 @@ def test_a_subclassed_models_logits_are_seen_by_their_values(
         ),
     ],
 )
-def test_what_is_no_compiled_model_is_refused(tf, checker, returned, message):
+def test_anything_but_a_compiled_model_is_rejected(tf, checker, returned, message):
     with pytest.raises(UserError, match=message) as raised:
         checker.check_kind(returned(tf))
     assert str(raised.value).startswith(WHERE)
@@ -218,27 +218,27 @@ def _with_input(keras, shape, name, dtype=None):
         ((1,), "word", None, "`word` is float32, but the feature is string"),
     ],
 )
-def test_inputs_that_the_data_does_not_have_are_refused(
+def test_inputs_missing_in_the_data_are_rejected(
     package, checker, features, shape, name, dtype, message
 ):
     with pytest.raises(UserError, match=message):
         checker.check_inputs(_with_input(package, shape, name, dtype), features)
 
 
-def test_a_sequential_model_without_an_input_is_refused(package, checker, features):
+def test_a_sequential_model_without_an_input_is_rejected(package, checker, features):
     made = package.Sequential([package.layers.Dense(1)])
     with pytest.raises(UserError, match=r"Begin it with `keras.Input"):
         checker.check_inputs(made, features)
 
 
-def test_a_string_label_is_refused(checker, features, model):
+def test_a_string_label_is_rejected(checker, features, model):
     with pytest.raises(UserError, match="label `late` is a string"):
         made = model(1, "sigmoid", "mse")
         _check_output(checker, made, features, [["a"]] * 64)
 
 
 @pytest.mark.parametrize("labels", [BINARY * 0, BINARY * 0 + 1])
-def test_a_sample_of_one_class_says_nothing_of_the_others(
+def test_a_sample_of_one_class_is_not_rejected(
     package, checker, features, model, labels
 ):
     made = model(1, "sigmoid", package.losses.BinaryCrossentropy())
@@ -312,7 +312,7 @@ def test_a_cast_at_the_end_is_looked_through(
             _check_output(checker, made, features, CLASSES)
 
 
-def test_a_metric_of_several_values_is_refused_by_name(package, checker, features):
+def test_a_metric_of_several_values_is_rejected_by_name(package, checker, features):
     def made(**arguments):
         inputs = package.Input((4,), name="x")
         outputs = package.layers.Dense(3, "softmax")(inputs)

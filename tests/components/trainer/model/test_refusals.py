@@ -73,7 +73,7 @@ def _forget(module):
         ),
     ],
 )
-def test_training_that_cannot_go_on_says_why(
+def test_training_that_cannot_continue_fails_with_the_reason(
     workload, make_spec, loss, callbacks, message
 ):
     from strategos.components.trainer.run import session
@@ -97,7 +97,7 @@ def test_training_that_cannot_go_on_says_why(
         session.train(spec, Operation(), ClusterSpec(), "unused")
 
 
-def test_callback_of_another_kind_is_refused(workload, make_spec):
+def test_callback_of_another_kind_is_rejected(workload, make_spec):
     from strategos.components.trainer.model.user_module import UserModule
 
     workload.write_module(
@@ -116,7 +116,7 @@ def test_callback_of_another_kind_is_refused(workload, make_spec):
         module.callbacks(None)
 
 
-def test_a_feature_made_of_the_label_is_refused_at_export(
+def test_a_feature_made_of_the_label_is_rejected_at_export(
     new_workload, transform, make_spec
 ):
     from strategos.components.trainer.model import workload as loaded

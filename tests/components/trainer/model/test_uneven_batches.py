@@ -146,7 +146,7 @@ def test_a_metric_that_is_a_mean_by_the_user_is_a_number(histories):
             assert two[name] == pytest.approx(one[name], rel=0.5), name
 
 
-def test_dropout_on_another_axis_than_the_rows_is_refused_by_several_replicas(
+def test_dropout_on_another_axis_than_the_rows_is_rejected_by_several_replicas(
     histories,
 ):
     said = histories["dropout on another axis"]
@@ -174,7 +174,7 @@ def test_no_replica_is_without_rows_in_evaluation(rows, batch_size, replicas, ex
     assert rows % found == 0 or rows % found >= replicas
 
 
-def test_fewer_evaluation_rows_than_replicas_are_refused():
+def test_fewer_evaluation_rows_than_replicas_are_rejected():
     from strategos.components.trainer.model import uneven_batches
 
     with pytest.raises(UserError, match="has 1, fewer rows than the 2 replicas"):
@@ -209,7 +209,7 @@ def _context(rows: int, batch: int, replicas: int = 2, drop: bool = False):
 
 @pytest.mark.parametrize("kind", ["own step", "normalized", "summed"])
 @pytest.mark.parametrize("drop", [False, True])
-def test_uneven_batches_that_cannot_be_weighed_are_refused(kind, drop):
+def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
     from strategos.components.trainer.model import uneven_batches
     from strategos.components.trainer.spec import Settings
 
