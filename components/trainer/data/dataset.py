@@ -152,15 +152,10 @@ class Split:
         reads the files, and parses them once if they fit the cache limit.
 
         Args:
-          batch_size: See `shuffled`, as `seed`, `epochs`, `first_step` and `drop_last`.
-          seed: The order of a pass is a function of the seed and the pass's number
-            alone.
-          epochs: Number of passes; None for no end.
-          first_step: Batch to start at.
+          batch_size: As for `shuffled`, like all arguments that are not listed here.
           pipelines: Number of input pipelines that divide the global batches.
           pipeline: Number of this pipeline: it gets every `pipelines`-th batch of the
             stream, from `first_step + pipeline` on.
-          drop_last: Whether a pass ends before a smaller last batch.
 
         Raises:
           UserError: `drop_last` leaves no batch.

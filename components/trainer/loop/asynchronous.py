@@ -1,4 +1,4 @@
-"""Training under parameter servers, as their coordinator sees it."""
+"""Training under parameter servers, in the coordinator."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from strategos.components.trainer.loop.synchronous import Callbacks, Training
 
 
 class AsyncTraining(Training):
-    """As synchronous training, but with a second, ordinary model in this process.
+    """Like synchronous training, with a second, ordinary model in this process.
 
-    The workers read and compute; that model takes over the weights to be evaluated
-    exactly, and to be written.
+    The workers read and compute; the ordinary model gets the weights, to be evaluated
+    exactly and written.
     """
 
     def run(self, weights: str) -> dict[str, Any]:
-        """Trains, and writes the weights; the facts of it."""
+        """Trains and writes the weights; see `Training.run`.
+
+        Args:
+          weights: Prefix of the files that get the weights.
+        """
         free_names = keras_names.mark()
         self._ordinary = self._model()
         free_names()

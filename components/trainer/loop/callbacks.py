@@ -26,15 +26,15 @@ _NOT_STATE = ("model", "params", "validation_data")
 def configured(
     settings: Mapping[str, Any], log_dir: str, keras: Any = None
 ) -> list[tf.keras.callbacks.Callback]:
-    """The callbacks that `trainer.callbacks` asks for.
+    """Makes the callbacks that `trainer.callbacks` configures.
 
     Args:
       settings: `trainer.callbacks`.
-      log_dir: For TensorBoard's events and the CSV history.
+      log_dir: Folder for TensorBoard's events and the CSV history.
       keras: The package of the model; by default `tf.keras`.
 
     Raises:
-      UserError: TensorBoard is asked for and not installed.
+      UserError: TensorBoard is configured but not installed.
     """
     made_by = (keras or tf.keras).callbacks
     found: list[tf.keras.callbacks.Callback] = []
@@ -52,20 +52,20 @@ def configured(
 
 
 class Hooks(tf.keras.callbacks.CallbackList):
-    """Callbacks of one training run, which may take several calls of `fit`.
+    """The callbacks of one training run, which may take several calls of `fit`.
 
-    A run that starts in the middle of an epoch takes two. Training begins and ends once
-    for the callbacks, and they see batches as if there had been one call. Before any of
-    them hears of a step, `position` has it.
+    A run that starts in the middle of an epoch takes two calls. For the callbacks,
+    training begins and ends once, and they see batches as in a single call. `position`
+    is updated before any callback is called for a step.
 
     Args:
-      callbacks: In the order in which they are called.
-      model: What they are told of.
-      position: Where training is.
+      callbacks: The callbacks, in the order in which they are called.
+      model: The model that the callbacks get.
+      position: The position of training.
       epochs: Passes over the data.
-      summed_over: Replicas over which tf-keras adds up the metrics of a batch under
-        MultiWorkerMirroredStrategy, though each has the metrics of all; callbacks get
-        them right. In the logs of an epoch they are right by themselves.
+      summed_over: Number of replicas over which tf-keras sums the metrics of a batch
+        under MultiWorkerMirroredStrategy, although each replica has the metrics of all;
+        batch logs are divided by it. The logs of an epoch are correct in Keras.
     """
 
     def __init__(
@@ -89,37 +89,41 @@ class Hooks(tf.keras.callbacks.CallbackList):
         self._summed_over = summed_over
 
     def begin(self) -> None:
-        """Training begins."""
+        """Calls the callbacks at the start of training."""
         super().on_train_begin()
 
     def end(self) -> None:
-        """Training has ended."""
+        """Calls the callbacks at the end of training."""
         super().on_train_end()
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """A call of `fit` begins: no news to the callbacks."""
+        """Does nothing: a call of `fit` begins, not training."""
 
     def on_train_end(self, logs: Any = None) -> None:
-        """A call of `fit` ends: no news to the callbacks."""
+        """Does nothing: a call of `fit` ends, not training."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Notes where this part of an epoch begins."""
+        """Records where this part of an epoch begins."""
         self._begun_at = self._position.step
         super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Counts the batch from the start of its epoch."""
+        """Numbers the batch from the start of its epoch."""
         super().on_train_batch_begin(batch + self._skipped(), logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Moves the position on, then tells the callbacks."""
+        """Updates the position, then calls the callbacks."""
         self._position.step = self.step_of(batch)
         if self._summed_over > 1:
             logs = {name: value / self._summed_over for name, value in logs.items()}
         super().on_train_batch_end(batch + self._skipped(), logs)
 
     def step_of(self, batch: int) -> int:
-        """Steps done when `batch` of this call of `fit` is, in all epochs."""
+        """Steps done, over all epochs, when a batch is done.
+
+        Args:
+          batch: Number of the batch in this call of `fit`, from 0.
+        """
         return self._begun_at + batch + 1
 
     def _skipped(self) -> int:
@@ -127,45 +131,53 @@ class Hooks(tf.keras.callbacks.CallbackList):
 
 
 class BestWeights(tf.keras.callbacks.Callback):
-    """Keeps the weights of the best epoch and gives them to the model in the end.
+    """Keeps the weights of the best epoch and restores them at the end of training.
 
     Args:
-      monitor: The metric that says which epoch is best.
+      monitor: The metric that decides which epoch is best.
       mode: `min`, `max`, or `auto`: by the metric's name, as in Keras.
+
+    Attributes:
+      best: The metric's best value so far.
+      best_weights: The weights of that epoch.
     """
 
     def __init__(self, monitor: str, mode: str = "auto"):
         super().__init__()
         self._supports_tf_logs = True
         self._monitor = monitor
-        # Keras knows which way a metric goes.
+        # Keras knows whether a metric is to be minimized.
         judge = tf.keras.callbacks.EarlyStopping(monitor=monitor, mode=mode)
         self._better = judge.monitor_op
         self.best: float | None = None
         self.best_weights: list[np.ndarray] | None = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Takes the weights if the epoch was better than all before."""
+        """Keeps the weights if the epoch was better than all before."""
         value = float(logs[self._monitor])
         if math.isnan(value):
-            return  # nothing would ever be better
+            return  # no later value would compare as better
         if self.best is None or self._better(value, self.best):
             self.best = value
             self.best_weights = self.model.get_weights()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Gives the best weights to the model."""
+        """Restores the best weights."""
         if self.best_weights is not None:
             self.model.set_weights(self.best_weights)
 
 
 class CsvHistory(tf.keras.callbacks.Callback):
-    """Writes a line per epoch: its number, then each metric by name.
+    """Writes one line per epoch: its number, then each metric by name.
 
-    The file is written anew after each epoch: it is the history, also after a resume.
+    The file is rewritten after each epoch, so that it also holds the epochs before a
+    resume.
 
     Args:
-      path: Of the CSV file.
+      path: Path of the CSV file.
+
+    Attributes:
+      rows: Values of each epoch by name.
     """
 
     def __init__(self, path: str):
@@ -179,7 +191,7 @@ class CsvHistory(tf.keras.callbacks.Callback):
         values = {name: float(value) for name, value in (logs or {}).items()}
         self.rows.append({"epoch": epoch + 1, **values})
         text = io.StringIO()
-        # All that any epoch measured: a loop of one's own may do so now and then.
+        # The metrics of all epochs: a custom loop may measure some only now and then.
         names = {name: None for row in self.rows for name in row}
         writer = csv.DictWriter(text, list(names))
         writer.writeheader()
@@ -190,15 +202,15 @@ class CsvHistory(tf.keras.callbacks.Callback):
 
 
 class CallbackState:
-    """What callbacks remember: patience, best value, best weights.
+    """The state of callbacks between two runs: patience, best value, best weights.
 
-    Of each callback, the attributes that changed since the start and are JSON-able or
-    lists of arrays; so the user's own callbacks resume by the same means as Keras's.
-    What Progress, Unchanged and TensorBoard remember is of this process (clocks, a
-    profiler that runs) and of no use to another.
+    The state of a callback is its attributes that changed since the start and are
+    JSON-able or lists of arrays, so the user's own callbacks resume like Keras's. The
+    state of Progress, Unchanged and TensorBoard belongs to this process (clocks, a
+    running profiler) and is left out.
 
     Args:
-      callbacks: In their order, before training begins.
+      callbacks: The callbacks in their order, before training begins.
     """
 
     def __init__(self, callbacks: Sequence[Any]):
@@ -207,7 +219,11 @@ class CallbackState:
         self._before = [_plain(callback) for callback in self._callbacks]
 
     def take(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-        """A JSON-able dict per callback, and arrays by `number/attribute/index`."""
+        """Returns the state as a checkpoint stores it.
+
+        Returns:
+          A JSON-able dict per callback, and arrays by `number/attribute/index`.
+        """
         changed, arrays = [], {}
         for number, callback in enumerate(self._callbacks):
             now, before = _plain(callback), self._before[number]
@@ -223,7 +239,12 @@ class CallbackState:
     def give(
         self, plain: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Gives callbacks like these what `take` took."""
+        """Sets the state of the callbacks to one that `take` returned.
+
+        Args:
+          plain: A dict per callback, in their order.
+          arrays: Arrays by `number/attribute/index`.
+        """
         for callback, kept in zip(self._callbacks, plain, strict=True):
             vars(callback).update(kept)
         found: dict[tuple[int, str], dict[int, np.ndarray]] = {}

@@ -1,4 +1,4 @@
-"""When checkpoints are written, and how training goes on from one."""
+"""When checkpoints are written, and how training resumes from one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,23 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 @dataclasses.dataclass(frozen=True)
 class Cadence:
-    """How often a checkpoint is due: one of the two is set."""
+    """How often a checkpoint is due; one of the two is set.
+
+    Attributes:
+      seconds: Time between two checkpoints.
+      steps: Steps between two checkpoints.
+    """
 
     seconds: float | None = None
     steps: int | None = None
 
     @classmethod
     def of(cls, text: str) -> Cadence:
-        """From `30s`, `5m`, `1h`, `1 step` or `200 steps`."""
+        """Parses `trainer.checkpoint.every`.
+
+        Args:
+          text: `30s`, `5m`, `1h`, `1 step` or `200 steps`.
+        """
         number, _, of_steps = text.partition(" ")
         if of_steps:
             return cls(steps=int(number))
@@ -42,19 +51,20 @@ class Cadence:
 
 
 class Keeper(tf.keras.callbacks.Callback):
-    """Saves when it is due, or before a preemption; gives back what was saved.
+    """Saves a checkpoint when due and before a preemption; restores the newest one.
 
-    Must be the last of the callbacks: at the end of an epoch it saves what they made of
-    it. All workers look at the same steps and agree by a collective, because clocks and
-    signals differ between them. They look twice a second, as their mean pace says.
+    Must be the last of the callbacks: at the end of an epoch it saves their state after
+    that epoch. All workers check at the same steps and agree by a collective, because
+    clocks and signals differ between them. They check twice a second at their mean
+    pace.
 
     Args:
-      store: Where checkpoints go.
+      store: Where checkpoints are written.
       cadence: How often.
-      agreement: With the other workers.
-      position: Where training is.
-      callbacks: Those whose state counts.
-      clock: Seconds, ever growing.
+      agreement: Sums values over the workers.
+      position: The position of training.
+      callbacks: The callbacks whose state is saved.
+      clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -80,10 +90,14 @@ class Keeper(tf.keras.callbacks.Callback):
         self._next_look = position.step
 
     def restore(self, model: tf.keras.Model) -> None:
-        """Reads the newest checkpoint into `model` and position, if there is one.
+        """Reads the newest checkpoint, if one exists, into the model and the position.
+
+        Args:
+          model: The compiled model.
 
         Raises:
-          UserError: It is of another model, or counts other steps in an epoch.
+          UserError: The checkpoint belongs to another model or another number of steps
+            per epoch.
         """
         newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
         (step,) = self._agreement.total(newest + self._store.is_chief)
@@ -119,13 +133,13 @@ class Keeper(tf.keras.callbacks.Callback):
             )
 
     def set_model(self, model: tf.keras.Model) -> None:
-        """Takes the model; notes how the callbacks are before training begins."""
+        """Stores the model, and the state of the callbacks before training."""
         super().set_model(model)
-        if self._state is None:  # Keras 3's `fit` tells of the model once more
+        if self._state is None:  # Keras 3's `fit` calls this a second time
             self._state = CallbackState(self._callbacks)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Gives the other callbacks their state back: they have just reset it."""
+        """Restores the state of the other callbacks, which they have just reset."""
         self._saved = self._looked = (self._clock(), self._position.step)
         if self._found:
             state = self._found.state
@@ -133,23 +147,27 @@ class Keeper(tf.keras.callbacks.Callback):
             self.model.stop_training = state["stop_training"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Gives the metrics of a split epoch what its first part measured."""
+        """Restores the metrics of an epoch that is resumed in the middle."""
         if self._found and self._position.offset:
             checkpoints.restore(_Metrics(self.model), f"{self._found.path}/metrics")
         self._found = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Looks whether a checkpoint is due; at the end of an epoch, later."""
+        """Checks whether a checkpoint is due, except at the end of an epoch."""
         due = self._position.step >= self._next_look and self._position.is_exact
         if self._position.offset and due:
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks whether a checkpoint is due, after all other callbacks."""
+        """Checks whether a checkpoint is due, after all other callbacks."""
         self._look()
 
     def is_due(self, step: int) -> bool:
-        """Whether this worker alone would save after `step`."""
+        """Whether this worker alone would save.
+
+        Args:
+          step: Steps done.
+        """
         return preemption.requested() or self._is_due(self._clock(), step)
 
     def _look(self) -> None:
@@ -195,7 +213,7 @@ class Keeper(tf.keras.callbacks.Callback):
 
 
 class _Metrics(tf.Module):
-    """The metrics of a model, which its own checkpoint leaves out."""
+    """The metrics of a model, which the model's own checkpoint leaves out."""
 
     def __init__(self, model: tf.keras.Model):
         super().__init__()

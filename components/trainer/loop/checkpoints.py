@@ -1,7 +1,7 @@
 """Checkpoints of a training run, and weights on their way to the export.
 
-Everything is written and read by structure (`tf.train.Checkpoint`), so that it makes
-no difference under which strategy either side built the model.
+Everything is written and read by structure (`tf.train.Checkpoint`), so that the two
+sides may build the model under different strategies.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Found:
     Attributes:
       path: Its folder.
       step: Steps that were done.
-      state: What Python keeps, JSON-able.
-      arrays: What Python keeps in arrays, by name.
+      state: State of Python objects, JSON-able.
+      arrays: State of Python objects that is arrays, by name.
     """
 
     path: str
@@ -49,13 +49,13 @@ class Checkpoints:
     """The newest checkpoints of one training run, in one folder.
 
     All workers of a gang save together, because reading a variable may be a collective;
-    the chief's copy counts, the others' go to a temporary folder. A checkpoint is there
-    once its `state.json` is: the last file, put in place by a rename.
+    the chief's copy is kept, the others go to a temporary folder. A checkpoint is
+    complete once its `state.json` exists: the last file, put in place by a rename.
 
     Args:
-      folder: Where they lie: a path or a URL.
-      keep: How many of the newest stay.
-      is_chief: Whether this process's copy counts.
+      folder: Folder of the checkpoints: a path or a URL.
+      keep: How many of the newest are kept.
+      is_chief: Whether this process's copy is kept.
     """
 
     def __init__(self, folder: str, *, keep: int, is_chief: bool):
@@ -70,10 +70,16 @@ class Checkpoints:
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
     ) -> None:
-        """Writes the variables of `parts`, `state` and `arrays` as of `step`.
+        """Writes a checkpoint, and removes the oldest ones.
+
+        Args:
+          step: Steps that are done.
+          parts: What has variables, by name.
+          state: State of Python objects, JSON-able.
+          arrays: State of Python objects that is arrays, by name.
 
         Raises:
-          UserError: There is no room for it.
+          UserError: No space is left.
         """
         with self._written_to(step) as path:
             for name, part in parts.items():
@@ -87,7 +93,7 @@ class Checkpoints:
             gfile.rename(f"{path}/{_STATE}.tmp", f"{path}/{_STATE}", overwrite=True)
         if self.is_chief:
             kept = self.steps()[-self._keep :]
-            # Also those that a chief has left incomplete when it was killed.
+            # Also incomplete ones, left by a chief that was killed.
             for old in set(self._begun()) - set(kept):
                 gfile.rmtree(self._path(old))
 
@@ -103,7 +109,11 @@ class Checkpoints:
         return sorted(int(match[1]) for match in names if match)
 
     def find(self, step: int) -> Found:
-        """What Python kept in the checkpoint of `step`."""
+        """Reads the Python state of the checkpoint of `step`.
+
+        Args:
+          step: Step of a complete checkpoint.
+        """
         path = self._path(step)
         with gfile.GFile(f"{path}/{_STATE}") as file:
             state = json.loads(file.read())
@@ -138,7 +148,7 @@ class Checkpoints:
 
     def _no_room(self, step: int) -> str:
         safe = self.steps()
-        until = f"Training up to step {safe[-1]} is safe" if safe else "None is there"
+        until = f"Training up to step {safe[-1]} is safe" if safe else "None exists"
         return (
             f"The checkpoint of step {step} cannot be written: no space left at "
             f"{self._folder}. {until}: make room there (or write fewer: "
@@ -147,12 +157,22 @@ class Checkpoints:
 
 
 def restore(part: Any, path: str) -> None:
-    """Reads into `part` what `Checkpoints.save` wrote of it to `path`."""
+    """Reads variables that `Checkpoints.save` wrote.
+
+    Args:
+      part: What has the variables, built like the saved one.
+      path: Where they were written: the checkpoint's folder and the part's name.
+    """
     tf.train.Checkpoint(part=part).read(path).expect_partial()
 
 
 def write_weights(model: tf.keras.Model, path: str) -> None:
-    """Writes the model's weights to files that begin with `path`."""
+    """Writes the model's weights and their shapes.
+
+    Args:
+      model: A built model.
+      path: Prefix of the files.
+    """
     tf.train.Checkpoint(model=_weights(model)).write(path)
     with gfile.GFile(f"{path}.json", "w") as file:
         file.write(json.dumps(shapes(model)))
@@ -160,6 +180,10 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
 
 def read_weights(model: tf.keras.Model, path: str) -> None:
     """Reads into a built model what `write_weights` wrote.
+
+    Args:
+      model: A built model.
+      path: Prefix of the files.
 
     Raises:
       UserError: The model differs from the one that was written.
@@ -174,14 +198,14 @@ def read_weights(model: tf.keras.Model, path: str) -> None:
 
 
 def warm_start(model: tf.keras.Model, path: str) -> None:
-    """Reads the weights of an earlier model; the optimizer stays as it is.
+    """Reads the weights of an earlier model; the optimizer keeps its state.
 
     Args:
       model: A built model.
-      path: Where `write_weights` wrote the earlier model's.
+      path: Prefix of the earlier model's files, see `write_weights`.
 
     Raises:
-      UserError: They do not fit.
+      UserError: The weights do not fit the model.
     """
     differing = differences(shapes(model), _written_shapes(path))
     if differing:
@@ -194,7 +218,7 @@ def warm_start(model: tf.keras.Model, path: str) -> None:
 
 
 def _restore_weights(model: tf.keras.Model, path: str) -> None:
-    """Reads variables by structure, those that are not there yet when they are made."""
+    """Reads variables by structure; variables not yet created, when they are."""
     tf.train.Checkpoint(model=_weights(model)).read(path).expect_partial()
 
 
@@ -224,23 +248,27 @@ def shapes(model: tf.keras.Model) -> list[list[Any]]:
 
 
 def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
-    """What differs between the variables of two models, for people; "" for nothing.
+    """Describes how the variables of two models differ; "" if they do not.
 
-    Names do not count: a layer without a name of its own is numbered by process.
+    Names are ignored: Keras numbers layers without a name per process.
+
+    Args:
+      ours: `shapes` of one model.
+      theirs: `shapes` of the other.
     """
     if [x[1:] for x in ours] == [x[1:] for x in theirs]:
         return ""
-    told = [
-        f"{_told(mine)} here, {_told(other)} there"
+    found = [
+        f"{_shown(mine)} here, {_shown(other)} there"
         for mine, other in zip(ours, theirs, strict=False)
         if mine[1:] != other[1:]
     ]
-    told += [f"{_told(mine)} only here" for mine in ours[len(theirs) :]]
-    told += [f"{_told(other)} only there" for other in theirs[len(ours) :]]
-    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
-    return "; ".join(told[:3]) + more
+    found += [f"{_shown(mine)} only here" for mine in ours[len(theirs) :]]
+    found += [f"{_shown(other)} only there" for other in theirs[len(ours) :]]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; ".join(found[:3]) + more
 
 
-def _told(variable: list[Any]) -> str:
+def _shown(variable: list[Any]) -> str:
     name, shape, dtype = variable
     return f"{name} {dtype}{shape}"

@@ -1,7 +1,7 @@
 """A training loop of the user's own: `run_fn(context)` in place of `fit`.
 
-The loop decides what a step is. Where it is in the data, checkpoints, callbacks,
-progress and history follow from what it tells `context.loop`.
+The loop decides what a step is. Its position in the data, checkpoints, callbacks,
+progress and history follow from its calls of `context.loop`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from strategos.components.trainer.model.context import TrainingContext
 
 
 class EpochMeans(tf.keras.callbacks.Callback):
-    """What the steps of an epoch reported, so far; kept in checkpoints."""
+    """The means over the rows of an epoch so far; kept in checkpoints.
+
+    Attributes:
+      rows: Rows so far.
+      sums: Sum over the rows of each value.
+    """
 
     def __init__(self):
         super().__init__()
@@ -29,14 +34,22 @@ class EpochMeans(tf.keras.callbacks.Callback):
         self.sums: dict[str, float] = {}
 
     def add(self, rows: int, values: dict[str, float]) -> dict[str, float]:
-        """Adds a step of so many rows; the means over the rows so far."""
+        """Adds a step.
+
+        Args:
+          rows: Rows of the step.
+          values: Means over these rows.
+
+        Returns:
+          The means over all rows so far.
+        """
         self.rows += rows
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + rows * value
         return self._means()
 
     def take(self) -> dict[str, float]:
-        """The mean over the rows of each value; an epoch ends here."""
+        """Ends the epoch, and returns the mean over its rows of each value."""
         means = self._means()
         self.rows, self.sums = 0, {}
         return means
@@ -46,7 +59,7 @@ class EpochMeans(tf.keras.callbacks.Callback):
 
 
 class Loop:
-    """The epochs and steps that are left, and what a loop says of them.
+    """The epochs and steps that are left, and the reports of the user's loop.
 
     Example:
       ```python
@@ -57,7 +70,7 @@ class Loop:
       ```
 
     Attributes:
-      finished: Whether the epochs are all done, or stopped early.
+      finished: Whether all epochs are done, or training was stopped early.
     """
 
     def __init__(
@@ -77,18 +90,21 @@ class Loop:
         self._means = means
         self._ended = False
         self._batches: Iterator[Any] = iter(())
-        self._begun = 0  # step at which this part of an epoch began
+        self._begun = 0  # step at which this part of the epoch began
         self.finished = False
 
     @property
     def step(self) -> int:
-        """Steps that are done, in all epochs; after a restart, those before it too."""
+        """Steps done, over all epochs; after a restart, including those before it."""
         return self._position.step
 
     def epochs(self) -> Iterator[int]:
         """The epochs to train, by number; the first may have begun before a restart.
 
-        Ends early where a callback, such as early stopping, says so.
+        Ends early if a callback, such as early stopping, stops training.
+
+        Raises:
+          UserError: The loop left an epoch without `end_epoch`.
         """
         self._hooks.begin()
         self._batches = iter(self._feed(self.step))
@@ -108,8 +124,12 @@ class Loop:
     def steps(self) -> Iterator[Any]:
         """The global batches left in this epoch, for `strategy.run(step, args=batch)`.
 
-        A batch is `(features, label)`, divided among the replicas as evenly as can be:
-        in the last one of an epoch some replicas may have a row more, or none.
+        A batch is `(features, label)`, divided among the replicas as evenly as
+        possible: in the last one of an epoch some replicas may have a row more, or
+        none.
+
+        Raises:
+          UserError: The loop did not call `report` once for the batch.
         """
         self._hooks.on_epoch_begin(self._position.epoch)
         self._begun = self.step
@@ -125,10 +145,10 @@ class Loop:
                 )
 
     def report(self, **values: Any) -> None:
-        """A step is done.
+        """Reports that a step is done.
 
         Args:
-          **values: Means over the rows of the global batch, `loss` for one. Their mean
+          **values: Means over the rows of the global batch, such as `loss`. Their mean
             over all rows of an epoch goes into the history.
         """
         numbers = {name: float(value) for name, value in values.items()}
@@ -137,13 +157,14 @@ class Loop:
         self._hooks.on_train_batch_end(self.step - self._begun, means)
 
     def end_epoch(self, **values: Any) -> dict[str, float]:
-        """An epoch is done, evaluation included.
+        """Reports that an epoch is done, evaluation included.
 
         Args:
-          **values: What was measured once, such as `val_accuracy`.
+          **values: Measurements of the epoch, such as `val_accuracy`.
 
         Returns:
-          The epoch's line of the history: these, and the means of what was reported.
+          The epoch's line of the history: `values`, and the means of the reported
+          values.
         """
         epoch = (self.step - 1) // self._context.steps_per_epoch
         measured = {name: float(value) for name, value in values.items()}
@@ -155,17 +176,17 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopContext(TrainingContext):
-    """What `run_fn(context)` gets: also what it trains, how, and on what.
+    """The argument of `run_fn(context)`: a `TrainingContext` with model and strategy.
 
     Attributes:
       strategy: The strategy of this process; `run_fn` is called in its scope.
-      model: What `build_model(context)` returned, restored if training goes on from a
-        checkpoint. What else must survive a restart becomes part of one as an attribute
-        of the model: `model.averages = …`.
+      model: What `build_model(context)` returned, restored if training resumes from a
+        checkpoint. Any other state that must survive a restart is checkpointed as an
+        attribute of the model: `model.averages = …`.
       loop: The epochs and steps that are left.
-      eval_rows: Evaluation examples.
-      eval_dataset: Makes one pass over them as they lie, in global batches that are not
-        yet distributed.
+      eval_rows: Number of evaluation examples.
+      eval_dataset: Makes one pass over the evaluation examples in their order, in
+        global batches that are not yet distributed.
     """
 
     strategy: tf.distribute.Strategy
@@ -175,7 +196,7 @@ class LoopContext(TrainingContext):
     eval_dataset: Callable[[], tf.data.Dataset]
 
     def alive(self) -> None:
-        """Work goes on that is no step: call it now and then in a long evaluation."""
+        """Sends a heartbeat; call it now and then in a long evaluation."""
         heartbeat.current().alive()
 
 
@@ -185,12 +206,12 @@ def run(
     """Calls the user's loop.
 
     Args:
-      run_fn: The user's.
-      context: What their `build_model` got.
-      **parts: What a `LoopContext` has besides.
+      run_fn: The user's `run_fn`.
+      context: The context that their `build_model` got.
+      **parts: The other attributes of `LoopContext`.
 
     Raises:
-      UserError: It returned before training was at its end.
+      UserError: The loop returned before the end of training.
     """
     facts = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
     own = LoopContext(**facts, **parts)

@@ -1,4 +1,4 @@
-"""Training by Keras `fit`, one stream of batches over all epochs."""
+"""Training by Keras `fit`, over one stream of batches for all epochs."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def fit(
 ) -> None:
     """Trains `model` from `position` to the end, evaluating after each epoch.
 
-    From the middle of an epoch it takes two calls of Keras's `fit`, because that runs
-    the same number of steps in each epoch. What an optimizer does at the end of
-    training is done after the last one, and also if no step is left to do.
+    Starting in the middle of an epoch takes two calls of Keras's `fit`, which runs the
+    same number of steps in each epoch. An optimizer's work at the end of training is
+    done once, after the last call, and also if no step is left.
 
     Args:
       model: A compiled model, in the scope of its strategy.
       context: The facts of this run.
-      position: Where training is; moved on with each step.
-      feed: From a step to the stream of batches that begins with it.
-      evaluation: Batches to evaluate on after each epoch; None where the hooks do it.
-      evaluation_steps: How many of them there are.
+      position: Where training starts; updated after each step.
+      feed: Returns the stream of batches from a given step on.
+      evaluation: Batches to evaluate on after each epoch; None if the hooks evaluate.
+      evaluation_steps: Number of batches of `evaluation`.
       hooks: The callbacks.
     """
     is_keras3 = keras3.is_model(model)
@@ -54,14 +54,14 @@ def fit(
                 epochs=epoch + 1 if offset else context.epochs,
                 steps_per_epoch=context.steps_per_epoch - offset,
                 validation_data=evaluation,
-                # Keras 3 begins anew only where it is left to find the end itself.
+                # Keras 3 restarts the iterator only if it finds the end itself.
                 validation_steps=None if is_keras3 else evaluation_steps,
-                # In a list Keras 3 takes them for one callback, and calls it in order.
+                # In a list, Keras 3 treats the hooks as one callback, called in order.
                 callbacks=[hooks] if is_keras3 else hooks,
                 verbose=0,
             )
     finalize = getattr(model.optimizer, _FINALIZE, None)
-    if finalize:  # optimizers of before Keras 2.11 have none
+    if finalize:  # the optimizers before Keras 2.11 have no such method
         finalize(model.trainable_variables)
     hooks.end()
 

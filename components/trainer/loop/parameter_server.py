@@ -1,12 +1,12 @@
-"""Asynchronous training: workers take steps each at its own pace.
+"""Asynchronous training: each worker takes steps at its own pace.
 
 The chief, here called the coordinator, holds no data and computes no gradients. It
-hands out steps; a worker that is free takes one, reads the variables from the parameter
-servers, and writes its gradients back to them. Nobody waits for the others, so that the
-order of updates, and with it the result, differs from run to run; with one worker it is
-the order of one device, and so are the digits.
+schedules steps; a free worker takes one, reads the variables from the parameter
+servers, and writes its gradients back to them. No worker waits for the others, so the
+order of updates, and with it the result, differs from run to run; with one worker the
+order, and so every digit of the result, is that of one device.
 
-What is exact nevertheless: checkpoints (of a moment when no step is under way), and the
+Exact nevertheless are the checkpoints (taken when no step is running), and the
 evaluation after each epoch (in the coordinator, on an ordinary copy of the model).
 """
 
@@ -29,7 +29,7 @@ from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 
 STEPS_AHEAD = 8
-"""Steps per worker that are handed out before the oldest of them has ended."""
+"""Steps per worker that are scheduled before the oldest of them has ended."""
 
 _LOOK_SECONDS = 0.2
 
@@ -37,10 +37,13 @@ Feed = Callable[..., tf.data.Dataset]
 
 
 def serve(cluster: ClusterSpec) -> NoReturn:
-    """What a worker and a parameter server do: what the coordinator tells them to.
+    """Runs this task's server, which executes the coordinator's operations.
 
-    They never end by themselves: the gang ends them when the coordinator is done. A
-    SIGTERM is passed on to the coordinator, which needs them to save a checkpoint.
+    Never returns: the gang ends this process when the coordinator is done. SIGTERM is
+    forwarded to the coordinator, which needs this server to save a checkpoint.
+
+    Args:
+      cluster: All tasks, and which of them this process is.
     """
     preemption.install_handler()
     config = tf.compat.v1.ConfigProto()
@@ -61,13 +64,13 @@ def serve(cluster: ClusterSpec) -> NoReturn:
 
 
 def distributed(feed: Feed, workers: int) -> Any:
-    """What `fit` iterates over: each worker has an input pipeline of its own.
+    """The input of `fit`: each worker has an input pipeline of its own.
 
     Args:
       feed: Called as `feed(pipelines=…, pipeline=…)` for each worker, usually
-        `functools.partial(split.remote, …)`. It must have no end: a worker that is
+        `functools.partial(split.remote, …)`. It must be infinite: a worker that is
         faster than the others takes more than its share.
-      workers: How many there are.
+      workers: Number of workers.
     """
     index = tf.distribute.coordinator.experimental_get_current_worker_index
 
@@ -78,10 +81,11 @@ def distributed(feed: Feed, workers: int) -> Any:
 
 
 def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
-    """Gives `model` the weights of an ordinary one, and its way of listing them.
+    """Gives `model` the weights of an ordinary model, and its way of listing them.
 
-    An initializer that is called once per part of a table gives other values than for
-    the whole. And callbacks that keep weights get whole tables, as everywhere.
+    An initializer that is called per part of a split table gives other values than for
+    the whole table. And callbacks that keep weights get whole tables, as everywhere
+    else.
 
     Args:
       model: Its variables are on parameter servers.
@@ -91,14 +95,14 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
     model.set_weights = functools.partial(partitioned_variables.set_weights, model)
     model.set_weights(ordinary.get_weights())
     if hasattr(model.optimizer, "build"):
-        # Its tables can be restored when they are there, not while they are made.
+        # Split tables can only be restored once they exist, not while they are created.
         model.optimizer.build(model.trainable_variables)
     for line in _placement(model.variables):
         logging.info(line)
 
 
 def _placement(variables: list[tf.Variable]) -> list[str]:
-    """Where variables lie, for people."""
+    """Which server holds which variables, as log lines."""
     held: collections.Counter[str] = collections.Counter()
     for variable in variables:
         size = variable.shape.num_elements() * variable.dtype.size
@@ -118,22 +122,23 @@ def _server_of(variable: tf.Variable) -> str:
 
 
 class AsyncHooks(Hooks):
-    """Callbacks of a run whose steps end some time after they were handed out.
+    """Callbacks of a run whose steps end some time after they were scheduled.
 
-    Callbacks hear of a step when it has ended, in the order in which steps were handed
-    out, with plain numbers; so batch-level callbacks work, which Keras refuses under
-    this strategy. A few steps per worker are handed out ahead, not a whole epoch.
+    Callbacks are called for a step when it has ended, in the order in which steps were
+    scheduled, with plain numbers; so batch-level callbacks work, which Keras rejects
+    under this strategy. A few steps per worker are scheduled ahead, not a whole epoch.
 
     Args:
-      callbacks: In the order in which they are called.
-      model: What they are told of.
-      position: Where training is.
+      callbacks: The callbacks, in the order in which they are called.
+      model: The model that the callbacks get.
+      position: The position of training.
       epochs: Passes over the data.
-      workers: How many there are.
+      workers: Number of workers.
       ordinary: A copy of the model outside of any strategy, to evaluate.
       evaluation: Batches to evaluate on after each epoch.
-      pauses: Whether the callbacks need the model as it is after a step, given the
-        number of the step. Then all steps end before they hear of the last one.
+      pauses: Whether the callbacks need the model exactly as it is after a step, given
+        the number of that step. Then all scheduled steps end before the callbacks are
+        called.
     """
 
     def __init__(
@@ -149,7 +154,9 @@ class AsyncHooks(Hooks):
         pauses: Callable[[int], bool],
     ):
         super().__init__(callbacks, model, position, epochs)
-        self._check_timing = False  # Keras's warnings: it would time our waiting
+        self._check_timing = (
+            False  # or Keras warns of slow callbacks: it times our waiting
+        )
         strategy = model.distribute_strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._under_way: collections.deque[tuple[int, Any]] = collections.deque()
@@ -159,29 +166,34 @@ class AsyncHooks(Hooks):
         self._pauses = pauses
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """A step is handed out: the callbacks hear of it when it has ended."""
+        """Does nothing: the step is only scheduled, and has not begun."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A step was handed out; `logs` will be what it gives."""
+        """Adds a step that was scheduled.
+
+        Args:
+          batch: Number of the batch in this call of `fit`.
+          logs: The step's future result.
+        """
         self._under_way.append((batch, logs))
         if self._pauses(self.step_of(batch)):
             self._coordinator.join()
-            self._tell_all()
+            self._report_all()
         elif len(self._under_way) > self._most:
-            self._tell()
+            self._report_oldest()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """All steps have ended: evaluates, so that callbacks see `val_…` too."""
-        self._tell_all()
+        """Waits for all steps and evaluates, so that callbacks get `val_…` too."""
+        self._report_all()
         logs.update(self._evaluated())
         super().on_epoch_end(epoch, logs)
 
-    def _tell_all(self) -> None:
+    def _report_all(self) -> None:
         while self._under_way:
-            self._tell()
+            self._report_oldest()
 
-    def _tell(self) -> None:
-        """Waits for the oldest step and tells of it."""
+    def _report_oldest(self) -> None:
+        """Waits for the oldest scheduled step and calls the callbacks for it."""
         batch, result = self._under_way.popleft()
         logs = result.fetch()
         self._position.is_exact = not self._under_way
@@ -203,4 +215,4 @@ class AsyncHooks(Hooks):
         return {f"val_{name}": value for name, value in found.items()}
 
     def _disallow_batch_hooks_in_ps_strategy(self) -> None:
-        """They are called with plain numbers here: nothing is to be refused."""
+        """Allows batch-level callbacks: they are called with plain numbers here."""

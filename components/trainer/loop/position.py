@@ -1,4 +1,4 @@
-"""Where training is."""
+"""The position of training: steps and epochs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Position:
 
     Attributes:
       steps_per_epoch: Global batches of one pass.
-      step: Steps done since the start of training, in all epochs.
-      is_exact: Whether the model is as it was after that step; steps that are taken
-        asynchronously may be ahead of those that have been told.
+      step: Steps done since the start of training, over all epochs.
+      is_exact: Whether the model's weights are exactly those after `step`: asynchronous
+        steps may have ended without having been reported yet.
     """
 
     steps_per_epoch: int
@@ -22,7 +22,7 @@ class Position:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next step, from 0."""
+        """The epoch of the next step, counted from 0."""
         return self.step // self.steps_per_epoch
 
     @property

@@ -1,4 +1,4 @@
-"""How training is getting on: live text, speed, history, a stop at the first NaN."""
+"""Reports progress, speed and history; stops training at the first NaN."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Progress(tf.keras.callbacks.Callback):
     """Reports epoch, step, metrics, examples/s and the time left, twice a second.
 
     The first step, which compiles, does not count towards the speed, nor does
-    evaluation between epochs. The gang hears of each step, the user from the chief.
+    evaluation between epochs. Every task sends heartbeats; only the chief reports to
+    the user.
 
     Args:
       context: The facts of this run.
-      position: Where training is.
-      wait: Knows how long training waits for input; None where others read it.
-      clock: Seconds, ever growing.
+      position: The position of training.
+      wait: Measures how long training waits for input; None if other processes read it.
+      clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -54,16 +55,16 @@ class Progress(tf.keras.callbacks.Callback):
 
     @property
     def examples_per_second(self) -> float:
-        """Examples per second of training, the first step excepted."""
+        """Examples per second of training, without the first step."""
         rate = self._timed_steps / self._busy if self._busy else 0.0
         return rate * self._context.rows_per_epoch / self._context.steps_per_epoch
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Starts the clock of an epoch."""
+        """Starts the clock of the epoch."""
         self._mark = (self._clock(), self._position.step) if self._started else None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Notes when a step wants its batch."""
+        """Records when a step wants its batch."""
         self._before = self._position.step
         if self._wait:
             self._wait.begin()
@@ -83,7 +84,7 @@ class Progress(tf.keras.callbacks.Callback):
             self._report(logs)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Evaluating is no standstill."""
+        """Sends a heartbeat during evaluation."""
         heartbeat.current().alive()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -111,10 +112,10 @@ class Progress(tf.keras.callbacks.Callback):
 
 
 class TerminateOnNaN(tf.keras.callbacks.Callback):
-    """Ends training at the first loss that is no finite number, by name of the step.
+    """Fails at the first loss that is not finite, naming the step.
 
     Args:
-      position: Where training is.
+      position: The position of training.
     """
 
     def __init__(self, position: Position):
@@ -123,10 +124,10 @@ class TerminateOnNaN(tf.keras.callbacks.Callback):
         self._position = position
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Looks at the loss, which Keras gives as the mean of the epoch so far.
+        """Checks the loss, which Keras reports as the mean over the epoch so far.
 
         Raises:
-          UserError: It is NaN or infinite.
+          UserError: The loss is NaN or infinite.
         """
         if "loss" not in logs or math.isfinite(float(logs["loss"])):
             return
@@ -141,7 +142,11 @@ class TerminateOnNaN(tf.keras.callbacks.Callback):
 
 
 class Recorder(tf.keras.callbacks.Callback):
-    """Keeps the history: value per epoch of each metric."""
+    """Records the history: one value per epoch for each metric.
+
+    Attributes:
+      history: Values by metric name.
+    """
 
     def __init__(self):
         super().__init__()
@@ -155,7 +160,7 @@ class Recorder(tf.keras.callbacks.Callback):
 
 
 class MonitorCheck(tf.keras.callbacks.Callback):
-    """Refuses a monitored metric that does not exist, once the first epoch names all.
+    """Rejects a monitored metric that does not exist, at the end of the first epoch.
 
     Args:
       monitor: Name of the metric.
@@ -168,7 +173,11 @@ class MonitorCheck(tf.keras.callbacks.Callback):
         self._setting = setting
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks for the metric in what the epoch gave."""
+        """Looks for the metric in the epoch's values.
+
+        Raises:
+          UserError: The model does not measure the metric.
+        """
         if self._monitor not in (logs or {}):
             raise UserError(
                 f"{self._setting}: received {self._monitor!r}, which this model does "

@@ -49,11 +49,14 @@ class Training:
     """Synchronous training: all replicas take each step together.
 
     Args:
-      spec: What is trained.
+      spec: The training.
       operation: How it is run.
-      cluster: Whom this process trains with.
-      choice: The strategy by name, and why.
+      cluster: All tasks, and which of them this process is.
+      choice: The strategy by name, and the reason for it.
       distribution: The strategy itself.
+
+    Raises:
+      UserError: The user's code, settings or data cannot be trained with.
     """
 
     def __init__(
@@ -77,7 +80,19 @@ class Training:
         self._read(replicas)
 
     def run(self, weights: str) -> dict[str, Any]:
-        """Trains, and writes the weights; the facts of it."""
+        """Trains and writes the weights.
+
+        Args:
+          weights: Prefix of the files that get the chief's weights.
+
+        Returns:
+          The facts of the training, see the Model artifact's properties in
+          `component.py`.
+
+        Raises:
+          UserError: The user's code, settings or data cannot be trained with.
+          Preempted: A worker received SIGTERM; all have saved.
+        """
         with self._strategy.scope():
             model = self._model()
             if self._context.is_chief:
@@ -122,8 +137,8 @@ class Training:
     def _model(self) -> tf.keras.Model:
         """The user's model, ready for `fit`.
 
-        Built again where the first shows that the last batch of an epoch is left out:
-        schedules and dropout go by the steps of an epoch.
+        Built a second time if the first build shows that the last batch of an epoch is
+        left out: schedules and dropout depend on the steps of an epoch.
         """
         free_names, planned = keras_names.mark(), self._context.steps_per_epoch
         model = self._built()
@@ -164,10 +179,10 @@ class Training:
         )
 
     def _check_steps(self) -> None:
-        """Refuses an epoch without a step.
+        """Rejects an epoch without a step.
 
         Raises:
-          UserError: Its only batch is smaller than the others, and left out.
+          UserError: The epoch's only batch is smaller than a full one, and left out.
         """
         if not self._context.steps_per_epoch:
             raise UserError(
@@ -185,13 +200,13 @@ class Training:
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
         found += self._code.callbacks(self._context)
-        # A loop of the user's own traces its steps by itself.
+        # A custom loop traces its steps itself.
         return found if self._code.run_fn else [*found, effects.Unchanged(model)]
 
     def _train(
         self, model: tf.keras.Model, position: Position, accompanying: Callbacks
     ) -> None:
-        """By Keras's `fit`, or by the user's own loop."""
+        """Trains by Keras's `fit`, or by the user's own loop."""
         means = custom_loop.EpochMeans()
         if self._code.run_fn:
             accompanying = [means, *accompanying]
@@ -248,7 +263,7 @@ class Training:
         return self._distributed(model, feed)
 
     def _stream(self, step: int) -> dict[str, Any]:
-        """What the stream of batches from `step` on depends on."""
+        """The arguments of the stream of batches from `step` on."""
         return {
             "batch_size": self._spec.batch_size,
             "seed": self._spec.seed,
@@ -258,7 +273,7 @@ class Training:
         }
 
     def _evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
-        """What `fit` evaluates on after each epoch, and in how many steps."""
+        """The batches that `fit` evaluates on after each epoch, and their number."""
         rows = self._evaluated.rows
         batch_size = uneven_batches.evaluation_batch(
             rows, self._spec.batch_size, self._context.replicas
@@ -286,7 +301,7 @@ class Training:
 
     @contextlib.contextmanager
     def _log_dir(self) -> Iterator[str]:
-        """Where the callbacks of this task log: only the chief's logs are kept."""
+        """Folder for the logs of this task's callbacks; only the chief's is kept."""
         if self._context.is_chief:
             yield self._spec.log_dir
             return
@@ -295,7 +310,7 @@ class Training:
 
     @contextlib.contextmanager
     def _weights_path(self, path: str) -> Iterator[str]:
-        """All workers write, because reading a variable may be a collective."""
+        """Path for this task's weights; all workers write, as reading is collective."""
         if self._context.is_chief:
             yield path
             return
@@ -319,7 +334,12 @@ class Training:
 
 
 def configure_step(model: tf.keras.Model, settings: Settings) -> None:
-    """What the settings say of how `fit` runs a step."""
+    """Sets XLA and the steps per execution of the model's `fit`.
+
+    Args:
+      model: The compiled model.
+      settings: The settings of the run.
+    """
     if keras3.is_model(model):
         keras3.compile_as(model, settings)
         return

@@ -60,13 +60,10 @@ class ModelChecker:
         self._strategy = strategy
 
     def check_kind(self, model: Any) -> None:
-        """Rejects anything but a compiled Keras model that can train here.
-
-        Args:
-          model: What `build_model` returned.
+        """Rejects what `build_model` returned unless it is a compiled model.
 
         Raises:
-          UserError: It is something else.
+          UserError: It is something else, or a Keras 3 model that cannot train here.
         """
         if model is None:
             raise self._refusal("returned None. End it with `return model`.")
@@ -87,14 +84,10 @@ class ModelChecker:
             )
 
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
-        """Rejects inputs that are missing in the data or differ in shape or dtype.
-
-        Args:
-          model: The compiled model.
-          features: A sample batch of features.
+        """Rejects inputs without a feature of the same name, shape and dtype.
 
         Raises:
-          UserError: An input has no feature or does not fit it.
+          UserError: An input does not fit, or the model has none.
         """
         inputs = keras3.inputs_of(model)
         if isinstance(model, keras3.package_of(model).Sequential) and not inputs:
@@ -118,14 +111,8 @@ class ModelChecker:
     ) -> None:
         """Rejects a model or optimizer that was made outside of `strategy.scope()`.
 
-        Also a Keras 3 model whose loss scaling fails on several replicas.
-
-        Args:
-          model: The compiled model.
-          strategy: The strategy of this process.
-
         Raises:
-          UserError: See above.
+          UserError: It was; or it is a Keras 3 model whose loss scaling fails here.
         """
         if not tf.distribute.has_strategy():
             return
@@ -167,9 +154,6 @@ class ModelChecker:
             sample.
           strategy: The strategy of the model.
           complete: Whether these are the labels of all training examples.
-
-        Raises:
-          UserError: The model fails, or its output does not fit its loss or metrics.
         """
         features = keras3.taken(model, features)
         with self._blamed("the model fails on the first rows"):
@@ -336,11 +320,7 @@ class ModelChecker:
 
 
 def known_loss(loss: Any) -> Loss | None:
-    """The loss of a compiled model; None if its requirements are not known here.
-
-    Args:
-      loss: The model's `loss`: a name, function, object, or a list or dict of one.
-    """
+    """The loss of a compiled model; None if its requirements are not known here."""
     if isinstance(loss, (list, tuple)) and len(loss) == 1:
         loss = loss[0]
     if isinstance(loss, dict) and len(loss) == 1:

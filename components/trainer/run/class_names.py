@@ -1,4 +1,4 @@
-"""The names of the classes that a model answers with, where Transform knows them."""
+"""The names of the classes that a model predicts, if Transform has them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from strategos.components.transform.graph import TransformGraph
 
 
 def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
-    """What the label's column holds for class 0, 1, 2, …; empty where unknown.
+    """The label's values for class 0, 1, 2, …; empty if unknown.
 
-    The names are not guessed: each list of values that may be the right one, the
-    vocabularies of Transform and the label's domain in the schema, goes through
-    Transform's graph, which must give each value a class of its own.
+    The names are verified: each list of values that may be the right one (Transform's
+    vocabularies and the label's domain in the schema) goes through Transform's graph,
+    which must map each value to a class of its own.
 
     Args:
-      graph: Transform's.
-      context: Of the training.
+      graph: Transform's graph.
+      context: The facts of the training.
     """
     label = context.label
     if label not in graph.outputs or graph.raw_features_of([label]) != {label}:
@@ -56,7 +56,7 @@ def _domain(
 
 
 def _transformed(values: Sequence[str], graph: TransformGraph, label: str) -> list[int]:
-    """The class of each value; empty where that is not one number."""
+    """The class of each value; empty if a value does not give exactly one number."""
     rows = []
     for value in values:
         example = tf.train.Example()

@@ -1,18 +1,18 @@
-"""From trained weights to a SavedModel that answers raw examples.
+"""Exports trained weights as a SavedModel that takes raw examples.
 
 The SavedModel holds Transform's graph and the model, so that it needs nothing else:
 
 - `serving_default`: `examples` string[batch], serialized raw `tf.Example`, to
-  `predictions` float32[batch, k] (a model with several outputs: one key each).
+  `predictions` float32[batch, k] (one key per output of a model with several).
 - `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
   may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value.
   Absent if a raw feature is nested: sparse or ragged in more than one dimension.
-- `transform_features`: `examples` to the transformed features, the label included.
+- `transform_features`: `examples` to the transformed features, including the label.
 
-The first two take only the raw features that the model's inputs are made of. Beside the
-graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these features, the
-label, the names of its classes, and what else is parsed), so that a pushed model
-describes itself.
+The first two take only the raw features that the model's inputs are computed from.
+Beside the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
+features, the label, the names of its classes, and columns that are parsed but unused),
+so that a pushed model describes itself.
 """
 
 from __future__ import annotations
@@ -33,13 +33,19 @@ from strategos.components.trainer.run import class_names
 from strategos.components.transform.graph import TransformGraph
 
 MISSING_INT = tf.int64.min
-"""What stands for no value in an integer feature of the `predict` signature."""
+"""Value that means "missing" in an integer feature of the `predict` signature."""
 
 
 def export(
     model: tf.keras.Model, context: TrainingContext, schema_file: str, folder: str
 ) -> None:
-    """Writes `model` as a SavedModel to `folder`.
+    """Writes a model as a SavedModel.
+
+    Args:
+      model: The trained model.
+      context: The facts of the training.
+      schema_file: Schema of the raw examples.
+      folder: Folder that gets the SavedModel.
 
     Raises:
       UserError: An input of the model is computed from the label's raw column.
@@ -67,16 +73,16 @@ def describe(
     classes: Sequence[str] = (),
     unused: Iterable[str] = (),
 ) -> None:
-    """Lets a SavedModel say what it takes: see above, `assets.extra`.
+    """Writes `assets.extra`, which describes a SavedModel's inputs; see above.
 
     Args:
       folder: The SavedModel.
       schema_file: Schema of the raw examples.
       label: Name of the label.
       features: Raw columns that the model reads.
-      classes: Names of the classes that it answers with, where they are known.
-      unused: Raw columns that the model parses, but computes no answer from: a client
-        may send any value.
+      classes: Names of the predicted classes, if known.
+      unused: Raw columns that the model parses, but computes no prediction from: a
+        client may send any value.
     """
     schema = f"{folder}/{exported.SCHEMA}"
     tf.io.gfile.makedirs(os.path.dirname(schema))
@@ -138,7 +144,9 @@ class _Servable:
     def _transform_all(self, examples: tf.Tensor) -> dict[str, Any]:
         needed = self._graph.raw_features_of(self._graph.outputs)
         spec = {name: self._graph.raw_spec[name] for name in needed}
-        for name in set(spec) - set(self.raw_spec):  # the label's: may be missing
+        for name in set(spec) - set(
+            self.raw_spec
+        ):  # the label's columns may be missing
             spec[name] = _with_default(spec[name])
         raw = tf.io.parse_example(examples, spec)
         return self._graph.transform(raw, self._graph.outputs)
@@ -178,7 +186,7 @@ def _dense_spec(name: str, spec: Any) -> tf.TensorSpec:
 
 
 def _as_parsed(value: tf.Tensor, spec: Any) -> Any:
-    """A dense raw feature as `tf.io.parse_example` would have given it."""
+    """A dense raw feature in the form that `tf.io.parse_example` returns."""
     if isinstance(spec, tf.io.FixedLenFeature):
         return value
     if spec.dtype.is_floating:
@@ -205,5 +213,5 @@ def _leak(label: str, graph: TransformGraph, features: list[str]) -> str:
     leaking = [name for name in features if label in graph.raw_features_of([name])]
     return (
         f"`preprocessing_fn` computes {', '.join(leaking)} from the label `{label}`, "
-        "which nobody knows when the model is asked. Compute it from other columns."
+        "which is unknown when the model predicts. Compute it from other columns."
     )

@@ -1,7 +1,7 @@
-"""What a training step costs: the sizes of a model, and the time of a few real steps.
+"""Measures a training step: the sizes of a model, and the time of a few real steps.
 
-`python -m strategos.components.trainer.run.measure`, for `strategos explain`: what it
-builds is thrown away.
+`python -m strategos.components.trainer.run.measure`, for `strategos explain`; the model
+is discarded afterwards.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from strategos.components.user_code.user_errors import explain
 from strategos.components.worker_process import serve
 
 _STEPS = 30
-_SECONDS = 4.0  # after which no more steps are timed
+_SECONDS = 4.0  # time-out for the timed steps
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
-    """Builds the model, looks at a gradient, times steps.
+    """Builds the model, computes one gradient, and times steps.
 
     Args:
       request: `spec`, a `WorkerSpec` whose `train_files` are patterns and whose
         `schema_file` is the folder of a schema; `strategy`, its name; `replicas`;
-        `sample`, the rows of the batch whose gradients are looked at; `timed`, numbers
-        of rows to time steps of.
+        `sample`, the rows of the batch for the gradient; `timed`, batch sizes in rows
+        to time steps with.
 
     Returns:
-      `rows`, `files`, `bytes` of the training split; unless only the user's own loop
-      builds the model, `parameters`, `trainable`, and `dense_bytes` and `sparse_bytes`
-      of the gradients; `seconds` of a step for each of `timed`, in their order, or none
-      where the loop has the optimizer.
+      `rows`, `files`, `bytes` of the training split; unless the user's own loop builds
+      the model, `parameters`, `trainable`, and `dense_bytes` and `sparse_bytes` of the
+      gradients; `seconds` of a step for each of `timed`, in their order, empty if the
+      loop has the optimizer.
 
     Raises:
       UserError: The user's code or data cannot be trained with.
@@ -82,7 +82,7 @@ def _files(spec: WorkerSpec) -> dict[str, int]:
 
 
 def _variables(model: Any) -> list[Any]:
-    """The variables that are trained, as TensorFlow knows them."""
+    """The trained variables, as TensorFlow variables."""
     import tensorflow as tf
 
     return [
@@ -102,7 +102,7 @@ def _sizes(model: Any) -> dict[str, int]:
 
 
 def _gradient_bytes(model: Any, features: Any, labels: Any) -> dict[str, int]:
-    """What a replica sends: of an embedding, only the rows that the batch touches."""
+    """Bytes that a replica sends; of an embedding, only the rows in the batch."""
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
@@ -120,9 +120,9 @@ def _bytes(tensor: Any) -> int:
 
 
 def _step_seconds(model: Any, split: Any, batches: list[int]) -> list[float]:
-    """Time of a step for each size of batch: the least that was seen.
+    """Shortest measured time of a step, for each batch size.
 
-    The sizes take turns, so that whatever else the machine does disturbs all alike.
+    The sizes take turns, so that other load on the machine affects all of them alike.
     """
     import tensorflow as tf
 

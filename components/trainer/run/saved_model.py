@@ -1,4 +1,4 @@
-"""What the protobuf of a SavedModel says, without loading the model."""
+"""Reads the protobuf of a SavedModel, without loading the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = slice(2, 5)  # its inputs with the names of sparse, dense and ragged col
 
 
 class SavedModel:
-    """A SavedModel as it was written.
+    """The protobuf of a SavedModel.
 
     Args:
       folder: Folder of the SavedModel.
@@ -28,7 +28,7 @@ class SavedModel:
         self._graph = model.meta_graphs[0]
 
     def signatures(self) -> dict[str, list[tuple[tf.DType, int]]]:
-        """Type and rank of each input of each signature."""
+        """Dtype and rank of each input of each signature."""
         return {
             name: [
                 (tf.as_dtype(info.dtype), len(info.tensor_shape.dim))
@@ -39,7 +39,11 @@ class SavedModel:
         }
 
     def parsed_columns(self, signature: str) -> set[str]:
-        """Columns of the tf.Examples that a signature parses; empty if unknown."""
+        """Columns of the tf.Examples that a signature parses; empty if unknown.
+
+        Args:
+          signature: Name of the signature.
+        """
         if signature not in self._graph.signature_def:
             return set()
         outputs = self._graph.signature_def[signature].outputs.values()

@@ -1,4 +1,4 @@
-"""One training run, from a `WorkerSpec`: train in one process, export in another."""
+"""One training run from a `WorkerSpec`: train in one process, export in another."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from strategos.components.user_code import modules
 def train(
     spec: WorkerSpec, operation: Operation, cluster: ClusterSpec, weights: str
 ) -> dict[str, Any]:
-    """Trains as `spec` says, as one task of `cluster`.
+    """Trains as one task of a cluster.
 
     Args:
-      spec: What is trained.
+      spec: The training.
       operation: How it is run.
-      cluster: Whom this process trains with.
-      weights: What the files that get the chief's weights begin with.
+      cluster: All tasks, and which of them this process is.
+      weights: Prefix of the files that get the chief's weights.
 
     Returns:
-      The facts that the Model artifact carries, `restarts` excepted.
+      The facts that become properties of the Model artifact, without `restarts`.
 
     Raises:
       UserError: The user's code, settings or data cannot be trained with.
-      Preempted: SIGTERM came to one of the workers; all have saved.
+      Preempted: A worker received SIGTERM; all have saved.
     """
     heartbeat.current().joined()
     configure(spec)
@@ -61,10 +61,20 @@ def train(
 def evaluate_and_export(
     spec: WorkerSpec, facts: dict[str, Any], weights: str, folder: str
 ) -> dict[str, float]:
-    """Builds the model anew from `weights` and writes it to `folder` as a SavedModel.
+    """Builds the model from the written weights, evaluates it and writes a SavedModel.
+
+    Args:
+      spec: The training.
+      facts: The facts that `train` returned.
+      weights: Prefix of the files with the weights.
+      folder: Folder that gets the SavedModel.
 
     Returns:
-      Its metrics on the evaluation split; none of a model that came exported.
+      Metrics on the evaluation split; empty for a model that `run_fn(fn_args)`
+      exported.
+
+    Raises:
+      UserError: The user's code fails.
     """
     if "exported" in facts:
         tfx_run_fn.publish(spec, facts["exported"], folder)
@@ -79,7 +89,7 @@ def evaluate_and_export(
     with code.blamed("the model fails on the first row of the evaluation split"):
         model(keras3.taken(model, features), training=False)
     read_weights(model, weights)
-    # This process is one device: it takes what a replica took.
+    # This process has one device: it takes the batches of one replica.
     batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
     with code.blamed("evaluation fails"), out_of_memory.explained(context):
         found = model.evaluate(batches, verbose=0, return_dict=True)
@@ -91,7 +101,19 @@ def evaluate_and_export(
 def untrained(
     spec: WorkerSpec, strategy_name: str, replicas: int
 ) -> tuple[tf.keras.Model, dataset.Split]:
-    """The model before its first step, outside of any strategy, and its examples."""
+    """Builds the model before its first step, outside of any strategy.
+
+    Args:
+      spec: The training.
+      strategy_name: Name of the strategy that the model is checked for.
+      replicas: Copies of the model that would train together.
+
+    Returns:
+      The compiled model, and the training examples.
+
+    Raises:
+      UserError: The user's code or data cannot be trained with.
+    """
     configure(spec)
     training = workload.split(spec, spec.train_files)
     code = UserModule(spec, strategy_name)
@@ -104,10 +126,14 @@ def untrained(
 
 
 def configure(spec: WorkerSpec) -> None:
-    """Seeds, precision, determinism and logging of this process."""
+    """Sets this process's seeds, precision, determinism and logging.
+
+    Args:
+      spec: The training.
+    """
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
     tf.get_logger().setLevel(logging.WARNING)
-    tf.get_logger().propagate = False  # it has a handler of its own
+    tf.get_logger().propagate = False  # this logger has its own handler
     logging.getLogger("absl").addFilter(_is_news)
     tf.keras.utils.set_random_seed(spec.seed)
     if spec.settings.deterministic:
@@ -118,6 +144,6 @@ def configure(spec: WorkerSpec) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line is more than TensorFlow's own chatter in absl's log."""
+    """Whether a log record is a warning or not TensorFlow's own."""
     of_tensorflow = "/site-packages/tensorflow" in record.pathname
     return record.levelno > logging.INFO or not of_tensorflow

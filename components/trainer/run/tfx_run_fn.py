@@ -1,9 +1,9 @@
-"""A module written for TFX's own Trainer: `run_fn(fn_args)`, unchanged.
+"""Runs a module written for TFX's own Trainer, `run_fn(fn_args)`, unchanged.
 
-It reads, distributes, trains and exports by itself. What it is given is what TFX's
-executor gives: the transformed examples by file pattern and `data_accessor`, steps, the
-paths of schema and transform graph, and where to export. The only place of the trainer
-that imports TFX, because such a module does too.
+Such a module reads, distributes, trains and exports by itself. It gets the arguments
+that TFX's executor passes: the transformed examples by file pattern and
+`data_accessor`, steps, the paths of schema and transform graph, and where to export.
+The only place of the trainer that imports TFX, because such a module does too.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ def train(
     """Calls the module's `run_fn`, which trains and exports.
 
     Args:
-      spec: What is trained.
-      cluster: Whom this process trains with; the module finds it in `TF_CONFIG`.
-      choice: The strategy that the settings name. The module makes its own: of this
-        one it gets the processes.
-      export_dir: Where the chief's SavedModel goes, which is published.
+      spec: The training.
+      cluster: All tasks, and which of them this process is; the module reads
+        `TF_CONFIG`.
+      choice: The strategy of the settings. The module makes its own strategy, and uses
+        only the processes of this one.
+      export_dir: Folder for the chief's SavedModel, which is published.
 
     Returns:
-      The facts of the training, as far as they can be known.
+      The facts of the training, as far as they are known.
 
     Raises:
       UserError: The module fails, or exports no SavedModel.
@@ -78,7 +79,13 @@ def train(
 
 
 def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
-    """Copies a SavedModel as it is, and says beside it what columns it takes."""
+    """Copies a SavedModel unchanged, and describes the columns that it takes.
+
+    Args:
+      spec: The training.
+      exported: Folder of the SavedModel.
+      folder: Folder that gets the copy.
+    """
     for path, _, files in gfile.walk(exported):
         target = folder + path[len(exported) :]
         gfile.makedirs(target)
@@ -92,7 +99,7 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
 
 
 def _features(graph: TransformGraph, label: str) -> set[str]:
-    """The raw features that outputs other than the label are computed from."""
+    """Raw features that outputs are computed from, without the label's."""
     outputs = {
         name
         for name in graph.outputs
@@ -102,7 +109,7 @@ def _features(graph: TransformGraph, label: str) -> set[str]:
 
 
 def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
-    """What TFX's Trainer passes to a `run_fn`."""
+    """The arguments that TFX's Trainer passes to a `run_fn`."""
     try:
         from tfx.components.trainer import fn_args_utils
         from tfx.components.util import tfxio_utils
@@ -112,7 +119,7 @@ def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
             f"`run_fn(fn_args)` needs TFX, which is not installed here ({error}). "
             "Install it, or write `build_model(context)` instead."
         ) from error
-    # As TFX's executor makes them of the Examples artifact: TFRecords of tf.Example.
+    # Like TFX's executor, from an Examples artifact: TFRecords of tf.Example.
     examples, why = [standard_artifacts.Examples()], ["Trainer"]
     examples[0].set_string_custom_property("payload_format", "FORMAT_TF_EXAMPLE")
     data_accessor = fn_args_utils.DataAccessor(
@@ -145,9 +152,13 @@ def _patterns(files: Sequence[str]) -> list[str]:
 
 
 def count_rows(files: Sequence[str]) -> int:
-    """Rows of TFRecord files, without an operation of TensorFlow.
+    """Counts the rows of TFRecord files, without a TensorFlow operation.
 
-    The module may make a strategy of several workers, which must come first.
+    The module may make a strategy of several workers, which must be done before the
+    first operation.
+
+    Args:
+      files: TFRecord files.
     """
     rows = 0
     for file in files:
@@ -159,22 +170,22 @@ def count_rows(files: Sequence[str]) -> int:
 
 def _check_export(folder: str, file: str) -> None:
     if not gfile.exists(f"{folder}/{SAVED_MODEL}"):
-        there = gfile.listdir(folder) if gfile.exists(folder) else []
+        found = gfile.listdir(folder) if gfile.exists(folder) else []
         raise UserError(
             f"{file}: `run_fn` ended without a SavedModel in "
-            f"`fn_args.serving_model_dir`; there is: {', '.join(there) or 'nothing'}. "
+            f"`fn_args.serving_model_dir`; it has: {', '.join(found) or 'nothing'}. "
             "End it with `model.save(fn_args.serving_model_dir, save_format='tf', "
             "signatures=…)` or `tf.saved_model.save`."
         )
-    found = SavedModel(folder).signatures()
-    logging.info("the exported model has the signatures %s", found)
-    takes = found.get(SERVE)
+    signatures = SavedModel(folder).signatures()
+    logging.info("the exported model has the signatures %s", signatures)
+    takes = signatures.get(SERVE)
     if takes is None or len(takes) != 1 or takes[0] != (tf.string, 1):
         how = f"`{SERVE}` takes other inputs" if takes else f"no `{SERVE}`"
         events.emit(
             "warning",
             message=f"{file}: the exported model has {how} (signatures: "
-            f"{', '.join(sorted(found)) or 'none'}). Evaluator, InfraValidator and "
-            f"`strategos predict` ask `{SERVE}` for serialized tf.Examples "
-            "(`examples` string[batch]) and will refuse it.",
+            f"{', '.join(sorted(signatures)) or 'none'}). Evaluator, InfraValidator "
+            f"and `strategos predict` call `{SERVE}` with serialized tf.Examples "
+            "(`examples` string[batch]) and will reject it.",
         )

@@ -1,10 +1,10 @@
 """The host of a gang: forks the tasks that train, then one that exports.
 
 `python -m strategos.components.trainer.run.worker`, started by a launcher. This process
-imports TensorFlow, runs nothing, and forks one process per task. When these have
-written the weights and are gone, one more fork, as fresh as they were, builds the model
-anew, reads them, evaluates and exports: the SavedModel holds nothing of the training
-strategy. It is watched as they were.
+imports TensorFlow, runs nothing with it, and forks one process per task. When the tasks
+have written the weights and ended, one more fork, as fresh as they were, builds the
+model again, reads the weights, evaluates and exports: the SavedModel holds nothing of
+the training strategy. The exporting process is watched like the tasks.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from strategos.components.worker_process import serve
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
-    """Trains and exports as the request's `spec` and `operation` say.
+    """Trains and exports.
 
-    With a `membership` in it this is one of several hosts: it has one task, of which
-    TF_CONFIG says which it is, and exports if that is the chief.
+    Args:
+      request: `spec`, a `WorkerSpec`, and `operation`, an `Operation`, as JSON. With
+        `membership`, the training spans several hosts: this one runs the task that
+        TF_CONFIG names, and exports if that is the chief.
 
     Returns:
-      The facts of the training; none where another host exports.
+      The facts of the training; empty if another host exports.
 
     Raises:
       UserError: The user's code, settings or data cannot be trained with.
@@ -86,8 +88,11 @@ def _train(
 def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:
     """The tasks of a gang that runs on this machine alone.
 
-    The chief of a synchronous gang is the first of its workers; the one of a gang with
-    parameter servers, their coordinator, is none of them.
+    In a synchronous gang the chief is the first worker; with parameter servers the
+    chief is the coordinator, in addition to the workers.
+
+    Args:
+      choice: The strategy.
     """
     workers = choice.workers - choice.is_synchronous
     return (
@@ -100,7 +105,7 @@ def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:
 def _on_free_ports(
     here: ClusterSpec, choice: strategy.Choice
 ) -> Callable[[int], ClusterSpec]:
-    """Gives the gang's cluster anew for each attempt; no addresses for one task."""
+    """Returns the cluster of the n-th attempt; without addresses for a single task."""
     ports, tasks = Ports(), local_tasks(choice)
 
     def cluster_of(_: int) -> ClusterSpec:
@@ -117,16 +122,16 @@ def _on_free_ports(
 def _export(
     spec: WorkerSpec, facts: dict[str, Any], weights: str, limits: watchdog.Limits
 ) -> dict[str, Any]:
-    """Has what the gang has trained evaluated, exported and published.
+    """Evaluates, exports and publishes the trained model, in a process of its own.
 
     Args:
-      spec: What was trained.
-      facts: What the gang says of it.
-      weights: The folder with the weights.
-      limits: Time and restarts, as for training.
+      spec: The training.
+      facts: The facts that the gang returned.
+      weights: Folder of the weights.
+      limits: Time-outs and restarts, as for training.
 
     Returns:
-      The facts, the evaluation among them.
+      The facts, with the evaluation.
     """
     events.emit("progress", message="evaluating and exporting")
 
@@ -146,7 +151,7 @@ def _export(
 def _evaluate_and_publish(
     spec: WorkerSpec, facts: dict[str, Any], weights: str
 ) -> dict[str, Any]:
-    """What the fork does that exports; also after one that was killed in between."""
+    """Runs in the exporting fork, possibly after an earlier one that was killed."""
     from strategos.components.trainer.run import session
 
     finished.clear(spec.model_dir)

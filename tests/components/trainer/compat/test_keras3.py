@@ -138,7 +138,7 @@ def test_it_trains_in_mixed_precision(train, distribution, precision):
     assert facts["evaluation"]["accuracy"] > 0.85
 
 
-def test_float16_on_several_replicas_is_refused_with_the_remedy(train):
+def test_float16_on_several_replicas_is_rejected_with_the_remedy(train):
     with pytest.raises(UserError, match="infinite gradients .*: bfloat16`, or build"):
         train(
             distribution={"strategy": "mirrored", "devices": 2},
@@ -176,7 +176,7 @@ def test_a_model_gets_the_features_that_it_names(workload, spec_of):
 
 
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
-def test_elsewhere_it_is_refused_with_the_remedy(train, strategy):
+def test_other_strategies_are_rejected_with_the_remedy(train, strategy):
     message = (
         r"keras3_model.py: `build_model`: returned a Keras 3 model .*does not train "
         rf"under {strategy}, only under one_device and mirrored. Build it with "

@@ -243,7 +243,7 @@ def test_weights_are_of_the_size_that_they_have_on_one_device(
     } == {}
 
 
-def test_an_optimizer_that_is_none_of_keras_is_refused():
+def test_an_optimizer_not_of_keras_is_rejected():
     import tensorflow as tf
 
     from strategos.components.trainer.compat.update_lock import lock_updates

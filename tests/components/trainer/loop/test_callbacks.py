@@ -60,7 +60,7 @@ class Counting(tf.keras.callbacks.Callback):
         self.unsavable = object()
 
 
-def test_what_callbacks_remember_is_given_to_their_like(model):
+def test_the_state_of_callbacks_is_restored_in_new_ones(model):
     def made(folder):
         stopping = tf.keras.callbacks.EarlyStopping(
             monitor="val_loss", patience=3, restore_best_weights=True
@@ -95,7 +95,7 @@ def test_weights_without_a_dimension_are_remembered_too():
 
 
 @pytest.mark.parametrize("keras", ["tf.keras", "keras"])
-def test_what_belongs_to_a_process_is_not_remembered(model, tmp_path, keras):
+def test_state_that_belongs_to_a_process_is_not_saved(model, tmp_path, keras):
     if keras == "keras":
         import keras as package
     else:
@@ -187,7 +187,9 @@ def test_the_models_summary_and_the_users_log_lines_are_in_the_log(
     assert "epoch 0 of my own" in log
 
 
-def test_a_checkpoint_of_another_model_is_refused_by_what_differs(make_spec, model):
+def test_a_checkpoint_of_another_model_is_rejected_with_the_difference(
+    make_spec, model
+):
     spec = make_spec()
     store = Checkpoints(spec.checkpoint_dir, keep=2, is_chief=True)
     store.save(3, {"model": model}, {"variables": [["dense/kernel", [9, 9], "f"]]}, {})

@@ -73,7 +73,7 @@ def test_one_that_was_never_completed_goes_with_the_next_save(tmp_path):
     assert left == ["step-0000000001", "step-0000000003"]
 
 
-def test_only_the_chiefs_copy_is_there(tmp_path):
+def test_only_the_chiefs_copy_is_kept(tmp_path):
     store = _store(tmp_path, is_chief=False)
     _save(store, 1)
     assert store.steps() == []
@@ -91,7 +91,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_and_the_earlier_checkpoint_stays(small_disk):
+def test_a_full_disk_is_reported_and_the_earlier_checkpoint_stays(small_disk):
     store = _store(small_disk)
     _save(store, 1)
     with pytest.raises(UserError, match=r"step 2 .*no space left.* step 1 is safe"):
@@ -102,7 +102,7 @@ def test_a_full_disk_is_said_and_the_earlier_checkpoint_stays(small_disk):
     ]
 
 
-def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
+def test_weights_of_another_model_are_rejected_with_the_difference(tmp_path):
     path = str(tmp_path / "weights")
     checkpoints.write_weights(_model(3), path)
     message = r"dense/kernel:0 float32\[2, 4\] here, .*\[2, 3\] there; dense/bias"
@@ -173,7 +173,7 @@ def test_a_warm_start_takes_the_weights_and_nothing_of_the_optimizers(tmp_path, 
         np.testing.assert_allclose(mine, theirs, atol=1e-7)
 
 
-def test_what_changed_before_fit_tells_of_the_model_again_is_kept(tmp_path):
+def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
     store, position, follower = _store(tmp_path), Position(5), BestWeights("loss")
     alone = Agreement(tf.distribute.get_strategy(), 1)
     keeper = Keeper(store, Cadence(steps=1), alone, position, [follower])

@@ -156,15 +156,13 @@ def test_it_may_stop_early(train, digits, capfd):
         ),
     ],
 )
-def test_a_wrong_loop_is_told_what_is_wrong(train, digits, source, message):
+def test_a_wrong_loop_fails_with_the_reason(train, digits, source, message):
     digits.write_module("wrong_loop", source)
     with pytest.raises(UserError, match=message):
         train("wrong_loop")
 
 
-def test_a_loop_of_ones_own_is_refused_where_steps_are_not_taken_together(
-    train, monkeypatch
-):
+def test_a_custom_loop_is_rejected_under_asynchronous_training(train, monkeypatch):
     monkeypatch.setitem(STRATEGIES, "asynchronous", {"strategy": "parameter_server"})
     with pytest.raises(UserError, match="`run_fn` .* under parameter_server"):
         train("custom_loop", "asynchronous")

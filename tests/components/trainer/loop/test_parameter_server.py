@@ -202,7 +202,7 @@ def test_a_frozen_worker_is_noticed_and_replaced(make_spec):
 
 
 @pytest.mark.faults
-def test_what_servers_have_saved_is_trained_to_the_end_on_one_device(
+def test_a_checkpoint_of_parameter_servers_resumes_on_one_device(
     make_spec, on_one_device
 ):
     spec = make_spec(ONE_WORKER, task=0, signal=9)

@@ -30,7 +30,7 @@ def keeper_of(tmp_path):
     return make
 
 
-def test_a_checkpoint_of_epochs_of_other_steps_is_refused_by_name(keeper_of):
+def test_a_checkpoint_with_other_steps_per_epoch_is_rejected_by_name(keeper_of):
     before, _, _ = keeper_of(10, step=27)
     before.on_epoch_end(2)
     same, position, model = keeper_of(10)

@@ -228,7 +228,7 @@ def test_a_model_whose_last_batch_must_be_left_out_knows_it(
     ("distribution", "settings"),
     [({"strategy": "one_device"}, {"last_batch": "drop"}), (TWO["mirrored"], {})],
 )
-def test_an_epoch_without_a_whole_batch_is_refused(
+def test_an_epoch_without_a_whole_batch_is_rejected(
     make_spec, workload, distribution, settings
 ):
     workload.write_module("normalized", NORMALIZED)
@@ -257,7 +257,7 @@ def test_an_epoch_without_a_whole_batch_is_refused(
         ),
     ],
 )
-def test_what_was_made_outside_of_the_strategys_scope_is_refused(
+def test_variables_made_outside_of_the_strategys_scope_are_rejected(
     run, workload, part, outside, message
 ):
     workload.write_module(

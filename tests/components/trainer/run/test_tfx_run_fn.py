@@ -88,7 +88,7 @@ def trained(train):
     return train()
 
 
-def test_the_template_trains_and_what_it_exports_is_published(trained, penguins):
+def test_the_template_trains_and_its_export_is_published(trained, penguins):
     import numpy as np
     import tensorflow as tf
 
@@ -112,7 +112,7 @@ def test_infra_validation_takes_it(trained, penguins):
     assert answer == {"answers": 3, "outputs": ["outputs"]}
 
 
-def test_the_evaluator_refuses_its_logits_with_the_remedy(trained, penguins):
+def test_the_evaluator_rejects_its_logits_with_the_remedy(trained, penguins):
     import tensorflow as tf
 
     from strategos.components.evaluator import scoring
@@ -191,7 +191,7 @@ def test_each_task_finds_its_place_and_only_the_chiefs_model_counts(
             "pass",
             "one_device",
             r"wrong.py: `run_fn` ended without a SavedModel in "
-            r"`fn_args.serving_model_dir`; there is: nothing. End it with",
+            r"`fn_args.serving_model_dir`; it has: nothing. End it with",
         ),
         (
             "fn_args.train_file",
@@ -205,7 +205,7 @@ def test_each_task_finds_its_place_and_only_the_chiefs_model_counts(
         ),
     ],
 )
-def test_a_wrong_module_is_told_what_is_wrong(
+def test_a_wrong_module_fails_with_the_reason(
     penguins, spec_of, tmp_path, source, strategy, message
 ):
     from strategos.components.trainer.run import tfx_run_fn
@@ -220,7 +220,7 @@ def test_a_wrong_module_is_told_what_is_wrong(
         tfx_run_fn.train(spec, ClusterSpec(), choice, str(tmp_path / "exported"))
 
 
-def test_what_is_ours_is_not_taken_for_a_stock_module(penguins, digits):
+def test_a_module_of_our_contract_is_not_taken_for_a_stock_one(penguins, digits):
     assert modules.takes_fn_args(penguins.folder, "models.model")
     installed = "tfx.examples.penguin.penguin_utils_keras"
     assert modules.takes_fn_args(penguins.folder, installed)
@@ -251,7 +251,7 @@ def run_fn(fn_args):
 
 @pytest.mark.parametrize("label", ["species", "species_xf", "of_another_kind"])
 @pytest.mark.parametrize("module", ["models.model", "serving_all"])
-def test_rows_need_neither_the_label_nor_what_it_is_made_of(
+def test_rows_need_neither_the_label_nor_its_source_columns(
     trained, penguins, tmp_path, module, label
 ):
     """Whatever the module calls the label, and whether its parser requires it."""
