@@ -1,10 +1,10 @@
 """Metrics by slice as vectorised sums over columns; numpy only.
 
 TFMA feeds every example through a combiner per metric and slice: rows x slices x
-metrics steps of Python. The definitions are TFMA's own, and a test holds the two
-against each other. Two differ on purpose: the areas under curves are exact (TFMA's use
-10,000 thresholds; seen to differ by 2e-5 on a slice of 641 rows), and what is
-undefined, such as the AUC of a slice with one class, is NaN (TFMA's AUC says 0).
+metrics steps of Python. The definitions here are TFMA's, and a test compares the two.
+They differ on purpose in two points: the areas under curves are exact (TFMA uses 10,000
+thresholds; measured difference 2e-5 on a slice of 641 rows), and an undefined metric,
+such as the AUC of a slice with one class, is NaN (TFMA returns 0).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from strategos.components.evaluator.metrics import SliceMetrics
 
 Columns = Mapping[str, np.ndarray]
 
-# As Keras clips probabilities before it takes their logarithm.
+# Keras clips probabilities by this before it takes their logarithm.
 EPSILON = 1e-7
 
 
@@ -44,9 +44,9 @@ class Scored:
 
     Attributes:
       label: float64 [rows].
-      scores: Model name -> columns of float64 [rows]: `prediction` for binary and
+      scores: Columns of float64 [rows] by model: `prediction` for binary and
         regression, `right` and `loss` for multi_class.
-      slices: Feature -> which rows have which value.
+      slices: Rows by value, for each sliced feature.
     """
 
     label: np.ndarray
@@ -54,7 +54,7 @@ class Scored:
     slices: Mapping[str, Membership]
 
     def without_value(self) -> dict[str, int]:
-        """Sliced feature -> number of rows in none of its slices."""
+        """Number of rows in none of a feature's slices, by feature."""
         return {
             feature: len(self.label) - len(np.unique(member.row))
             for feature, member in self.slices.items()
@@ -64,13 +64,13 @@ class Scored:
 def slice_metrics(
     scored: Scored, metrics: Iterable[str], candidate: str, baseline: str | None
 ) -> list[SliceMetrics]:
-    """Computes `metrics` over all rows and over each value of each sliced feature.
+    """Computes metrics over all rows and over each value of each sliced feature.
 
     Args:
-      scored: The rows.
-      metrics: Names out of `metrics.METRICS` that the task of the scores defines.
-      candidate: The key in `scored.scores` of the model to judge.
-      baseline: The key of the model to compare with, if any.
+      scored: The evaluated rows.
+      metrics: Names in `metrics.METRICS` that are defined for the task.
+      candidate: Key in `scored.scores` of the model to judge.
+      baseline: Key of the model to compare with, or None.
 
     Returns:
       The overall slice first, then each feature's values in sorted order.
@@ -96,11 +96,13 @@ def _row(table: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
 
 
 class Groups:
-    """Rows in groups, and the sums and curves over them.
+    """Rows in groups, and sums and curves over each group.
 
-    Attributes:
+    Args:
       label: float64 [rows], the rows' labels.
-      columns: What the model said of each row: float64 [rows] each.
+      columns: Scores of one model: float64 [rows] each.
+      code: int64 [rows], the group of each row.
+      n: Number of groups.
     """
 
     def __init__(self, label: np.ndarray, columns: Columns, code: np.ndarray, n: int):
@@ -110,25 +112,51 @@ class Groups:
         self._n = n
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """Sums float64 [rows] by group: float64 [groups]."""
+        """The sum of values by group.
+
+        Args:
+          values: float64 [rows].
+
+        Returns:
+          float64 [groups].
+        """
         return np.bincount(self._code, weights=values, minlength=self._n)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
-        """The mean by group; NaN for an empty one."""
+        """The mean of values by group; NaN for an empty group.
+
+        Args:
+          values: float64 [rows].
+
+        Returns:
+          float64 [groups].
+        """
         return self.ratio(values, np.ones_like(values))
 
     def ratio(self, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-        """The sum of `above` divided by that of `below`; NaN where that is zero."""
+        """The sum of `above` divided by the sum of `below`, by group; NaN for zero.
+
+        Args:
+          above: float64 [rows].
+          below: float64 [rows].
+
+        Returns:
+          float64 [groups].
+        """
         denominator = self.sum(below)
         undefined = np.isclose(denominator, 0.0)
         result = self.sum(above) / np.where(undefined, 1.0, denominator)
         return np.where(undefined, np.nan, result)
 
     def area(self, curve: Callable[[np.ndarray, np.ndarray], float]) -> np.ndarray:
-        """`curve(tp, fp)` by group; NaN where a group lacks one of the classes.
+        """The area under a curve by group; NaN if a group lacks one of the classes.
 
-        `tp` and `fp` count the true and false positives at each distinct prediction
-        taken as threshold, from 0 upwards.
+        Args:
+          curve: Called as `curve(tp, fp)` with the true and false positives at each
+            distinct prediction taken as threshold, from 0 upwards.
+
+        Returns:
+          float64 [groups].
         """
         prediction = self.columns["prediction"]
         order = np.lexsort((-prediction, self._code))
@@ -155,7 +183,7 @@ def _by_group(
     result = {}
     for name in metrics:
         values = functions[name](groups)
-        # Comparisons and sorting take NaN for a number.
+        # Comparisons and sorting treat NaN as a number.
         result[name] = (
             values if name == "mean_label" else np.where(broken, np.nan, values)
         )
@@ -165,7 +193,7 @@ def _by_group(
 def _positives(
     label: np.ndarray, prediction: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of true and false positives; rows come by falling prediction."""
+    """Counts of true and false positives; rows are sorted by falling prediction."""
     last = np.append(prediction[1:] != prediction[:-1], True)[: len(prediction)]
     tp = np.append(0.0, np.cumsum(label)[last])
     predicted = np.append(0.0, np.flatnonzero(last) + 1.0)

@@ -1,4 +1,4 @@
-"""Evaluator: is the candidate good enough, overall and on each slice?"""
+"""Evaluator: decides whether the candidate is good enough, overall and by slice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strategos.components.evaluator import eval_config, executor
 
 
 class EvaluatorSpec(types.ComponentSpec):
-    """Inputs and outputs are those of TFX's Evaluator."""
+    """Has the inputs and outputs of TFX's Evaluator."""
 
     PARAMETERS = {
         "eval_config": ExecutionParameter(type=config_pb2.EvalConfig),
@@ -39,7 +39,7 @@ class EvaluatorSpec(types.ComponentSpec):
 
 
 class Evaluator(base_component.BaseComponent):
-    """Measures a model by slice, beside the one in production, and judges it.
+    """Evaluates a model by slice, compares it with the one in production, judges it.
 
     Usage:
 
@@ -55,10 +55,10 @@ class Evaluator(base_component.BaseComponent):
 
     Outputs:
       evaluation: TFMA's files, `summary.json`, and the overall metrics as properties.
-      blessing: As TFX's Evaluator leaves it; there always is a verdict.
+      blessing: In the form of TFX's Evaluator; always blessed or not blessed.
 
-    TFX's own Evaluator computes with TFMA, whose cost per example, slice and metric is
-    what a run would then spend most of its time on; see `columnar`.
+    TFX's Evaluator computes with TFMA, whose cost per example, slice and metric would
+    dominate the time of a run; see `columnar`.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -81,8 +81,8 @@ class Evaluator(base_component.BaseComponent):
           model: The candidate.
           schema: Types of the label and of the sliced features.
           evaluator: The evaluator section: task, metrics, slices, bounds.
-          label: The label's feature.
-          baseline_model: What BaselineModel publishes; ignored where that is nothing.
+          label: Name of the label's feature.
+          baseline_model: Output of BaselineModel; ignored if that published no model.
         """
         settings = {"evaluator": evaluator, "label": label}
         super().__init__(

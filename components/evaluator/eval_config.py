@@ -1,9 +1,9 @@
-"""An evaluator section in TFMA's words.
+"""Converts an evaluator section into TFMA's EvalConfig.
 
-The metrics are computed by `columnar` and the verdict is `summary`'s. The EvalConfig is
-what TFMA would need to measure the same; it is published with the results, so that
-TFMA's own tools read them. `min_examples` has no counterpart there: TFMA's
-`min_slice_size` hides a small slice's metrics instead of exempting it from bounds.
+`columnar` computes the metrics and `summary` the verdict. The EvalConfig is what TFMA
+would need to compute the same; it is published with the results, so that TFMA's own
+tools can read them. `min_examples` has no counterpart in it: TFMA's `min_slice_size`
+hides a small slice's metrics instead of exempting the slice from bounds.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from strategos.components.exported import SERVE, TRANSFORM
 def build(
     evaluator: Mapping[str, Any], label: str, label_is_string: bool = False
 ) -> config_pb2.EvalConfig:
-    """Turns an evaluator section into a TFMA EvalConfig.
+    """Converts an evaluator section into a TFMA EvalConfig.
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.
-      label: The label's feature.
+      label: Name of the label's feature.
       label_is_string: Whether the label is a string, which the model's own
         preprocessing turns into a class number.
     """
@@ -56,14 +56,22 @@ def build(
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
-    """The metrics to compute: those asked for, then those that only bounds name."""
+    """The metrics to compute: the configured ones, then those that only bounds name.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+    """
     return list(
         dict.fromkeys([*evaluator["metrics"], *(evaluator.get("bounds") or {})])
     )
 
 
 def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
-    """The features to slice by: those asked for, then those that only bounds name."""
+    """The features to slice by: the configured ones, then those that only bounds name.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+    """
     features = list(evaluator.get("slices") or [])
     for bound in (evaluator.get("bounds") or {}).values():
         features += bound.get("slices") or {}
@@ -78,7 +86,7 @@ def _add_metric(
         class_name=metric.classes[task],
         config=json.dumps({"name": name, **metric.config}),
     )
-    # By slicing spec always: a `threshold` without one would hold on every slice.
+    # Always by slicing spec: a `threshold` without one would apply to every slice.
     for feature, limits in [(None, bound), *(bound.get("slices") or {}).items()]:
         for threshold in _thresholds(limits):
             entry = config.per_slice_thresholds.add(threshold=threshold)

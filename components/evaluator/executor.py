@@ -1,4 +1,4 @@
-"""Evaluates the candidate on the eval split, and the model in production beside it."""
+"""Evaluates the candidate and the model in production on the eval split."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):
-    """Writes TFMA's files, `summary.json` and the blessing; stops nothing."""
+    """Writes TFMA's files, `summary.json` and the blessing; never stops the run."""
 
     def Do(
         self,
@@ -51,7 +51,11 @@ class Executor(base_executor.BaseExecutor):
         output_dict: Artifacts,
         exec_properties: dict[str, Any],
     ) -> None:
-        """Evaluates; see `component.Evaluator` for inputs, outputs and properties."""
+        """Evaluates; see `component.Evaluator` for inputs, outputs and properties.
+
+        Raises:
+          UserError: The label, the slices or a model do not fit the examples.
+        """
         settings = json.loads(exec_properties["settings"])
         evaluator, label = settings["evaluator"], settings["label"]
         baseline = _baseline(input_dict)
@@ -185,7 +189,7 @@ def _bless(
     inputs: Artifacts,
     baseline: types.Artifact | None,
 ) -> None:
-    """The file and the properties that TFX's own Evaluator leaves."""
+    """Writes the file and the properties of the blessing of TFX's Evaluator."""
     models: Sequence[tuple[str, str, types.Artifact | None]] = (
         (
             constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY,

@@ -16,13 +16,13 @@ TASKS = ("binary", "multi_class", "regression")
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: what it measures, for which tasks, and its class in TFMA.
+    """One metric: its meaning, its tasks, and its class in TFMA.
 
     Attributes:
       description: One line for messages and documentation.
-      classes: Task -> class name in TFMA or Keras that computes the same number.
-      higher_is_better: None where neither direction is: see `target`.
-      target: The best value of a metric that is neither (calibration: 1).
+      classes: Class in TFMA or Keras that computes the same number, by task.
+      higher_is_better: None if neither direction is better: see `target`.
+      target: The best value of a metric without a better direction (calibration: 1).
       config: Arguments of the TFMA class.
     """
 
@@ -38,7 +38,11 @@ class Metric:
         return frozenset(self.classes)
 
     def badness(self, value: float) -> float:
-        """A number that is larger for worse values; 0 where no value is worse."""
+        """A number that is larger for worse values; 0 if no value is worse.
+
+        Args:
+          value: A value of the metric.
+        """
         if self.target is not None:
             return abs(value - self.target)
         return {True: -value, False: value, None: 0.0}[self.higher_is_better]
@@ -46,14 +50,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class SliceMetrics:
-    """What was measured on one slice.
+    """The metrics of one slice.
 
     Attributes:
-      feature: The feature that the slice is a value of; None for all examples.
-      value: That value; None for all examples.
-      examples: How many examples the slice has.
-      metrics: Metric name -> value of the candidate; NaN where it is undefined.
-      baseline: The same of the model that it is compared with, if there is one.
+      feature: The sliced feature; None for all examples.
+      value: The feature's value; None for all examples.
+      examples: Number of examples in the slice.
+      metrics: The candidate's metrics by name; NaN if undefined.
+      baseline: The metrics of the model in production, or None.
     """
 
     feature: str | None
@@ -64,7 +68,7 @@ class SliceMetrics:
 
     @property
     def name(self) -> str:
-        """The slice as people write it: `carrier=OO`, or `overall`."""
+        """The slice's name for people: `carrier=OO`, or `overall`."""
         return "overall" if self.feature is None else f"{self.feature}={self.value}"
 
 
@@ -142,5 +146,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def names(task: str) -> list[str]:
-    """The metrics defined for `task`, in the table's order."""
+    """The metrics defined for a task, in the table's order.
+
+    Args:
+      task: One of `TASKS`.
+    """
     return [name for name, metric in METRICS.items() if task in metric.tasks]

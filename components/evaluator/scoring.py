@@ -1,7 +1,7 @@
 """Runs models over examples in large batches; TensorFlow and numpy only.
 
-What is kept of a row is its label, one or two numbers per model, and a number for each
-value of a feature to slice by.
+Keeps of each row its label, one or two numbers per model, and a number for each value
+of a sliced feature.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ OUTPUT = "predictions"
 
 @dataclass(frozen=True)
 class Question:
-    """What to read from the examples, and how to take the models' answers.
+    """What to read from the examples, and how to interpret the models' predictions.
 
     Attributes:
       task: One of `metrics.TASKS`.
       label: The label's feature. A string label is read after the candidate's own
         preprocessing (signature `transform_features`), which turns it into a number.
       slices: Features to slice by.
-      types: Feature -> dtype, of the label and of `slices`.
+      types: Dtype by feature, of the label and of `slices`.
     """
 
     task: str
@@ -41,11 +41,15 @@ class Question:
 
 
 class Model:
-    """A SavedModel that answers serialized raw examples.
+    """A SavedModel that takes serialized raw examples.
 
-    Attributes:
-      role: What messages call it: "candidate" or "model in production".
-      path: The SavedModel's folder.
+    Args:
+      role: Name in messages: "candidate" or "model in production".
+      path: Folder of the SavedModel.
+      advice: Remedy at the end of errors about this model.
+
+    Raises:
+      UserError: The SavedModel cannot be loaded.
     """
 
     def __init__(self, role: str, path: str, advice: str = ""):
@@ -55,17 +59,31 @@ class Model:
         try:
             self._loaded = tf.saved_model.load(path)  # owns the signatures' variables
         except (OSError, ValueError) as error:
-            raise self.fault(f"cannot be loaded: {error}") from error
+            raise self.error(f"cannot be loaded: {error}") from error
 
-    def fault(self, text: str) -> UserError:
-        """An error about this model, with the advice for its role."""
+    def error(self, text: str) -> UserError:
+        """An error about this model, with the advice for its role.
+
+        Args:
+          text: The predicate of the message, such as "cannot be loaded".
+        """
         return UserError(f"{self.path}: the {self.role} {text} {self._advice}".rstrip())
 
     def predict(self, examples: tf.Tensor) -> np.ndarray:
-        """Answers string [batch] by float64 [batch, k]."""
+        """Predicts on serialized examples.
+
+        Args:
+          examples: string [batch].
+
+        Returns:
+          float64 [batch, k].
+
+        Raises:
+          UserError: The model fails, or has several outputs.
+        """
         outputs = self._call(SERVE, examples)
         if OUTPUT not in outputs and len(outputs) > 1:
-            raise self.fault(
+            raise self.error(
                 f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
                 f"output, or one called `{OUTPUT}`."
             )
@@ -74,7 +92,18 @@ class Model:
         return values.reshape(len(values), -1)
 
     def transformed(self, examples: tf.Tensor, feature: str) -> np.ndarray:
-        """The feature after the model's own preprocessing: float64 [batch]."""
+        """A feature after the model's own preprocessing.
+
+        Args:
+          examples: string [batch], serialized.
+          feature: Name of the feature.
+
+        Returns:
+          float64 [batch].
+
+        Raises:
+          UserError: The preprocessing does not return the feature.
+        """
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
             raise UserError(
@@ -88,11 +117,11 @@ class Model:
         return np.asarray(value, np.float64).reshape(-1)
 
     def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
-        """The label that the model learned, where its preprocessing returns it.
+        """The label that the model was trained on, if its preprocessing returns it.
 
         Args:
           examples: string [batch], serialized.
-          feature: The label.
+          feature: Name of the label.
 
         Returns:
           float64 [batch], or None.
@@ -109,17 +138,17 @@ class Model:
         signature = self._loaded.signatures.get(name)
         if signature is None:
             there = ", ".join(sorted(self._loaded.signatures)) or "none"
-            raise self.fault(f"has no signature `{name}`; it has {there}.")
+            raise self.error(f"has no signature `{name}`; it has {there}.")
         (argument,) = signature.structured_input_signature[1]
         try:
             return signature(**{argument: examples})
         except tf.errors.OpError as error:
             reason = error.message.splitlines()[0]
-            raise self.fault(f"fails on the eval examples: {reason}") from error
+            raise self.error(f"fails on the eval examples: {reason}") from error
 
 
 class _Slices:
-    """Which rows have which values of a feature, gathered batch by batch."""
+    """The rows that have each value of a feature, collected batch by batch."""
 
     def __init__(self) -> None:
         self._codes: dict[str | int | float, int] = {}
@@ -144,7 +173,7 @@ class _Slices:
         self._code.append(keys % max(len(self._codes), 1))
 
     def membership(self) -> Membership:
-        """All that was added, by distinct value; NaN comes last."""
+        """Everything added so far, by distinct value; NaN comes last."""
         values = sorted(self._codes, key=lambda value: (value != value, value))
         place = np.empty(len(values), np.int64)
         place[[self._codes[value] for value in values]] = np.arange(len(values))
@@ -159,18 +188,18 @@ def score(
     candidate: str,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Scored:
-    """Reads the examples once and has every model answer them.
+    """Reads the examples once and runs every model on them.
 
     Args:
-      files: TFRecord files of tf.Example; `.gz` ones are GZIP.
-      question: What to read and which task the models solve.
-      models: Name -> model.
-      candidate: The name of the model whose preprocessing reads a string label.
+      files: TFRecord files of tf.Example; names that end with `.gz` mean GZIP.
+      question: What to read, and which task the models solve.
+      models: Models by name.
+      candidate: Name of the model whose preprocessing reads a string label.
       progress: Called with the number of rows so far.
 
     Raises:
       UserError: There are no examples, labels are missing or do not fit the task, or
-        a model's answers do not.
+        predictions do not.
     """
     labels: list[np.ndarray] = []
     scores: dict[str, list[Columns]] = {name: [] for name in models}
@@ -240,7 +269,7 @@ def _check_one_label(label: tf.SparseTensor, rows: int, name: str, offset: int) 
 def _check_learned(
     batch: tf.Tensor, label: np.ndarray, question: Question, candidate: Model
 ) -> None:
-    """The raw label must be what the model learned: predictions are held against it."""
+    """Rejects a label that preprocessing changes: the raw one judges predictions."""
     learned = candidate.learned(batch, question.label)
     if learned is None:
         return
@@ -254,7 +283,7 @@ def _check_learned(
         f"{learned[first]:g}: the model predicts changed values, but is judged by the "
         "raw column."
     )
-    if question.task == "regression":  # clipped for training, perhaps: still comparable
+    if question.task == "regression":  # perhaps clipped for training: still comparable
         events.emit("warning", message=message)
         return
     raise UserError(
@@ -300,14 +329,14 @@ def _checked(
 ) -> np.ndarray:
     task, single = question.task, question.task != "multi_class"
     if len(answer) != len(label):
-        raise model.fault(f"gives {len(answer)} answers to {len(label)} examples.")
+        raise model.error(f"gives {len(answer)} answers to {len(label)} examples.")
     if single != (answer.shape[1] == 1):
         needed = "one number" if single else "one probability per class"
-        raise model.fault(
+        raise model.error(
             f"gives {answer.shape[1]} numbers per example; task {task} needs {needed}."
         )
     if not single and label.max() >= answer.shape[1]:
-        raise model.fault(
+        raise model.error(
             f"knows {answer.shape[1]} classes, but label `{question.label}` is "
             f"{label.max():g} in the eval split (classes count from 0)."
         )
@@ -320,7 +349,7 @@ def _check_probabilities(answer: np.ndarray, task: str, model: Model) -> None:
     known = answer[~np.isnan(answer)]
     if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
         layer = "softmax" if task == "multi_class" else "sigmoid"
-        raise model.fault(
+        raise model.error(
             f"predicts numbers from {known.min():.4g} to {known.max():.4g}; task "
             f"{task} needs probabilities. End the model, or its `{SERVE}`, with a "
             f"{layer}."

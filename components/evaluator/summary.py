@@ -1,7 +1,7 @@
 """The verdict on a model, and `summary.json`, which is read without TFMA.
 
-A bound holds overall and, where the section names a feature under `slices`, for each
-of its values that has at least `min_examples` examples.
+A bound applies overall and, for features under its `slices`, to each of the feature's
+values with at least `min_examples` examples.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _SKIPPED = "skipped: "
 
 @dataclass(frozen=True)
 class Check:
-    """One bound held against one slice.
+    """One bound checked against one slice.
 
     Attributes:
-      metric: The metric's name.
+      metric: Name of the metric.
       slice: `overall` or `feature=value`.
       bound: One of `BOUNDS`.
       required: The bound's number.
-      received: The metric; for `may_drop` and `may_rise` by how much it dropped or
-        rose against the model in production. None where undefined or not compared.
-      examples: How many examples the slice has.
-      ok: Whether the bound holds; a bound that was skipped holds.
+      received: The metric; for `may_drop` and `may_rise`, its drop or rise against the
+        model in production. None if undefined or not compared.
+      examples: Number of examples in the slice.
+      ok: Whether the bound holds; a skipped bound does.
       note: Why it was skipped, why the value is undefined, or what was compared.
     """
 
@@ -55,12 +55,12 @@ class Check:
 def judge(
     bounds: Mapping[str, Mapping[str, Any]], slices: Sequence[SliceMetrics]
 ) -> list[Check]:
-    """Holds every bound of an evaluator section against the measured slices.
+    """Checks every bound of an evaluator section against the measured slices.
 
     Args:
-      bounds: Metric -> {at_least, at_most, may_drop, may_rise, min_examples,
-        slices: {feature: {at_least, …}}}; `min_examples` is for the slices.
-      slices: What was measured, the overall slice among it.
+      bounds: By metric: {at_least, at_most, may_drop, may_rise, min_examples,
+        slices: {feature: {at_least, …}}}; `min_examples` applies to the slices.
+      slices: The measured slices, including the overall one.
     """
     checks = []
     for metric, bound in bounds.items():
@@ -84,17 +84,17 @@ def summarize(
     checks: Sequence[Check],
     without_value: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The contents of `summary.json`, which is strict JSON.
+    """The content of `summary.json`, which is strict JSON.
 
     Undefined metrics are None; a slice of NaN or infinite values has the text `nan`,
     `inf` or `-inf` as its value.
 
     Args:
       task: One of `metrics.TASKS`.
-      label: The label's feature.
-      slices: The measured slices, the overall slice among them.
-      checks: The bounds held against them.
-      without_value: Sliced feature -> number of examples in none of its slices.
+      label: Name of the label's feature.
+      slices: The measured slices, including the overall one.
+      checks: The bounds checked against the slices.
+      without_value: Number of examples in none of a feature's slices, by feature.
     """
     overall = next(piece for piece in slices if piece.feature is None)
     records = [asdict(check) for check in checks]
@@ -122,13 +122,21 @@ def summarize(
 
 
 def failures(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The checks of a summary that did not pass, overall ones first."""
+    """The failed checks of a summary, overall ones first.
+
+    Args:
+      summary: The content of `summary.json`.
+    """
     failed = [check for check in summary["bounds"] if not check["ok"]]
     return sorted(failed, key=lambda check: check["slice"] != "overall")
 
 
 def describe(check: Mapping[str, Any]) -> str:
-    """One line: `auc, overall: at least 0.7 required, 0.65 received (…)`."""
+    """One line on a check: `auc, overall: at least 0.7 required, 0.65 received (…)`.
+
+    Args:
+      check: A check as `summary.json` has it.
+    """
     required, received = _apart(check["required"], check["received"])
     wanted = BOUNDS[check["bound"]].format(required)
     details = [f"{check['examples']:,} examples"]
@@ -219,7 +227,7 @@ def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _apart(first: float, second: float | None) -> tuple[str, str]:
-    """Both numbers with as many digits as it takes to tell them apart, at least 4."""
+    """Both numbers with as many digits as distinguish them, at least 4."""
     if second is None:
         return f"{first:.4g}", "nothing"
     for digits in (4, 6, 9, 17):

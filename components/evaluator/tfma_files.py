@@ -1,7 +1,7 @@
-"""Writes an evaluation in TFMA's own files.
+"""Writes an evaluation in TFMA's file formats.
 
-`tfma.load_eval_result`, `tfma.load_validation_result` and the TFMA viewer read them as
-they read those of TFMA itself.
+`tfma.load_eval_result`, `tfma.load_validation_result` and the TFMA viewer read these
+files like TFMA's own.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def write(
     """Writes `eval_config.json`, the metrics and the validation result.
 
     Args:
-      folder: The evaluation artifact's folder.
-      config: As `update_eval_config_with_defaults` leaves it: the names of its models
-        are those that the metrics are filed under.
+      folder: Folder of the evaluation artifact.
+      config: Result of `update_eval_config_with_defaults`; the metrics are stored under
+        the names of its models.
       slices: The measured slices.
-      checks: The bounds held against them.
-      data: Where the examples lie, for display.
-      models: Model name -> its SavedModel, for display.
+      checks: The bounds checked against the slices.
+      data: Location of the examples, for display.
+      models: Folder of the SavedModel by model name, for display.
     """
     run = config_pb2.EvalRun(
         eval_config=config,

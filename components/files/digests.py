@@ -1,10 +1,10 @@
-"""What files hold, as SHA-256, remembered as git's index does it.
+"""SHA-256 digests of file contents, cached like in git's index.
 
-Size and time of change do not tell that a file is the same: an edit can keep both
-(`cp -p`, `rsync -t`, `touch -r`), and a copy of the same content has another time. So
-content is hashed, whole, and a hash is used again only for a file whose size, inode,
-time of modification and time of status change are those that it was hashed with. No
-program can set the last of these.
+Equal size and modification time do not prove that a file is unchanged: an edit can keep
+both (`cp -p`, `rsync -t`, `touch -r`), and a copy of the same content has another time.
+So the whole content is hashed, and a digest is reused only for a file with the same
+size, inode, modification time and status change time as when it was hashed. No program
+can set the last of these.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from strategos.components import events
 
 _CHUNK = 1 << 20
 _WORTH_A_NOTE = 4 << 30  # bytes: some seconds of hashing
-# A file that was written later than this before it was hashed may be written once more
-# within one tick of the file system's clock, and look the same.
+# A file written more recently than this when it is hashed may be written again within
+# one tick of the file system's clock, with the same status.
 _SETTLED_SECONDS = 2.0
 
 _Status = tuple[int, int, int, int]
@@ -34,7 +34,7 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
 
     Args:
       paths: Absolute paths of files.
-      memo: Where hashes are remembered; used if its folder exists.
+      memo: JSON file that caches digests; used if its folder exists.
 
     Raises:
       OSError: A file cannot be read.
@@ -66,7 +66,7 @@ def _status(path: str) -> _Status:
 
 
 def _hash(path: str) -> tuple[_Status | None, str]:
-    """Status and hash of a file; no status where it may still be changing."""
+    """Status and digest of a file; no status if the file may still be changing."""
     before, started = _status(path), time.time()
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -82,7 +82,7 @@ def _read(memo: Path | None) -> dict[str, tuple[_Status | None, str]]:
         rows = json.loads(memo.read_text()) if memo else {}
         return {path: (tuple(row[:-1]), row[-1]) for path, row in rows.items()}
     except (OSError, ValueError, TypeError, AttributeError, IndexError):
-        return {}  # whatever it was: everything is hashed, and it is written anew
+        return {}  # an unreadable cache: everything is hashed, and the file rewritten
 
 
 def _write(memo: Path | None, known: dict[str, tuple[_Status | None, str]]) -> None:
@@ -94,6 +94,6 @@ def _write(memo: Path | None, known: dict[str, tuple[_Status | None, str]]) -> N
         if status and os.path.exists(path)
     }
     aside = memo.with_name(f".{memo.name}.{os.getpid()}")
-    with contextlib.suppress(OSError):  # it only saves time
+    with contextlib.suppress(OSError):  # the cache only saves time
         aside.write_text(json.dumps(rows))
         aside.replace(memo)

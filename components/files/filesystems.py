@@ -1,7 +1,7 @@
-"""Remote file systems: which there are, and what makes TensorFlow know them.
+"""Remote file systems: which ones are supported, and registering them.
 
-TensorFlow knows `gs://` by itself, and `s3://` where tensorflow-io is imported. Each
-process that reads or writes a root calls `register` on it before it does.
+TensorFlow supports `gs://` itself, and `s3://` once tensorflow-io is imported. Each
+process that reads or writes a root calls `register` on it first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from strategos.components.errors import UserError
 
 _NEEDS = {"gs": None, "s3": "tensorflow_io"}
-_HAS_S3 = sys.version_info < (3, 11)  # there is no tensorflow-io for later TensorFlows
+_HAS_S3 = sys.version_info < (3, 11)  # tensorflow-io exists for no later TensorFlow
 
 
 def is_remote(uri: str) -> bool:
@@ -24,7 +24,11 @@ def is_remote(uri: str) -> bool:
 
 
 def missing(uri: str) -> str | None:
-    """Why `uri` cannot be read and written here, and what to do; None if it can be."""
+    """Why a path or URL cannot be used here, and what to do; None if it can.
+
+    Args:
+      uri: Path or URL.
+    """
     if not is_remote(uri):
         return None
     scheme = uri.partition("://")[0]
@@ -42,10 +46,13 @@ def missing(uri: str) -> str | None:
 
 
 def register(uri: str) -> None:
-    """Makes TensorFlow of this process read and write `uri`.
+    """Makes TensorFlow in this process support a path or URL.
+
+    Args:
+      uri: Path or URL.
 
     Raises:
-      UserError: It cannot be done here; the message says what to install.
+      UserError: The file system is not supported here; the message has the remedy.
     """
     problem = missing(uri)
     if problem:
@@ -55,11 +62,18 @@ def register(uri: str) -> None:
 
 
 def register_with_tfx(uri: str) -> None:
-    """Does what `register` does, and gives TFX folders that exist while empty.
+    """Like `register`; also lets TFX see empty folders on S3.
 
-    TFX makes the folder of each output beforehand, and takes it from the cache later
-    if it still exists. S3 has objects only: a folder is what their names begin with.
-    So an empty object stands for the folder, as S3's own console does it.
+    TFX creates the folder of each output beforehand, and reuses an output from the
+    cache only if its folder still exists. S3 has objects only, and a folder is a common
+    prefix of their names. So an empty object stands for the folder, as in S3's own
+    console.
+
+    Args:
+      uri: Path or URL.
+
+    Raises:
+      UserError: The file system is not supported here.
     """
     register(uri)
     if uri.startswith("s3://"):
@@ -86,6 +100,6 @@ def _leave_markers() -> None:
 
 
 def short(name: str) -> str:
-    """A path as its reader would type it here: relative where that is shorter."""
+    """A path as a user would type it here: relative if that is shorter."""
     relative = os.path.relpath(name) if os.path.isabs(name) else name
     return name if relative.startswith("..") else relative

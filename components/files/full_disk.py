@@ -1,4 +1,4 @@
-"""A full disk, in whatever words a library reports it."""
+"""Detects a full disk in the error messages of various libraries."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _WORDS = (
 
 
 def is_said(text: str) -> bool:
-    """Whether the text of an error says that a disk is full."""
+    """Whether the text of an error reports a full disk."""
     return any(words in text for words in _WORDS)
 
 
 def message(text: str, folder: str) -> str:
-    """What to tell the user of an error that says so.
+    """The error for a full disk.
 
     Args:
-      text: The error's.
-      folder: Where most is written: the pipeline root.
+      text: Text of the original error.
+      folder: The pipeline root, where most is written.
     """
     named = re.search(r"(?:^|[\s'\"])(/[^\s'\";:]+)", text)
     places = [named[1]] if named else [folder, tempfile.gettempdir()]
@@ -43,7 +43,7 @@ def message(text: str, folder: str) -> str:
 
 
 def _existing(path: str) -> str:
-    """The nearest folder above `path` that exists, resolved."""
+    """The nearest existing folder at or above `path`, resolved."""
     path = os.path.realpath(path)
     while not os.path.isdir(path):
         path = os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""Temporary folders that a killed process leaves are removed by the next one."""
+"""Temporary folders; those of killed processes are removed by the next process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NEW_SECONDS = 60.0  # a folder may exist for a moment before it is locked
 
 @contextlib.contextmanager
 def folder() -> Iterator[str]:
-    """A temporary folder for a process and all that it starts, removed at the end.
+    """A temporary folder for a process and its children, removed at the end.
 
-    Only this user can read it. It is locked as long as this process lives: folders
-    without a lock were left by killed processes, and are removed first.
+    Only this user can read the folder. It stays locked while this process lives:
+    folders without a lock were left by killed processes, and are removed first.
     """
     with contextlib.suppress(OSError):
         _remove_abandoned(Path(tempfile.gettempdir()))
@@ -39,7 +39,7 @@ def folder() -> Iterator[str]:
 
 def _remove_abandoned(parent: Path) -> None:
     for path in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # a link, no folder, or somebody else's
+        with contextlib.suppress(OSError):  # a link, no folder, or another user's
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if _is_abandoned(descriptor):

@@ -1,4 +1,4 @@
-"""Stops the run where ExampleValidator found the data not to fit the schema."""
+"""Stops the run if ExampleValidator found that the data do not match the schema."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from strategos.components.errors import GateStoppedError
 
 _SHOWN = 20
 _REMEDY = (
-    "Correct the data; or, where the schema is what is wrong, allow it there "
-    "(`schema.file`); or set `schema.on_anomaly: warn` to go on all the same."
+    "Correct the data, or the schema (`schema.file`) if the data are right; or set "
+    "`schema.on_anomaly: warn` to continue anyway."
 )
 
 
 class Executor(base_executor.BaseExecutor):
-    """Reads the anomalies of all splits and stops, or warns."""
+    """Reads the anomalies of all splits; stops the run or warns."""
 
     def Do(
         self,
@@ -33,10 +33,10 @@ class Executor(base_executor.BaseExecutor):
         output_dict: Mapping[str, list[types.Artifact]],
         exec_properties: Mapping[str, Any],
     ) -> None:
-        """See `component.AnomalyGate`.
+        """Stops or warns; see `component.AnomalyGate` for inputs and properties.
 
         Raises:
-          GateStoppedError: There are anomalies and `on_anomaly` is "stop".
+          GateStoppedError: The data have anomalies and `on_anomaly` is "stop".
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         artifact = artifact_utils.get_single_instance(input_dict["anomalies"])
@@ -61,7 +61,7 @@ def _read(folder: str) -> anomalies_pb2.Anomalies:
 
 
 def _lines(anomalies: anomalies_pb2.Anomalies) -> Iterator[tuple[int, str]]:
-    """The severity of each anomaly, and what it is."""
+    """The severity and the description of each anomaly."""
     if anomalies.data_missing:
         yield anomalies_pb2.AnomalyInfo.ERROR, "has no data"
     if anomalies.HasField("dataset_anomaly_info"):
@@ -80,7 +80,7 @@ def _reasons(info: anomalies_pb2.AnomalyInfo) -> str:
 
 
 def _message(lines: list[str], remedy: str) -> str:
-    """`lines` under a heading, the remedy last."""
+    """A heading, the first `lines`, and the remedy."""
     shown = lines[:_SHOWN]
     if len(lines) > _SHOWN:
         shown.append(f"… and {len(lines) - _SHOWN} more")

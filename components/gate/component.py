@@ -11,7 +11,7 @@ from strategos.components.gate import anomalies, evaluation
 
 
 class AnomalyGateSpec(types.ComponentSpec):
-    """Anomalies in, nothing out."""
+    """Takes anomalies; has no outputs."""
 
     PARAMETERS = {"on_anomaly": ExecutionParameter(type=str)}
     INPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
@@ -19,7 +19,7 @@ class AnomalyGateSpec(types.ComponentSpec):
 
 
 class AnomalyGate(base_component.BaseComponent):
-    """Stops the run where the data do not fit the schema, and says which feature.
+    """Stops the run if the data do not match the schema, naming the features.
 
     Usage:
 
@@ -34,15 +34,15 @@ class AnomalyGate(base_component.BaseComponent):
         """Builds the component.
 
         Args:
-          anomalies: As ExampleValidator publishes them.
-          on_anomaly: "stop", or "warn" to report them and go on. Anomalies that the
-            validator itself calls warnings never stop a run.
+          anomalies: The output of ExampleValidator.
+          on_anomaly: "stop", or "warn" to report anomalies and continue. Anomalies of
+            severity WARNING never stop a run.
         """
         super().__init__(AnomalyGateSpec(anomalies=anomalies, on_anomaly=on_anomaly))
 
 
 class EvaluationGateSpec(types.ComponentSpec):
-    """A measurement and its verdict in, nothing out."""
+    """Takes an evaluation and its verdict; has no outputs."""
 
     PARAMETERS = {}
     INPUTS = {
@@ -53,7 +53,7 @@ class EvaluationGateSpec(types.ComponentSpec):
 
 
 class EvaluationGate(base_component.BaseComponent):
-    """Stops the run where the model is not blessed, and says which bounds failed.
+    """Stops the run if the model is not blessed, naming the bounds that failed.
 
     Usage:
 
@@ -71,7 +71,7 @@ class EvaluationGate(base_component.BaseComponent):
         """Builds the component.
 
         Args:
-          evaluation: With a `summary.json`, as Evaluator publishes it.
+          evaluation: The Evaluator's output, with a `summary.json`.
           blessing: The Evaluator's verdict.
         """
         super().__init__(EvaluationGateSpec(evaluation=evaluation, blessing=blessing))

@@ -1,4 +1,4 @@
-"""Stops the run where the Evaluator did not bless the model."""
+"""Stops the run if the Evaluator did not bless the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 10
 
 
 class Executor(base_executor.BaseExecutor):
-    """Reads the verdict; the measurement behind it is published already."""
+    """Reads the verdict; the evaluation itself is already published."""
 
     def Do(
         self,
@@ -29,7 +29,7 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """See `component.EvaluationGate`.
+        """Stops the run; see `component.EvaluationGate` for inputs.
 
         Raises:
           GateStoppedError: The model is not blessed.
@@ -44,7 +44,11 @@ class Executor(base_executor.BaseExecutor):
 
 
 def message(verdict: Mapping[str, Any]) -> str:
-    """Which bounds failed on which slices, and what that means for what serves now."""
+    """The error for a model that is not blessed: bounds, slices, and the consequence.
+
+    Args:
+      verdict: The content of `summary.json`.
+    """
     failed = summary.failures(verdict)
     bounds = "1 bound" if len(failed) == 1 else f"{len(failed)} bounds"
     lines = [f"The model is not blessed: {bounds} of the evaluator failed."]
@@ -52,7 +56,7 @@ def message(verdict: Mapping[str, Any]) -> str:
     if len(failed) > SHOWN:
         lines.append(f"  and {len(failed) - SHOWN} more")
     lines.append(
-        "Nothing is pushed; the last good model, if there is one, goes on serving. "
+        "Nothing is pushed; the last good model, if any, keeps serving. "
         "Improve the model or its data, or change evaluator.bounds."
     )
     return "\n".join(lines)

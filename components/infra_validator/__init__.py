@@ -1,1 +1,1 @@
-"""InfraValidator: the exported model, loaded and asked in a fresh process."""
+"""InfraValidator: loads and calls the exported model in a fresh process."""

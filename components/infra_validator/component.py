@@ -1,4 +1,4 @@
-"""InfraValidator: does the exported model load and answer?"""
+"""InfraValidator: checks that the exported model loads and predicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strategos.components.infra_validator import executor
 
 
 class InfraValidatorSpec(types.ComponentSpec):
-    """A model and raw examples to ask it, a blessing out."""
+    """Takes a model and raw examples; writes a blessing."""
 
     PARAMETERS = {"requests": ExecutionParameter(type=int)}
     INPUTS = {
@@ -23,7 +23,7 @@ class InfraValidatorSpec(types.ComponentSpec):
 
 
 class InfraValidator(base_component.BaseComponent):
-    """Loads a model in a fresh process and asks it real raw examples.
+    """Loads a model in a fresh process and calls it with real raw examples.
 
     Usage:
 
@@ -33,12 +33,12 @@ class InfraValidator(base_component.BaseComponent):
             schema=schema_gen.outputs["schema"],
         )
 
-    The process imports TensorFlow alone, as a server would: the model must have the
-    signature `serving_default`, and answer each example by finite numbers. TFX's
+    The process imports only TensorFlow, as a server would: the model must have the
+    signature `serving_default`, and return finite numbers for each example. TFX's
     InfraValidator needs a model server in Docker or Kubernetes for that.
 
     Outputs:
-      blessing: As TFX's InfraValidator leaves it. A model that fails stops the run.
+      blessing: In the form of TFX's InfraValidator. A model that fails stops the run.
     """
 
     SPEC_CLASS = InfraValidatorSpec
@@ -56,9 +56,9 @@ class InfraValidator(base_component.BaseComponent):
 
         Args:
           model: The exported model.
-          examples: Raw examples, asked from the split `eval`.
-          schema: Of the raw examples.
-          requests: How many examples to ask.
+          examples: Raw examples; those of the split `eval` are used.
+          schema: Schema of the raw examples.
+          requests: Number of examples to call the model with.
         """
         super().__init__(
             spec=InfraValidatorSpec(

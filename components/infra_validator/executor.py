@@ -1,4 +1,4 @@
-"""Has a fresh process load and ask the model, and blesses it or stops the run."""
+"""Loads and calls the model in a fresh process; blesses it or stops the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Executor(base_executor.BaseExecutor):
         """Probes the model.
 
         Raises:
-          GateStoppedError: It does not load, or does not answer as it should.
+          GateStoppedError: The model does not load, or fails on the examples.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         model = artifact_utils.get_single_instance(input_dict["model"])
@@ -46,7 +46,7 @@ class Executor(base_executor.BaseExecutor):
         except GateStoppedError:
             _mark(blessing, blessed=False)
             raise
-        except WorkerError as error:  # a crash while it loads or answers
+        except WorkerError as error:  # the process crashed
             _mark(blessing, blessed=False)
             raise GateStoppedError(
                 f"The model {request['model']} cannot be served: {error}. The last "
@@ -63,7 +63,7 @@ def _example_files(examples: list[types.Artifact]) -> list[str]:
 
 
 def _mark(blessing: types.Artifact, *, blessed: bool) -> None:
-    """Leaves what TFX's InfraValidator leaves, so that its Pusher understands it."""
+    """Writes the blessing of TFX's InfraValidator, as its Pusher expects it."""
     name = "INFRA_BLESSED" if blessed else "INFRA_NOT_BLESSED"
     io_utils.write_string_file(f"{blessing.uri}/{name}", "")
     blessing.set_int_custom_property("blessed", int(blessed))

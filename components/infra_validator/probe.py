@@ -1,4 +1,4 @@
-"""Loads a SavedModel as a server would and asks it; TensorFlow alone, no TFX.
+"""Loads a SavedModel as a server would and calls it; imports TensorFlow but no TFX.
 
 `python -m strategos.components.infra_validator.probe`, started by the executor.
 """
@@ -14,14 +14,19 @@ from strategos.components.worker_process import serve
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:
-    """Asks `request["model"]` the first examples of `request["files"]`.
+    """Calls a model with the first examples of some files.
+
+    Args:
+      request: `model`, the SavedModel's folder; `files`, TFRecord files; `requests`,
+        the number of examples.
 
     Returns:
-      `answers`, how many examples it answered, and `outputs`, the names of its outputs.
+      `answers`, the number of examples, and `outputs`, the names of the model's
+      outputs.
 
     Raises:
-      GateStoppedError: It does not load, has no such signature, or does not answer each
-        example by finite numbers.
+      GateStoppedError: The model does not load, lacks the signature, or does not return
+        finite numbers for each example.
     """
     import numpy as np
     import tensorflow as tf
@@ -83,7 +88,7 @@ def _examples(files: list[str], count: int) -> list[bytes]:
     examples = list(records.as_numpy_iterator())
     if not examples:
         raise GateStoppedError(
-            "There is no example to ask the model: the split `eval` is empty. "
+            "The split `eval` is empty: there are no examples to call the model with. "
             "Give it a larger share in `data.split`."
         )
     return examples

@@ -1,4 +1,4 @@
-"""StatisticsGen: TFX's component with an executor that starts no Beam pipeline."""
+"""StatisticsGen: TFX's component with an executor that runs no Beam pipeline."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from strategos.components.statistics_gen import executor
 
 
 class StatisticsGen(component.StatisticsGen):
-    """Computes what TFX's StatisticsGen computes, in a fraction of the time.
+    """Computes the same statistics as TFX's StatisticsGen, in a fraction of the time.
 
     Usage:
 
         statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
 
-    With statistics options, a schema input or other payloads than tf.Example the stock
-    executor does the work, on Beam.
+    With statistics options, a schema input or a payload other than tf.Example, TFX's
+    own executor runs, on Beam.
     """
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)

@@ -1,4 +1,4 @@
-"""Statistics of each split by TFDV's own generators, in this process, without Beam."""
+"""Computes the statistics of each split with TFDV's generators, without Beam."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = 20 << 20
-_DECODED_ROWS = 1_000  # what stays in the processor's cache decodes faster
+_DECODED_ROWS = 1_000  # fits the processor's cache, which decodes faster
 _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output")
 
 
 class Executor(stock.Executor):
-    """TFX's executor, but for tf.Examples with default options no Beam pipeline.
+    """TFX's executor; for tf.Examples with default options without a Beam pipeline.
 
-    What it writes is what the stock one writes: the same generators see the same
-    values. Quantiles and histograms come from sketches that depend on how the rows fall
-    into batches; there the stock executor differs from itself in the same way.
+    The output equals that of TFX's executor: the same generators get the same values.
+    Quantiles and histograms come from sketches that depend on how the rows are batched;
+    in these, two runs of TFX's executor differ in the same way.
     """
 
     def Do(
@@ -77,7 +77,11 @@ class Executor(stock.Executor):
 def compute(
     batches: Iterator[pa.RecordBatch],
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """The statistics of all rows of `batches`, with TFDV's default options."""
+    """The statistics of all rows, with TFDV's default options.
+
+    Args:
+      batches: Arrow batches of decoded tf.Examples.
+    """
     options = stats_options.StatsOptions()
     generators = [
         basic_stats_generator.BasicStatsGenerator(
@@ -102,7 +106,11 @@ def compute(
 
 
 def read_batches(folder: str) -> Iterator[pa.RecordBatch]:
-    """The tf.Examples of all files in `folder` as Arrow batches, in order."""
+    """Reads the tf.Examples of all files in a folder, in order, as Arrow batches.
+
+    Args:
+      folder: Folder of GZIP TFRecord files.
+    """
     files = sorted(fileio.glob(os.path.join(folder, "*")))
     decoder = ExamplesToRecordBatchDecoder()
     waiting: list[pa.RecordBatch] = []
@@ -120,7 +128,7 @@ def read_batches(folder: str) -> Iterator[pa.RecordBatch]:
 
 
 class _Rows:
-    """Reports the rows that pass."""
+    """Reports the number of rows read so far."""
 
     def __init__(self):
         self._rows = 0
@@ -143,7 +151,7 @@ def _is_plain(
     input_dict: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
 ) -> bool:
-    """Whether the data are tf.Examples in TFRecords, and nothing special is asked."""
+    """Whether the data are tf.Examples in TFRecords, with default options."""
     return not (
         any(exec_properties.get(key) for key in _OPTIONS)
         or input_dict.get("schema")

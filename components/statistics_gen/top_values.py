@@ -1,7 +1,8 @@
-"""Exact counts of a split's text values, as TFDV's Beam generator makes them.
+"""Exact counts of a split's text values, equal to those of TFDV's Beam generator.
 
 TFDV has an exact generator that needs Beam and an approximate one that does not; this
-one is exact and needs none. It holds the distinct values of each feature in memory.
+generator is exact and needs no Beam. It keeps the distinct values of each feature in
+memory.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ _Counts: TypeAlias = "dict[types.FeaturePath, collections.Counter[bytes]]"
 
 
 class TopValuesGenerator(stats_generator.CombinerStatsGenerator):
-    """Most frequent values, their ranks, and the number of distinct ones."""
+    """Most frequent values, their ranks, and the number of distinct values.
+
+    Args:
+      options: TFDV's options: how many values and buckets to keep.
+    """
 
     def __init__(self, options: stats_options.StatsOptions):
         super().__init__("TopValuesGenerator")
         self._options = options
 
     def create_accumulator(self) -> _Counts:
-        """Nothing counted yet."""
+        """Empty counts."""
         return {}
 
     def add_input(self, accumulator: _Counts, batch: pa.RecordBatch) -> _Counts:
@@ -53,7 +58,7 @@ class TopValuesGenerator(stats_generator.CombinerStatsGenerator):
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[_Counts]) -> _Counts:
-        """The counts of all."""
+        """The summed counts."""
         merged = self.create_accumulator()
         for accumulator in accumulators:
             for path, counts in accumulator.items():

@@ -1,4 +1,4 @@
-"""The pass over the training split that computes what `preprocessing_fn` asks for."""
+"""Runs the pass over the training split that `preprocessing_fn`'s analyzers need."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def analyze(
     schema: schema_pb2.Schema,
     folder: str,
 ) -> None:
-    """Writes TFT's graph to `folder`.
+    """Analyzes the examples and writes TFT's graph.
 
     Args:
       make_pipeline: Makes the Beam pipeline that the analysis runs on.
-      preprocessing_fn: The user's.
-      files: TFRecords of the raw examples to analyze.
-      schema: Of the raw examples.
-      folder: Gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
+      preprocessing_fn: The user's function.
+      files: TFRecord files of the raw examples to analyze.
+      schema: Schema of the raw examples.
+      folder: Folder that gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
     """
     with (
         _temporary(folder) as temporary,
@@ -67,9 +67,9 @@ def analyze(
 
 @contextlib.contextmanager
 def _temporary(folder: str) -> Iterator[str]:
-    """A folder for the analysis, within `folder`; on this machine if that is remote.
+    """A temporary folder for the analysis in `folder`; local if `folder` is remote.
 
-    Beam, which writes vocabularies there, has no file system of TensorFlow's.
+    Beam writes vocabularies to it, and does not support TensorFlow's file systems.
     """
     if is_remote(folder):
         with tempfile.TemporaryDirectory(prefix="transform-") as here:
@@ -82,9 +82,9 @@ def _temporary(folder: str) -> Iterator[str]:
 @beam.typehints.with_input_types(str)
 @beam.typehints.with_output_types(pa.RecordBatch)
 class _Read(beam.DoFn):
-    """From a file to its examples, as Arrow batches of some columns.
+    """Reads a file's examples as Arrow batches of some columns.
 
-    TensorFlow reads the file and cuts the batches: Beam never sees a single row.
+    TensorFlow reads the file and forms the batches: Beam never handles a single row.
     """
 
     def __init__(self, schema: schema_pb2.Schema, columns: Sequence[str]):
@@ -103,9 +103,9 @@ class _Read(beam.DoFn):
 def _complete(
     schema: schema_pb2.Schema, found: Mapping[str, schema_pb2.TensorRepresentation]
 ) -> schema_pb2.Schema:
-    """`schema` with the representation of each tensor, the inferred ones included.
+    """`schema` with the representation of each tensor, including inferred ones.
 
-    Where a schema has some, `TFXIO.Project` takes the others for unknown.
+    If a schema has some representations, `TFXIO.Project` does not infer the others.
     """
     complete = schema_pb2.Schema.FromString(schema.SerializeToString())
     group = complete.tensor_representation_group[""].tensor_representation

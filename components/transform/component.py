@@ -15,7 +15,7 @@ from strategos.components.transform import executor
 
 
 class Transform(component.Transform):
-    """Turns raw examples into features by the user's `preprocessing_fn`.
+    """Computes features from raw examples by the user's `preprocessing_fn`.
 
     Usage:
 
@@ -26,9 +26,9 @@ class Transform(component.Transform):
             label="late",
         )
 
-    The training split is analyzed, both are transformed. Unlike TFX's Transform this
-    one imports the user's module where it lies instead of building a wheel, and
-    computes no statistics and no analyzer cache.
+    The training split is analyzed, both splits are transformed. Unlike TFX's Transform,
+    this component imports the user's module from its folder instead of building a
+    wheel, and computes no statistics and no analyzer cache.
 
     Outputs:
       transform_graph: TFT's graph, for training and serving alike.
@@ -50,13 +50,13 @@ class Transform(component.Transform):
 
         Args:
           examples: Raw examples with the splits `train` and `eval`.
-          schema: Of the raw examples.
+          schema: Schema of the raw examples.
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
-            no `folder` where the environment names it (see `workload_paths`).
-          label: Name of the label, which must be among the outputs; "" where none
-            must be.
-          custom_config: What a `preprocessing_fn(inputs, custom_config)` receives, as
-            JSON-able values; by default nothing.
+            without `folder` if the environment has it (see `workload_paths`).
+          label: Name of the label, a required output of `preprocessing_fn`; "" for
+            none.
+          custom_config: Second argument of a `preprocessing_fn(inputs, custom_config)`,
+            as JSON-able values; by default empty.
         """
         super().__init__(
             examples=examples,

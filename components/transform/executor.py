@@ -1,4 +1,4 @@
-"""Analyzes the training split by TFT on Beam, then transforms both by TensorFlow."""
+"""Analyzes the training split with TFT on Beam; transforms both with TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ TRANSFORMED = ("train", "eval")
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Executor of Transform.
 
-    TFX's own sends each transformed row through Beam, which is two thirds of its time.
+    TFX's executor sends each transformed row through Beam, which takes two thirds of
+    its time.
     """
 
     def Do(
@@ -38,7 +39,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Writes the transform graph and the transformed examples.
 
         Raises:
-          UserError: `preprocessing_fn` cannot be called with this data.
+          UserError: `preprocessing_fn` fails on this data.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         config = json_utils.loads(exec_properties["custom_config"])
@@ -78,7 +79,7 @@ def _files(raw: list[types.Artifact], split: str) -> list[str]:
 
 
 def _rows(raw: list[types.Artifact]) -> int | None:
-    """All raw examples, where ExampleGen recorded how many there are."""
+    """Number of all raw examples, if ExampleGen recorded it."""
     rows = [artifact.get_int_custom_property("rows") for artifact in raw]
     return sum(rows) if all(rows) else None
 

@@ -1,4 +1,4 @@
-"""Transform's graph: which raw features make a transformed one, and to apply it."""
+"""Transform's graph: applies it, and finds the raw features of a transformed one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import tensorflow_transform as tft
 class TransformGraph:
     """The graph that Transform wrote, loaded once.
 
+    Args:
+      output: TFT's view of the graph's folder.
+
     Attributes:
-      layer: TFT's layer; to be tracked by whatever is saved with it.
+      layer: TFT's layer; a SavedModel that uses the graph must track it.
       raw_spec: `tf.io` spec of each raw feature.
-      outputs: Names of the transformed features, the label included.
+      outputs: Names of the transformed features, including the label.
     """
 
     def __init__(self, output: tft.TFTransformOutput):
@@ -26,11 +29,19 @@ class TransformGraph:
         self._sources = _sources(loaded.transform_fn)
 
     def raw_features_of(self, names: Iterable[str]) -> set[str]:
-        """The raw features that the transformed features `names` are computed from."""
+        """The raw features that transformed features are computed from.
+
+        Args:
+          names: Transformed features.
+        """
         return {raw for name in names for raw in self._sources[name]}
 
     def raw_columns_of(self, features: Iterable[str]) -> set[str]:
-        """The columns of a tf.Example that the raw `features` are parsed from."""
+        """The columns of a tf.Example that raw features are parsed from.
+
+        Args:
+          features: Raw features.
+        """
         return {column for name in features for column in self._columns(name)}
 
     def _columns(self, name: str) -> list[str]:
@@ -43,7 +54,15 @@ class TransformGraph:
         return [name]
 
     def transform(self, raw: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """The transformed features `names`, of rank 2 or more."""
+        """Transforms raw features.
+
+        Args:
+          raw: Tensors by raw feature, as `tf.io.parse_example` returns them.
+          names: Transformed features to return.
+
+        Returns:
+          Tensors of rank 2 or more, by name.
+        """
         transformed = self.layer(dict(raw))
         return {name: _at_least_rank_2(transformed[name]) for name in names}
 

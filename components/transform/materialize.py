@@ -1,4 +1,4 @@
-"""Examples through TFT's graph, ten thousand at a time, into new examples."""
+"""Transforms examples with TFT's graph, thousands at a time, into new examples."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Materializer:
     """Transforms files of raw examples.
 
     Args:
-      folder: The transform graph.
-      total: All examples that will be transformed, if known, for the live view.
+      folder: Folder of the transform graph.
+      total: Number of all examples to transform, if known, for the live view.
     """
 
     def __init__(self, folder: str, total: int | None = None):
@@ -43,10 +43,14 @@ class Materializer:
         self._reported = 0.0
 
     def write(self, files: Sequence[str], folder: str) -> int:
-        """Transforms the examples of `files` into TFRecords in `folder`.
+        """Transforms the examples of some files into TFRecords.
+
+        Args:
+          files: TFRecord files; `.gz` at the end of the first one's name means GZIP.
+          folder: Folder that gets the TFRecords.
 
         Returns:
-          How many examples there were.
+          Number of examples.
         """
         writer = ShardWriter(folder)
         for batch in self._batches(files):
@@ -62,7 +66,7 @@ class Materializer:
             self._transform, os.cpu_count(), deterministic=True
         )
         options = tf.data.Options()
-        options.autotune.enabled = False  # its thread can hold up the end for seconds
+        options.autotune.enabled = False  # its thread can delay the end for seconds
         for tensors in transformed.prefetch(2).with_options(options):
             yield self._as_lists(self._converter.convert(tensors))
 
@@ -110,7 +114,7 @@ def _ragged_columns(
 
 
 def _list_array(offsets: np.ndarray, values: pa.Array) -> pa.ListArray:
-    """Lists as `encode.serialize` takes them; TFT's have 64-bit offsets."""
+    """Lists as `encode.serialize` expects them; TFT's lists have 64-bit offsets."""
     if pa.types.is_large_binary(values.type):
         values = values.cast(pa.binary())
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)

@@ -1,4 +1,4 @@
-"""The user's `preprocessing_fn`, with their file and line in every error."""
+"""Loads the user's `preprocessing_fn`; adds file and line to its errors."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ _DTYPES = (tf.int64, tf.float32, tf.string)
 def load(
     folder: str, module: str, label: str, custom_config: Mapping[str, Any]
 ) -> Callable[[Tensors], Tensors]:
-    """The user's function, checked: a function from inputs to outputs.
+    """Loads the user's function and wraps it in checks.
 
     Args:
       folder: Folder of the user's modules.
       module: Module that has `preprocessing_fn`.
-      label: Must be among the outputs; "" where none must.
-      custom_config: Passed to a function that has an argument of this name, as TFX's
-        Transform passes it.
+      label: Required output; "" for none.
+      custom_config: Passed to a function with an argument of this name, like in TFX's
+        Transform.
+
+    Returns:
+      A function from inputs to outputs. It raises UserError if the user's function
+      raises, or returns something else than tensors by name.
 
     Raises:
-      UserError: The module cannot be imported or has no such function; later, when
-        called: the function raises, or returns something else than tensors by name.
+      UserError: The module cannot be imported or has no such function.
     """
     function = modules.function(folder, module, "preprocessing_fn")
     if "custom_config" in inspect.signature(function).parameters:

@@ -1,14 +1,14 @@
 """A hash of the user's code and of what it visibly reads, for cache keys.
 
-Everything is read from the source alone; nothing is imported. What counts:
+Reads the source only, and imports nothing. Included:
 
 - the module, and every module that it or one of these imports, in the workload's folder
   or elsewhere on the import path, but for installed packages and the standard library;
 - files that the code names by a literal (`open("vocab.txt")`, `HERE / "assets" /
   "vocab.txt"`), whole;
-- environment variables that the code reads by a literal name, where that is asked for.
+- environment variables that the code reads by a literal name, if requested.
 
-What does not: names that are computed, folders as a whole, and installed packages.
+Not included: computed names, whole folders, and installed packages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strategos.components.user_code import modules
 
 _LONGEST_NAME = 255
 _INSTALLED = {"site-packages", "dist-packages"}
-_OWN = "strategos"  # counts by the version of the stack
+_OWN = "strategos"  # part of the stack's version
 
 
 def fingerprint(
@@ -36,14 +36,14 @@ def fingerprint(
     environ: Mapping[str, str] | None = None,
     memo: Path | None = None,
 ) -> str:
-    """A hash of what `module` does.
+    """A hash of everything that determines what a module does.
 
     Args:
-      folder: Where the workload's modules lie.
-      module: The module's name.
-      environ: Environment whose variables count where the code reads them; by default
-        none count.
-      memo: Where the hashes of files are remembered, see `file_digests`.
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+      environ: Environment, to include the variables that the code reads; None to
+        include no variables.
+      memo: JSON file that caches digests, see `digests.digests`.
     """
     code = _Code(Path(folder).resolve())
     code.add(module)
@@ -61,7 +61,7 @@ def fingerprint(
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A source file, parsed; an empty tree where it cannot be."""
+    """A source file, parsed; with an empty tree if it cannot be parsed."""
 
     path: Path
     package: str
@@ -75,19 +75,19 @@ class _Source:
         try:
             tree = ast.parse(content)
         except (SyntaxError, ValueError):
-            tree = ast.Module([], [])  # its import will say so, with file and line
+            tree = ast.Module([], [])  # importing the file will fail with file and line
         return cls(path, package, content, tree)
 
 
 class _Code:
-    """The sources that a module consists of, by name."""
+    """The sources of a module and of the modules that it imports, by name."""
 
     def __init__(self, folder: Path):
         self._folder = folder
         self.sources: dict[str, _Source] = {}
 
     def add(self, module: str) -> None:
-        """Adds a module and all that it imports."""
+        """Adds a module and all modules that it imports."""
         todo, seen = [module], set()
         while todo:
             name = todo.pop()
@@ -102,7 +102,7 @@ class _Code:
                 todo.extend(_imports(source))
 
     def files(self) -> set[tuple[str, Path]]:
-        """Existing files that the code names, each with the name that it uses."""
+        """Existing files that the code names, each with the name in the code."""
         found = set()
         for source in self.sources.values():
             bases = {self._folder, source.path.parent}

@@ -1,9 +1,9 @@
 """The user's modules: found by name beside the YAML, and imported.
 
-Nothing is built or installed: TFX's `module_file` makes a wheel per component, which
-costs seconds and needs pip. A module is imported under its own name from the workload's
-folder; when another workload's folder becomes the active one, the modules of the former
-are forgotten, so that two workloads with a `model.py` each can meet in one process.
+Nothing is built or installed: TFX's `module_file` builds a wheel per component, which
+takes seconds and needs pip. A module is imported under its own name from the workload's
+folder; when another workload's folder becomes active, the modules of the former folder
+are unloaded, so that two workloads with a `model.py` each can share one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ _active: str | None = None
 
 
 def activate(folder: str) -> None:
-    """Makes `folder` the workload whose modules `import` finds first."""
+    """Makes `import` look in a workload's folder first.
+
+    Args:
+      folder: Folder of the workload's modules.
+    """
     global _active
     folder = str(Path(folder).resolve())
     if folder == _active:
@@ -38,7 +42,11 @@ def activate(folder: str) -> None:
 
 
 def load(folder: str, module: str) -> ModuleType:
-    """Imports `module` from `folder`.
+    """Imports a module of the user.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
 
     Raises:
       UserError: The module does not exist or raises while it is imported.
@@ -54,7 +62,12 @@ def load(folder: str, module: str) -> ModuleType:
 
 
 def function(folder: str, module: str, name: str) -> Any:
-    """The function `name` of the user's `module`.
+    """A function of the user's module.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+      name: Name of the function.
 
     Raises:
       UserError: The module cannot be imported or has no such function.
@@ -75,10 +88,15 @@ def function(folder: str, module: str, name: str) -> Any:
 
 
 def takes_fn_args(folder: str, module: str) -> bool:
-    """Whether the module is one for TFX's Trainer: its `run_fn` takes one argument.
+    """Whether a module is written for TFX's Trainer, with `run_fn(fn_args)`.
 
-    Ours is called `context`. The source is read, nothing is imported: a module may run
-    TensorFlow when it is, and a strategy of several workers must be made before.
+    The argument of our own `run_fn` is called `context`. Reads the source instead of
+    importing it: the module may run TensorFlow on import, before a strategy of several
+    workers can be made.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
     """
     run_fn = _definition(folder, module, "run_fn")
     if run_fn is None:
@@ -89,7 +107,13 @@ def takes_fn_args(folder: str, module: str) -> bool:
 
 
 def parameters(folder: str, module: str, name: str) -> list[str] | None:
-    """Parameters of the function `name`; None if the source does not define it."""
+    """Names of a function's parameters; None if the source does not define it.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+      name: Name of the function.
+    """
     found = _definition(folder, module, name)
     if found is None:
         return None
@@ -98,7 +122,12 @@ def parameters(folder: str, module: str, name: str) -> list[str] | None:
 
 
 def find(folder: str, module: str) -> Path | None:
-    """The source file of `module` in `folder`, or None."""
+    """The source file of a module, or None.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module, with dots for packages.
+    """
     base = Path(folder).joinpath(*module.split("."))
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():
@@ -107,7 +136,7 @@ def find(folder: str, module: str) -> Path | None:
 
 
 def local_modules(folder: str) -> list[str]:
-    """Names of the top-level modules and packages that lie in `folder`."""
+    """Names of the top-level modules and packages in `folder`."""
     root = Path(folder)
     files = (path.stem for path in root.glob("*.py"))
     packages = (path.parent.name for path in root.glob("*/__init__.py"))
@@ -122,7 +151,7 @@ def _definition(folder: str, module: str, name: str) -> ast.FunctionDef | None:
 
 
 def _parsed(folder: str, module: str) -> ast.Module:
-    """The source of a module; empty where there is none to read."""
+    """The source of a module; empty if it cannot be read."""
     path = find(folder, module)
     if path is None:
         with contextlib.suppress(ImportError, ValueError):
@@ -133,7 +162,7 @@ def _parsed(folder: str, module: str) -> ast.Module:
     try:
         return ast.parse(path.read_bytes())
     except (OSError, SyntaxError):
-        return ast.Module([], [])  # its import will say so, with file and line
+        return ast.Module([], [])  # importing the file will fail with file and line
 
 
 def _forget(folder: str) -> None:

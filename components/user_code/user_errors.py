@@ -1,7 +1,7 @@
-"""What went wrong in the user's code: its file and line, and the message alone.
+"""Explains an error in the user's code: file and line, and the message alone.
 
 AutoGraph and Keras wrap an error in tracebacks and remarks of their own, once per layer
-that the call went through. The innermost message is the one that helps.
+of the call. The innermost message is the helpful one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ _ARGUMENTS_REMARK = re.compile(r"\n\s*Call arguments received by [\s\S]*")
 
 
 def explain(error: BaseException, folder: str) -> str:
-    """`FILE:LINE: Type: message` of an error that code in `folder` ran into.
+    """`FILE:LINE: Type: message` of an error.
 
-    The line is the innermost one of the user's own; without one the text starts with
+    The line is the innermost one in the user's code; without one the text starts with
     the error's type.
+
+    Args:
+      error: The exception.
+      folder: Folder of the user's code.
     """
     text = str(error).rsplit("in user code:", 1)[-1]
     text = _QUOTED_FRAME.sub("", text)
@@ -33,9 +37,14 @@ def explain(error: BaseException, folder: str) -> str:
 
 
 def location(error: BaseException, folder: str) -> str | None:
-    """`FILE:LINE` of the innermost frame of `error` that lies in `folder`, if any."""
+    """`FILE:LINE` of the innermost frame in the user's code, if any.
+
+    Args:
+      error: The exception.
+      folder: Folder of the user's code.
+    """
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    frames += _QUOTED_FRAME.findall(str(error))  # compiled by AutoGraph: only told of
+    frames += _QUOTED_FRAME.findall(str(error))  # AutoGraph's frames are only quoted
     own = [frame for frame in frames if _is_own(frame[0], folder)]
     return f"{own[-1][0]}:{own[-1][1]}" if own else None
 

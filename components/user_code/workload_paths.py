@@ -1,9 +1,9 @@
-"""Where the files of a workload lie on this machine: never part of a cache key.
+"""Paths of a workload's files on this machine: never part of a cache key.
 
-What the files hold is in the keys, as fingerprints. The orchestrator writes their paths
-to an environment variable of the process that runs executors, so that a checkout that
-was moved, or a second one, finds what the first one has computed. A component that is
-given a path as a parameter reads that one, as it does under any other orchestrator.
+Cache keys hold the files' contents, as fingerprints. The orchestrator writes the paths
+to an environment variable of the process that runs executors, so that a moved or second
+checkout reuses the results of the first. A component with a path as a parameter uses
+that path, as under any other orchestrator.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import os
 from collections.abc import Mapping
 
 CONTENT = "sha256:"
-"""Begins a parameter that stands for a folder by the hash of its content."""
+"""Prefix of a parameter that names a folder by the hash of its content."""
 
 VARIABLE = "STRATEGOS_WORKLOAD"
-"""Name of the environment variable."""
+"""Name of the environment variable that holds the paths as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +37,18 @@ class WorkloadPaths:
     weights: str = ""
 
     def to_environment(self) -> dict[str, str]:
-        """The variable that hands them on."""
+        """The environment variable that passes the paths to another process."""
         return {VARIABLE: json.dumps(dataclasses.asdict(self))}
 
     @classmethod
     def from_environment(
         cls, environ: Mapping[str, str] | None = None
     ) -> WorkloadPaths:
-        """The paths that the orchestrator handed on; empty ones by default."""
+        """Reads the paths from the environment; empty ones by default.
+
+        Args:
+          environ: The environment, by default this process's.
+        """
         environ = os.environ if environ is None else environ
         return cls(**json.loads(environ.get(VARIABLE, "{}")))
 
@@ -53,7 +57,7 @@ def user_module(parameter: str) -> tuple[str, str]:
     """Folder and name of the module in a `user_module` parameter.
 
     Args:
-      parameter: JSON: `module`, and `folder` unless the environment names it.
+      parameter: JSON with `module`, and `folder` unless the environment has it.
     """
     given = json.loads(parameter)
     folder = given.get("folder") or WorkloadPaths.from_environment().folder
@@ -61,7 +65,11 @@ def user_module(parameter: str) -> tuple[str, str]:
 
 
 def weights(parameter: str) -> str:
-    """The folder that a `warm_start` parameter means: a path, or one by its content."""
+    """The folder that a `warm_start` parameter names.
+
+    Args:
+      parameter: A path, or `sha256:…` for the folder in the environment.
+    """
     if parameter.startswith(CONTENT):
         return WorkloadPaths.from_environment().weights
     return parameter
