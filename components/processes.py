@@ -16,7 +16,8 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.005
-_GRACE_SECONDS = 30.0  # a training that is asked to end saves a checkpoint first
+GRACE_SECONDS = 30.0
+"""Time for a process to end after SIGTERM: a training saves a checkpoint first."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
@@ -139,7 +140,7 @@ def end_session(process: subprocess.Popen) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_SECONDS)
+                process.wait(GRACE_SECONDS)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

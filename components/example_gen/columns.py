@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +10,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from strategos.components.errors import UserError
 from strategos.components.example_gen.sources import Source
 from strategos.components.schema_file import read_schema
+from strategos.components.wording import nearest
 
 _NOT_IN_DATA = frozenset(
     {schema_pb2.PLANNED, schema_pb2.ALPHA, schema_pb2.DEPRECATED, schema_pb2.DISABLED}
@@ -99,8 +99,8 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str] | Mapping[str, Kind]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Nearest: `{close[0]}`." if close else ""
+    near = nearest(name, known)
+    return f" Nearest: `{near}`." if near else ""
 
 
 def _few(paths: Sequence[str]) -> str:

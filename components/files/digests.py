@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from strategos.components import events
+from strategos.components.wording import data_size
 
 _CHUNK = 1 << 20
 _WORTH_A_NOTE = 4 << 30  # bytes: some seconds of hashing
@@ -49,9 +50,9 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
         else:
             unknown.append(path)
     if unknown:
-        size = sum(os.path.getsize(path) for path in unknown)
-        if size > _WORTH_A_NOTE:
-            message = f"hashing {size / 1e9:,.0f} GB of data files that are new"
+        total = sum(os.path.getsize(path) for path in unknown)
+        if total > _WORTH_A_NOTE:
+            message = f"hashing {data_size(total)} of data files that are new"
             events.emit("note", message=message)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             hashed = dict(zip(unknown, pool.map(_hash, unknown), strict=True))

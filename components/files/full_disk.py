@@ -7,6 +7,8 @@ import re
 import shutil
 import tempfile
 
+from strategos.components.wording import data_size
+
 _WORDS = (
     "No space left",
     "Disk quota exceeded",
@@ -34,11 +36,12 @@ def message(text: str, folder: str) -> str:
     while not os.path.ismount(disk):
         disk = os.path.dirname(disk)
     usage = shutil.disk_usage(place)
+    free = f"{data_size(usage.free)} of {data_size(usage.total)} free now"
     return (
-        f"no space left in {place}, on the disk mounted at {disk} ({_size(usage.free)} "
-        f"of {_size(usage.total)} free now; {text.strip().splitlines()[0]}). Make room "
-        "there, or name folders on a larger disk (`--set run.root=DIR`; TMPDIR in the "
-        "environment), and run again: finished nodes are kept."
+        f"no space left in {place}, on the disk mounted at {disk} ({free}; "
+        f"{text.strip().splitlines()[0]}). Make room there, or name folders on a "
+        "larger disk (`--set run.root=DIR`; TMPDIR in the environment), and run again: "
+        "finished nodes are kept."
     )
 
 
@@ -48,11 +51,3 @@ def _existing(path: str) -> str:
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"

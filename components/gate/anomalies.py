@@ -16,6 +16,7 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import GateStoppedError
+from strategos.components.wording import counted
 
 _SHOWN = 20
 _REMEDY = (
@@ -84,5 +85,5 @@ def _message(lines: list[str], remedy: str) -> str:
     shown = lines[:_SHOWN]
     if len(lines) > _SHOWN:
         shown.append(f"… and {len(lines) - _SHOWN} more")
-    count = "an anomaly" if len(lines) == 1 else f"{len(lines)} anomalies"
-    return "\n  ".join([f"the data show {count} against the schema:", *shown, remedy])
+    found = counted(len(lines), "anomaly", "anomalies")
+    return "\n  ".join([f"the data show {found} against the schema:", *shown, remedy])

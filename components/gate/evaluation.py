@@ -16,6 +16,7 @@ from tfx.utils import io_utils
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.evaluator import summary
+from strategos.components.wording import counted
 
 SHOWN = 10
 
@@ -50,7 +51,7 @@ def message(verdict: Mapping[str, Any]) -> str:
       verdict: The content of `summary.json`.
     """
     failed = summary.failures(verdict)
-    bounds = "1 bound" if len(failed) == 1 else f"{len(failed)} bounds"
+    bounds = counted(len(failed), "bound")
     lines = [f"The model is not blessed: {bounds} of the evaluator failed."]
     lines += [f"  {summary.describe(check)}" for check in failed[:SHOWN]]
     if len(failed) > SHOWN:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from strategos.components.errors import UserError
 from strategos.components.example_gen import sources
 from strategos.components.user_code import modules
-from strategos.pipeline.config.introspect import nearest
+from strategos.components.wording import nearest
 from strategos.pipeline.config.problems import Problem, listed, shown
 from strategos.pipeline.config.sections import Config
 

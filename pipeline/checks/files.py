@@ -17,8 +17,8 @@ from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote, missing
 from strategos.components.user_code import modules
+from strategos.components.wording import nearest
 from strategos.pipeline.checks.columns import column_problems
-from strategos.pipeline.config.introspect import nearest
 from strategos.pipeline.config.problems import Problem, listed, shown
 from strategos.pipeline.config.sections import Config
 

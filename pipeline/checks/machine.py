@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
+from strategos.components.wording import counted
 from strategos.pipeline.view import quiet
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def render(checks: list[Check]) -> str:
         for line in (check.remedy or "").splitlines():
             lines.append(f"  {'':{width}}  -> {line}")
     wrong = sum(check.ok is False for check in checks)
-    things = "1 thing needs" if wrong == 1 else f"{wrong} things need"
+    things = counted(wrong, "thing needs", "things need")
     lines += ["", f"{things} fixing." if wrong else "Nothing is missing."]
     return "\n".join(lines)
 
@@ -212,8 +213,8 @@ def gpu(
         return Check("GPU", None, "no NVIDIA driver: training uses the processor")
     seen, said = (count or _count_gpus)()
     if seen:
-        plural = "" if seen == 1 else "s"
-        return Check("GPU", True, f"{seen} GPU{plural} (NVIDIA driver {driver})")
+        gpus = counted(seen, "GPU")
+        return Check("GPU", True, f"{gpus} (NVIDIA driver {driver})")
     if libraries is None:
         libraries = any(
             re.match(r"nvidia[-_]cudnn", found.name or "")

@@ -15,6 +15,7 @@ from strategos.components.trainer.cluster.strategy import (
 )
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
+from strategos.components.trainer.operation import Operation
 from strategos.pipeline.config.problems import raise_all, refuse_at
 from strategos.pipeline.config.types import (
     Duration,
@@ -151,17 +152,18 @@ class Distribution(Section):
         + ".",
     )
     start_timeout: Duration = Field(
-        "300s",
+        f"{Operation.start_timeout:g}s",
         description="Time allowed for all processes to join and finish their "
         "first step.",
     )
     stall_timeout: Duration = Field(
-        "300s",
+        f"{Operation.stall_timeout:g}s",
         description="Time without a step after which training is restarted, at least "
         f"{_SHORTEST_STALL}s.",
     )
     max_restarts: NotNegative = Field(
-        3, description="Number of times that one run restarts a failed training."
+        Operation.max_restarts,
+        description="Number of times that one run restarts a failed training.",
     )
     bandwidth: Rate | None = Field(
         None,

@@ -9,7 +9,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
 from strategos.components.evaluator.metrics import METRICS, names
-from strategos.pipeline.config.introspect import Allowed, nearest
+from strategos.components.wording import nearest
+from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, refuse_at
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 

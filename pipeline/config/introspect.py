@@ -6,7 +6,6 @@ described in one place only: where `config` declares it.
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,8 @@ from typing import Any
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from strategos.components.wording import listed
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,7 @@ def describe(annotation: Any) -> str:
 def _describe_bare(bare: Any, bounds: str) -> str:
     origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is typing.Literal:
-        return " or ".join(
-            [", ".join(arguments[:-1]), arguments[-1]][-len(arguments) :]
-        )
+        return listed(arguments, "or")
     if origin is tuple:
         return f"a list of {describe(arguments[0])}"
     if origin is dict:
@@ -143,24 +142,6 @@ def _describe_bare(bare: Any, bounds: str) -> str:
     if _is_model(bare):
         return f"a mapping with the keys {', '.join(fields(bare))}"
     return {int: "a whole number", float: "a number"}[bare] + bounds
-
-
-def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that `word` was most likely meant to be.
-
-    One that `word` abbreviates (`acc`) or ends with (`roc_auc`) comes before one that
-    differs from it by few letters.
-    """
-    word, choices = word.lower(), list(choices)
-    lowered = {choice.lower(): choice for choice in reversed(choices)}
-    found = [
-        choice
-        for choice in lowered
-        if (choice.startswith(word) and len(word) > 2) or word.endswith(f"_{choice}")
-    ]
-    if len(found) != 1:
-        found = difflib.get_close_matches(word, lowered, n=1, cutoff=0.6)
-    return lowered[found[0]] if found else None
 
 
 _NAMES = {str: "text", bool: "true or false", Any: "anything"}

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from strategos.components.errors import BadInputError
+from strategos.components.wording import nearest
 from strategos.pipeline.config import introspect
 
 _SHOWN = 60
@@ -164,7 +165,7 @@ def _is_unknown(details: Any) -> bool:
 def _meant(missing: tuple, unknown: tuple, model: type[BaseModel]) -> bool:
     """Whether the unknown key is the missing one with a slip in it."""
     known = introspect.fields(introspect.model_at(model, unknown[:-1]))
-    near = introspect.nearest(str(unknown[-1]), known)
+    near = nearest(str(unknown[-1]), known)
     return (*unknown[:-1], near) == missing
 
 
@@ -176,7 +177,7 @@ def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> Problem:
         for key in introspect.keys(model)
         if key.path[-1] == name and "NAME" not in key.path
     ]
-    near = introspect.nearest(name, known)
+    near = nearest(name, known)
     if near:
         remedy = f"Did you mean `{near}`?"
     elif elsewhere:
@@ -205,7 +206,7 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> Problem:
     allowed = introspect.describe(annotation) if annotation else details["msg"]
     remedy = ""
     if isinstance(value, str):
-        near = details["type"] == "literal_error" and introspect.nearest(
+        near = details["type"] == "literal_error" and nearest(
             value, re.findall(r"'([^']*)'", details["ctx"]["expected"])
         )
         remedy = f"Did you mean `{near}`?" if near else ""

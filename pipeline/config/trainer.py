@@ -152,9 +152,12 @@ class Checkpoint(Section):
     """What is kept of training for the case that it is interrupted."""
 
     every: Interval = Field(
-        "30s", description="Interval between checkpoints, in time or steps."
+        Operation.checkpoint_every,
+        description="Interval between checkpoints, in time or steps.",
     )
-    keep: Positive = Field(2, description="Number of newest checkpoints that stay.")
+    keep: Positive = Field(
+        Operation.checkpoint_keep, description="Number of newest checkpoints that stay."
+    )
 
 
 class Trainer(Section):

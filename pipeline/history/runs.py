@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
+from strategos.components.wording import nearest
 from strategos.pipeline.history.store import (
     Store,
     properties,
@@ -229,7 +229,7 @@ def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
     begun = [name for name in names if name.startswith(run_id)]
     if len(begun) == 1:
         return contexts[names.index(begun[0])]
-    near = begun[:3] or difflib.get_close_matches(run_id, names, n=3, cutoff=0.75)
+    near = begun[:3] or list(filter(None, [nearest(run_id, names)]))
     which = "the last are" if not near else "did you mean" if not begun else "there are"
     raise UserError(
         f"run {run_id}: no such run; {which} {', '.join(near or names[:3])}. "

@@ -11,12 +11,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from strategos.components.wording import counted, duration, listed
+
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
     from strategos.pipeline.history.runs import Push
 
 Span = tuple[int, int | None]
-_UNITS = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 _SHOWN = 4
 
 
@@ -50,12 +51,13 @@ def decide(
     """
     chosen = tuple(sorted(spans, key=_order))
     if last is None:
-        reason = f"Due: no model has been pushed yet ({_count(chosen)} to learn from)."
+        known = counted(len(chosen), "span")
+        reason = f"Due: no model has been pushed yet ({known} to learn from)."
         return Decision(True, reason, chosen, chosen)
     seen = dict(last.spans)
     new = tuple(span for span in chosen if _is_new(span, seen))
     age = max(0.0, now - last.pushed_at)
-    model = f"model {last.version}, pushed {_duration(age)} ago"
+    model = f"model {last.version}, pushed {duration(age)} ago"
     if new and (settings is None or settings.on_new_span):
         reason = f"Due: {_describe(new, seen)} came after {model}."
         return Decision(True, reason, chosen, new)
@@ -74,11 +76,12 @@ def _is_new(span: Span, seen: dict[int, int | None]) -> bool:
 def _waiting(new: Sequence[Span], age: float, limit: int | None) -> str:
     """What the next run waits for."""
     if new:
-        told = f", does not know {_count(new)}, but `schedule.on_new_span` is false"
+        unknown = counted(len(new), "span")
+        told = f", does not know {unknown}, but `schedule.on_new_span` is false"
     else:
         told = ", knows all spans"
     if limit is not None:
-        told += f"; `schedule.max_age` is reached in {_duration(limit - age)}"
+        told += f"; `schedule.max_age` is reached in {duration(limit - age)}"
     return told
 
 
@@ -94,19 +97,7 @@ def _describe(new: Sequence[Span], seen: dict[int, int | None]) -> str:
     more = len(names) - _SHOWN
     if more > 0:
         names[_SHOWN:] = [f"{more} more"]
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _count(spans: Sequence[Span]) -> str:
-    return f"{len(spans)} span{'s' * (len(spans) != 1)}"
-
-
-def _duration(seconds: float) -> str:
-    """In the largest unit of which it holds at least two."""
-    fitting = (each for each in _UNITS if seconds >= 2 * each[0])
-    size, unit = next(fitting, _UNITS[-1])
-    count = int(seconds / size)
-    return f"{count:,} {unit}{'s' * (count != 1)}"
+    return listed(names)
 
 
 def _order(span: Span) -> tuple[int, int]:

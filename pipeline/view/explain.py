@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.wording import counted, data_size
 from strategos.pipeline.plan.explain import Data, Explanation, Model, Step
 from strategos.pipeline.view import terminal
 
@@ -50,8 +51,8 @@ def _replicas(choice: Choice) -> str:
     if choice.replicas is None:
         return "as many as the TPU has cores"
     if not choice.is_synchronous:
-        servers = _count(choice.parameter_servers, "parameter server")
-        return f"{_count(choice.workers, 'worker')}, each at its own pace; {servers}"
+        servers = counted(choice.parameter_servers, "parameter server")
+        return f"{counted(choice.workers, 'worker')}, each at its own pace; {servers}"
     if choice.workers == 1:
         return f"{choice.replicas} in one process"
     return f"{choice.replicas} in {choice.workers} processes"
@@ -59,11 +60,12 @@ def _replicas(choice: Choice) -> str:
 
 def _data_text(data: Data, batch: int) -> str:
     text = (
-        f"{data.rows:,} rows for training, {_size(data.bytes)} in "
-        f"{_count(data.files, 'file')}; {_count(data.steps_per_epoch, 'step')} an epoch"
+        f"{data.rows:,} rows for training, {data_size(data.bytes)} in "
+        f"{counted(data.files, 'file')}; "
+        f"{counted(data.steps_per_epoch, 'step')} an epoch"
     )
     if 0 < data.last_batch < batch:
-        text += f", the last of {_count(data.last_batch, 'row')}"
+        text += f", the last of {counted(data.last_batch, 'row')}"
     return text
 
 
@@ -72,9 +74,9 @@ def _model_text(model: Model) -> str:
         "" if model.trainable == model.parameters else f" ({model.trainable:,} trained)"
     )
     text = f"{model.parameters:,} parameters{trained}; gradients of "
-    text += f"{_size(model.gradient_bytes)} a step"
+    text += f"{data_size(model.gradient_bytes)} a step"
     if model.sparse_bytes:
-        text += f", {_size(model.sparse_bytes)} of it for rows of embeddings"
+        text += f", {data_size(model.sparse_bytes)} of it for rows of embeddings"
     return text
 
 
@@ -84,18 +86,6 @@ def _step_text(step: Step, choice: Choice) -> str:
         f"{_time(step.alone)} on one device; {what}: {_time(step.compute)} of computing"
         f" and {_time(step.exchange)} of exchange"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _size(number: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.1f} GB"
 
 
 def _time(seconds: float) -> str:

@@ -14,6 +14,7 @@ from rich.tree import Tree
 from strategos.components import node_ids
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
+from strategos.components.wording import duration
 from strategos.pipeline.history.lineage import Lineage, Step
 from strategos.pipeline.view import terminal
 
@@ -67,7 +68,7 @@ def _only_judges(step: Step) -> bool:
 
 def _describe(step: Step) -> Text:
     text = Text(step.node, style="bold")
-    about = f"  {terminal.duration(step.seconds)}"
+    about = f"  {duration(step.seconds)}"
     if step.reused:
         about += f", reused from run {step.run_id}"
     text.append(about, style="not bold dim")

@@ -18,6 +18,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from strategos.components.wording import duration
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.frame import Frame
 
@@ -204,7 +205,7 @@ class _Table:
 
     def _draw(self) -> Group:
         run, now = self._progress.run, self._clock()
-        elapsed = terminal.duration(max(0.0, now - self._begun))
+        elapsed = duration(max(0.0, now - self._begun))
         if not run:
             return Group(_line(f"{self._spin(now)} {self._note}  {elapsed}"))
         head = _line(run.get("pipeline", ""), "bold")
@@ -225,10 +226,10 @@ class _Table:
 
     def _row(self, name: str, node: NodeState, now: float) -> tuple[Text, ...]:
         sign = terminal.symbol(node.state, self._console)
-        spent, faint = terminal.duration(node.seconds), terminal.style(node.state)
+        spent, faint = duration(node.seconds), terminal.style(node.state)
         if node.state == "running":
             sign = Text(self._spin(now), style=faint)
-            spent = terminal.duration(max(0.0, now - (node.started or now)))
+            spent = duration(max(0.0, now - (node.started or now)))
         elif node.state == "cached":
             spent = "cached"
         quiet = faint if node.state in ("cached", "pending") else ""
@@ -297,10 +298,10 @@ class _Lines:
             self._shown[event["node"]] = event["time"]
             return "started"
         if kind == "node_finished":
-            spent = "" if node.state == "cached" else terminal.duration(node.seconds)
+            spent = "" if node.state == "cached" else duration(node.seconds)
             return "  ".join(filter(None, [node.state, spent, node.detail()]))
         if kind == "node_failed":
-            spent = terminal.duration(node.seconds)
+            spent = duration(node.seconds)
             return f"{node.state} after {spent}: {node.message}"
         if kind in ("note", "warning"):
             mark = "warning: " * (kind == "warning")

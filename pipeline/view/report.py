@@ -14,6 +14,7 @@ from strategos.components import node_ids
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
+from strategos.components.wording import duration
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
 
@@ -100,7 +101,7 @@ def _history_columns(runs: Sequence[Run]) -> dict[str, list[str]]:
     if len({run.pipeline for run in runs}) > 1:
         columns["pipeline"] = [run.pipeline for run in runs]
     columns["outcome"] = [run.outcome for run in runs]
-    columns["took"] = [terminal.duration(run.duration) for run in runs]
+    columns["took"] = [duration(run.duration) for run in runs]
     if any(run.pushed for run in runs):
         columns["pushed"] = [run.pushed[1] if run.pushed else "" for run in runs]
     return columns
@@ -128,7 +129,7 @@ def _headline(run: Run, console: Console) -> Text:
         (run.outcome, terminal.style(run.outcome)),
     )
     if run.duration is not None:
-        line.append(f" in {terminal.duration(run.duration)}")
+        line.append(f" in {duration(run.duration)}")
     line.append(f"  run {run.run_id}", style="dim")
     if run.runner:
         line.append(f", {run.runner} runner", style="dim")
@@ -144,7 +145,7 @@ def _nodes(nodes: Sequence[NodeRun], console: Console) -> Table:
     for node in nodes:
         cached = node.state == "cached"
         plain = node.state in ("cached", "complete")
-        spent = "cached" if cached else terminal.duration(node.seconds)
+        spent = "cached" if cached else duration(node.seconds)
         rows = "" if node.rows is None else f"{node.rows:,} rows"
         table.add_row(
             terminal.symbol(node.state, console),

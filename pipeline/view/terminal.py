@@ -1,4 +1,4 @@
-"""How things look in a terminal: the console, durations, symbols of states."""
+"""How things look in a terminal: the console, moments, symbols of states."""
 
 from __future__ import annotations
 
@@ -54,20 +54,6 @@ def symbol(state: str, to: Console) -> Text:
 def style(state: str) -> str:
     """The colour of a node's state or a run's outcome."""
     return _LOOKS.get(state, ("", "", ""))[2]
-
-
-def duration(seconds: float | None) -> str:
-    """`8.1 s`, `42 s`, `1 min 42 s`, `2 h 05 min`; "" for None."""
-    if seconds is None:
-        return ""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes == 0:
-        return f"{rest} s"
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def moment(seconds: float) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.wording import counted
 
 GANGS = ("multi_worker_mirrored", "parameter_server")
 """Strategies of several processes."""
@@ -57,7 +58,7 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
         return Devices(1, "GPU" if cluster.gpus else "CPU", seen(cluster.gpus))
     if name == "parameter_server" and cluster.task and cluster.task.type != "worker":
         # A coordinator or parameter server uses no GPU; the workers check theirs.
-        return Devices(asked or 1, "CPU", _count(workers, "worker"))
+        return Devices(asked or 1, "CPU", counted(workers, "worker"))
     if cluster.gpus:
         return _on_gpus(name, asked, cluster, workers)
     return _on_cpu(name, asked, workers)
@@ -85,7 +86,7 @@ def configure(name: str, kind: str, count: int) -> list[str]:
         if len(gpus) < count:
             raise refusal(
                 "strategy",
-                f"{name!r} is to train on {_count(count, 'GPU')} here, but TensorFlow "
+                f"{name!r} is to train on {counted(count, 'GPU')} here, but TensorFlow "
                 f"finds {len(gpus)}. Install its CUDA libraries (`make setup "
                 "EXTRAS=gpu`), or set CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
             )
@@ -112,7 +113,7 @@ def seen(gpus: int) -> str:
     """The number of visible GPUs as a clause: `2 GPUs are visible`."""
     if not gpus:
         return "no GPU is visible"
-    return f"{_count(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} visible"
+    return f"{counted(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} visible"
 
 
 def _on_gpus(
@@ -133,13 +134,13 @@ def _on_gpus(
         each = f" ({workers} workers with {max(devices, 1)} each)" if local else ""
         raise refusal(
             "devices" if asked else "workers",
-            f"{_count(wanted, 'GPU')} would be needed{each}, but {seen(cluster.gpus)}. "
-            "Use fewer `workers` or `devices`, or hide the GPUs by "
-            "CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
+            f"{counted(wanted, 'GPU')} would be needed{each}, but "
+            f"{seen(cluster.gpus)}. Use fewer `workers` or `devices`, or hide the GPUs "
+            "by CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
         )
     remark = seen(cluster.gpus)
     if name in GANGS:
-        remark = f"{_count(workers, 'worker')} with {_count(devices, 'GPU')} each"
+        remark = f"{counted(workers, 'worker')} with {counted(devices, 'GPU')} each"
     elif wanted < cluster.gpus:
         remark += f", {wanted} of them in use"
     if workers * devices == 1:
@@ -156,7 +157,7 @@ def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
                 f"received {asked}, but without a GPU each worker of {name!r} has one "
                 "device, its CPU. Remove it, or use more `workers`.",
             )
-        remark = f"{_count(workers, 'worker')}, {seen(0)}"
+        remark = f"{counted(workers, 'worker')}, {seen(0)}"
     elif devices > MOST_ON_CPU:
         raise refusal(
             "devices",
@@ -170,7 +171,3 @@ def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
     if workers * devices == 1:
         remark += f"; {_ALONE}"
     return Devices(devices, "CPU", remark)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -34,6 +34,7 @@ from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.records import Records, no_autograph
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.spec import CACHE_LIMIT
+from strategos.components.wording import counted, data_size
 
 _PARSE_ROWS = 4096
 _PARALLEL_CALLS = min(os.cpu_count() or 1, 8)
@@ -182,9 +183,9 @@ class Split:
           replicas: Number of replicas that share a global batch.
           share: The replicas among them that are fed.
         """
-        size = sum(tf.io.gfile.stat(file).length for file in self.files)
-        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
-        read = f"{self.rows:,} rows from {files} ({size / 1e6:,.1f} MB)"
+        length = sum(tf.io.gfile.stat(file).length for file in self.files)
+        files = counted(len(self.files), "file")
+        read = f"{self.rows:,} rows from {files} ({data_size(length)})"
         if len(share) < replicas:
             read += ", all of them: any worker may need any row"
         if self.columns is not None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategos.components import worker_process
+from strategos.components.trainer.operation import GANG_SECONDS
 
 _MODULE = "strategos.components.trainer.run.worker"
-_GRACE_SECONDS = 25.0  # after SIGTERM a gang saves a checkpoint before it ends
 
 
 def run(request: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -30,5 +30,5 @@ def run(request: Mapping[str, Any], name: str) -> dict[str, Any]:
         request,
         name=name,
         env=worker_process.TENSORFLOW,
-        grace=_GRACE_SECONDS,
+        grace=GANG_SECONDS,
     )

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from strategos.components import events, processes
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang.task_process import Failure, TaskProcess
-from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.operation import SAVE_SECONDS, Operation
 from strategos.components.worker_process import PREEMPTED
 
 Outside = Callable[[bool], bool]
@@ -39,10 +39,10 @@ class Limits:
         consequence.
     """
 
-    start_timeout: float = 300.0
-    stall_timeout: float = 300.0
-    max_restarts: int = 3
-    save: float = 20.0
+    start_timeout: float = Operation.start_timeout
+    stall_timeout: float = Operation.stall_timeout
+    max_restarts: int = Operation.max_restarts
+    save: float = SAVE_SECONDS
     farewell: float = 5.0
     echo: float = 1.0
 

@@ -25,11 +25,10 @@ from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers.launcher import Launcher
-from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.operation import SAVE_SECONDS, Operation
 from strategos.components.trainer.spec import WorkerSpec
 
 _ECHO_SECONDS = 2.0  # in which the cause of a failure may still be told
-_LEAVE_SECONDS = 20.0  # in which workers save and leave after an interrupt
 
 
 def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
@@ -90,7 +89,7 @@ class _Run:
             over = {"how": "interrupted"}
         self._shared.remove(rendezvous.CALL)
         self._turn(over)
-        until = time.monotonic() + _LEAVE_SECONDS
+        until = time.monotonic() + SAVE_SECONDS
         while over["how"] == "interrupted" and time.monotonic() < until:
             if not any(map(self._is_there, self._workers)):
                 break

@@ -79,6 +79,6 @@ def test_a_clock_that_went_back_is_not_an_age():
     assert not decide([(1, None)], push((1, None), pushed_at=_NOW + 60)).due
 
 
-def test_short_ages_are_told_in_small_units():
+def test_short_ages_have_hours_and_minutes():
     last = push((1, None), pushed_at=_NOW - 5400)
-    assert "pushed 90 minutes ago" in decide([(1, None)], last).reason
+    assert "pushed 1 h 30 min ago" in decide([(1, None)], last).reason

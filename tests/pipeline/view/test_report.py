@@ -305,22 +305,6 @@ def test_an_empty_history_says_so():
     assert history([]) == ["no runs yet"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, ""),
-        (0.04, "0.0 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.6, "1 min 00 s"),
-        (102, "1 min 42 s"),
-        (7500, "2 h 05 min"),
-    ],
-)
-def test_durations(seconds, text):
-    assert terminal.duration(seconds) == text
-
-
 def test_history_shows_the_more_telling_metrics_where_not_all_fit():
     metrics = {"calibration": 1.0, "mean_label": 0.2, "accuracy": 0.8, "auc": 0.7}
     run = Run("r", "p", 0.0, 9.0, "blessed", metrics=metrics)

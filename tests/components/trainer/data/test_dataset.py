@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -242,7 +243,8 @@ def test_remote_pipelines_take_turns_at_the_batches_of_one_device(split, pipelin
 
 
 def test_the_log_line_describes_what_is_read(split):
-    size = "23 rows from 3 files (0.0 MB)"
+    length = sum(Path(file).stat().st_size for file in split.files)
+    size = f"23 rows from 3 files ({length / 1000:.3g} kB)"
     how = "streamed" if split.columns is None else "kept in memory"
     assert split.reads().startswith(f"{size}; {how}")
     several = f"{size}, all of them: any worker may need any row; {how}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from strategos.components.errors import UserError
@@ -102,7 +104,7 @@ def test_a_batch_that_cannot_be_divided_evenly_is_rejected(shares):
 
 def test_the_log_line_describes_the_share_that_is_read(shares):
     line = shares[0].reads(2, range(1))
-    assert line.startswith("12 rows from 2 files (0.0 MB)")
+    assert re.match(r"12 rows from 2 files \(\S+ (bytes|kB)\)", line)
     assert "of 23 rows; an epoch uses 11 of each of 2 pipelines" in line
 
 
