@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,61 @@ def test_trainer_imports_without_tfx_and_beam():
         if is_in(module, TRAINER)
         and module.rpartition(".")[2] not in FACES
         and imported.partition(".")[0] in ("tfx", "apache_beam", "tfx_bsl")
+    ]
+
+
+PRIVATE_PACKAGES = ("tensorflow.python", "tf_keras.src", "keras.src")
+PRIVATE_IN_KERAS = ("_supports_tf_logs",)  # which a subclass would set on itself
+OWN = ("self", "cls", "super", "os")  # os._exit is documented
+
+
+def is_private(name: str) -> bool:
+    return re.match("_[a-z]|__internal__$", name) is not None
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """The private names of other packages' objects that a file uses, with the line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Attribute(attr=name, value=owner) if is_private(name):
+                owner = owner.func if isinstance(owner, ast.Call) else owner
+                is_own = isinstance(owner, ast.Name) and owner.id in OWN
+                if not is_own or name in PRIVATE_IN_KERAS:
+                    yield f"{path.name}:{node.lineno}: {name}"
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr" | "delattr"),
+                args=[_, ast.Constant(value=str(name)), *_],
+            ) if is_private(name):
+                yield f"{path.name}:{node.lineno}: {name}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model._flatten_layers()",
+        "getattr(optimizer, '_learning_rate', None)",
+        "tf.__internal__.autograph",
+        "self._supports_tf_logs = True",
+    ],
+)
+def test_private_names_are_recognized(line, tmp_path):
+    (tmp_path / "module.py").write_text(f"self._own = super()._own()\n{line}")
+    (found,) = private_names(tmp_path / "module.py")
+    assert found.startswith("module.py:2: _")
+
+
+def test_private_names_of_tensorflow_and_keras_stay_in_compat():
+    others = {
+        module: path
+        for module, path in MODULES.items()
+        if is_in(module, TRAINER) and not is_in(module, f"{TRAINER}.compat")
+    }
+    assert not [name for path in others.values() for name in private_names(path)]
+    assert not [
+        f"{module} imports {imported}"
+        for module, path in others.items()
+        for imported in imports(path)
+        if imported.startswith(PRIVATE_PACKAGES)
     ]
 
 

@@ -23,8 +23,6 @@ from strategos.components.trainer.spec import Settings
 STRATEGIES = ("one_device", "mirrored")
 """Under which a Keras 3 model trains."""
 
-_HOOKS = ("train", "test", "predict")
-
 
 def package_of(model: Any) -> ModuleType | None:
     """The Keras that `model` is made with: `tf.keras` or `keras`; None for no model."""
@@ -159,14 +157,6 @@ def divide_epoch(model: Any, steps: int) -> None:
             fitting,
         )
     model.steps_per_execution = fitting
-
-
-def join(callback: Any) -> Any:
-    """Lets a callback of Keras 3 be called by tf-keras's `CallbackList`; returns it."""
-    if is_callback(callback):
-        for name in _HOOKS:
-            setattr(callback, f"_implements_{name}_batch_hooks", lambda: True)
-    return callback
 
 
 def _package() -> ModuleType | None:

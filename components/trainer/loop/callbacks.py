@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat.callbacks import TensorCallback, join, own
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import MonitorCheck, Progress
 from strategos.components.trainer.model.effects import Unchanged
@@ -48,7 +49,7 @@ def configured(
         found.append(CsvHistory(f"{log_dir}/history.csv"))
     if settings.get("tensorboard"):
         found.append(_tensorboard(made_by, settings["tensorboard"], log_dir))
-    return list(map(keras3.join, found))
+    return list(map(join, found))
 
 
 class Hooks(tf.keras.callbacks.CallbackList):
@@ -130,7 +131,7 @@ class Hooks(tf.keras.callbacks.CallbackList):
         return self._begun_at % self._position.steps_per_epoch
 
 
-class BestWeights(tf.keras.callbacks.Callback):
+class BestWeights(TensorCallback):
     """Keeps the weights of the best epoch and restores them at the end of training.
 
     Args:
@@ -144,7 +145,6 @@ class BestWeights(tf.keras.callbacks.Callback):
 
     def __init__(self, monitor: str, mode: str = "auto"):
         super().__init__()
-        self._supports_tf_logs = True
         self._monitor = monitor
         # Keras knows whether a metric is to be minimized.
         judge = tf.keras.callbacks.EarlyStopping(monitor=monitor, mode=mode)
@@ -167,7 +167,7 @@ class BestWeights(tf.keras.callbacks.Callback):
             self.model.set_weights(self.best_weights)
 
 
-class CsvHistory(tf.keras.callbacks.Callback):
+class CsvHistory(TensorCallback):
     """Writes one line per epoch: its number, then each metric by name.
 
     The file is rewritten after each epoch, so that it also holds the epochs before a
@@ -182,7 +182,6 @@ class CsvHistory(tf.keras.callbacks.Callback):
 
     def __init__(self, path: str):
         super().__init__()
-        self._supports_tf_logs = True
         self._path = path
         self.rows: list[dict[str, float]] = []
 
@@ -215,7 +214,8 @@ class CallbackState:
 
     def __init__(self, callbacks: Sequence[Any]):
         passing = (Progress, Unchanged, *keras3.classes("callbacks", "TensorBoard"))
-        self._callbacks = [x for x in callbacks if not isinstance(x, passing)]
+        followed = map(own, callbacks)
+        self._callbacks = [x for x in followed if not isinstance(x, passing)]
         self._before = [_plain(callback) for callback in self._callbacks]
 
     def take(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:

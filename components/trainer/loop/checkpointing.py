@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import checkpoints
@@ -50,7 +51,7 @@ class Cadence:
         return cls(seconds=float(text[:-1]) * _UNITS[text[-1]])
 
 
-class Keeper(tf.keras.callbacks.Callback):
+class Keeper(TensorCallback):
     """Saves a checkpoint when due and before a preemption; restores the newest one.
 
     Must be the last of the callbacks: at the end of an epoch it saves their state after
@@ -77,7 +78,6 @@ class Keeper(tf.keras.callbacks.Callback):
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
-        self._supports_tf_logs = True
         self._store = store
         self._cadence = cadence
         self._agreement = agreement

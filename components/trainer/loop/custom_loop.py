@@ -13,13 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
 
 
-class EpochMeans(tf.keras.callbacks.Callback):
+class EpochMeans(TensorCallback):
     """The means over the rows of an epoch so far; kept in checkpoints.
 
     Attributes:
@@ -29,7 +30,6 @@ class EpochMeans(tf.keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self._supports_tf_logs = True
         self.rows = 0
         self.sums: dict[str, float] = {}
 

@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.wording import duration
 
 _REPORT_SECONDS = 0.5
 
 
-class Progress(tf.keras.callbacks.Callback):
+class Progress(TensorCallback):
     """Reports epoch, step, metrics, examples/s and the time left, twice a second.
 
     The first step, which compiles, does not count towards the speed, nor does
@@ -41,7 +41,6 @@ class Progress(tf.keras.callbacks.Callback):
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
-        self._supports_tf_logs = True  # no conversion to NumPy at every step
         self._context = context
         self._position = position
         self._wait = wait
@@ -107,11 +106,11 @@ class Progress(tf.keras.callbacks.Callback):
             waiting = self._wait.share() if self._wait else None
             if waiting is not None:
                 text += f"  {waiting:.0%} waiting for input"
-            text += f"  {_duration(left / self._timed_steps)} left"
+            text += f"  {duration(left / self._timed_steps)} left"
         events.emit("progress", message=text)
 
 
-class TerminateOnNaN(tf.keras.callbacks.Callback):
+class TerminateOnNaN(TensorCallback):
     """Fails at the first loss that is not finite, naming the step.
 
     Args:
@@ -120,7 +119,6 @@ class TerminateOnNaN(tf.keras.callbacks.Callback):
 
     def __init__(self, position: Position):
         super().__init__()
-        self._supports_tf_logs = True
         self._position = position
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -141,7 +139,7 @@ class TerminateOnNaN(tf.keras.callbacks.Callback):
         )
 
 
-class Recorder(tf.keras.callbacks.Callback):
+class Recorder(TensorCallback):
     """Records the history: one value per epoch for each metric.
 
     Attributes:
@@ -150,7 +148,6 @@ class Recorder(tf.keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self._supports_tf_logs = True
         self.history: dict[str, list[float]] = {}
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -159,7 +156,7 @@ class Recorder(tf.keras.callbacks.Callback):
             self.history.setdefault(name, []).append(float(value))
 
 
-class MonitorCheck(tf.keras.callbacks.Callback):
+class MonitorCheck(TensorCallback):
     """Rejects a monitored metric that does not exist, at the end of the first epoch.
 
     Args:
@@ -184,8 +181,3 @@ class MonitorCheck(tf.keras.callbacks.Callback):
                 f"not measure. Allowed: {', '.join(sorted(logs or {}))}. Metrics are "
                 "named in `model.compile(metrics=[…])`."
             )
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(max(seconds, 0)), 60)
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

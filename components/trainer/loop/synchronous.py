@@ -17,7 +17,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.compat import keras3, keras_names
+from strategos.components.trainer.compat import keras3, keras_names, rates
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang.agreement import Agreement
@@ -165,7 +165,7 @@ class Training:
             model, spec.settings, spec.batch_size, self._context.replicas
         )
         if self._choice.name == "central_storage":
-            learning_rate.let_replicas_set_it(model)
+            rates.let_replicas_set_it(model)
         self._code.check_scope(model, tf.distribute.get_strategy())
         return model
 
@@ -346,5 +346,4 @@ def configure_step(model: tf.keras.Model, settings: Settings) -> None:
     if settings.jit_compile:
         model.jit_compile = True
     if settings.steps_per_execution > 1:
-        # What `compile(steps_per_execution=…)` calls; the user compiles, not we.
-        model._configure_steps_per_execution(settings.steps_per_execution)
+        model.steps_per_execution = settings.steps_per_execution

@@ -15,7 +15,9 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.compat.callbacks import TensorCallback
+from strategos.components.wording import listed
 
 _WATCHED = ("trainable", "rate")
 """Attributes of a layer that a traced step treats as constants; `rate` is dropout's."""
@@ -32,15 +34,14 @@ def check_compiled(model: tf.keras.Model, where: str) -> None:
       UserError: It has weighted metrics, though examples have no weights; or a layer's
         `trainable` has changed since `compile`, which tf-keras undoes for `fit`.
     """
-    weighted = tf.nest.flatten(_argument(model, "weighted_metrics") or [])
+    weighted = tf.nest.flatten(compiled.argument(model, "weighted_metrics") or [])
     if weighted and _is_stock(model):
         raise UserError(
             f"{where}: has weighted_metrics ({', '.join(map(_name, weighted))}), but "
             "examples have no weights here: they would equal the unweighted ones. Move "
             "them to `metrics`, or weigh the rows in a `train_step` of the model."
         )
-    compiled = getattr(model, "_compiled_trainable_state", None) or {}
-    changed = [x.name for x, value in compiled.items() if x.trainable != value]
+    changed = compiled.changed_trainable(model)
     if changed:
         raise UserError(
             f"{where}: `trainable` of {_listed(changed)} was changed after `compile`: "
@@ -77,7 +78,7 @@ def judged_outputs(
             f'(`loss={{"{own[0]}": …}}`), or override `train_step`. If each is meant '
             f"to learn `{label}`, give `compile` one loss for all."
         )
-    measured = _argument(model, "metrics")
+    measured = compiled.argument(model, "metrics")
     measured = list(measured) if isinstance(measured, Mapping) else []
     beside = [name for name in measured if name in names and name not in own]
     if len(own) > 1 or beside:
@@ -88,7 +89,7 @@ def judged_outputs(
     return {i: x for i, x in enumerate(tensors) if names[i] in own}
 
 
-class Unchanged(tf.keras.callbacks.Callback):
+class Unchanged(TensorCallback):
     """Fails if a callback changes something that a traced step no longer reads.
 
     Must come after the callbacks that it checks.
@@ -99,7 +100,6 @@ class Unchanged(tf.keras.callbacks.Callback):
 
     def __init__(self, model: tf.keras.Model):
         super().__init__()
-        self._supports_tf_logs = True
         self._before = _settings(model)
         self._is_traced = False
 
@@ -141,7 +141,7 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
     """The values that a traced step treats as constants, by the users' names."""
     found: dict[str, Any] = {"model.optimizer": id(model.optimizer)}
     found["model.loss"] = id(model.loss)
-    for layer in model._flatten_layers():
+    for layer in compiled.layers(model):
         for name in _WATCHED:
             if hasattr(layer, name):
                 found[f"{layer.name}.{name}"] = getattr(layer, name)
@@ -157,12 +157,6 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
 
 def _is_stock(model: tf.keras.Model) -> bool:
     return type(model).train_step is keras3.package_of(model).Model.train_step
-
-
-def _argument(model: tf.keras.Model, name: str) -> Any:
-    """The user's argument of `compile`, if Keras has kept it."""
-    config = getattr(model, "_compile_config", None)
-    return config.config.get(name) if config is not None else None
 
 
 def _output_names(model: tf.keras.Model, output: Any) -> list[str]:
@@ -194,5 +188,4 @@ def _name(metric: Any) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    names = [f"`{name}`" for name in names]
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return listed([f"`{name}`" for name in names])

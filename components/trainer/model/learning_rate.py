@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import keras3, rates
 from strategos.components.trainer.spec import Settings
 
 _SCALES = {"none": lambda k: 1.0, "linear": lambda k: k, "sqrt": math.sqrt}
@@ -94,7 +94,7 @@ def scale(
     times, steps = factor(settings, batch_size, replicas), settings.warm_up_steps
     if times == 1 and not steps:
         return
-    rate, keras = _rate(inner), keras3.package_of(model)
+    rate, keras = rates.given(inner), keras3.package_of(model)
     if rate is None:
         raise UserError(
             f"trainer.scale_learning_rate: {type(inner).__name__} has no "
@@ -112,42 +112,12 @@ def scale(
         model.optimizer = made if inner is optimizer else _wrapped(optimizer, made)
 
 
-def let_replicas_set_it(model: tf.keras.Model) -> None:
-    """Allows a schedule's current rate to be set under CentralStorageStrategy.
-
-    tf-keras keeps the rate in a variable that each replica assigns, without an
-    `aggregation`; this strategy then rejects the assignment, the others do not check.
-
-    Args:
-      model: The compiled model.
-    """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    rate = getattr(optimizer, "_current_learning_rate", None)
-    if rate is not None:
-        optimizer._current_learning_rate = tf.Variable(
-            rate,
-            trainable=False,
-            name="current_learning_rate",
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
-
-
-def _rate(optimizer: Any) -> Any:
-    """The learning rate as given: a variable or a schedule; None if missing."""
-    if hasattr(optimizer, "_learning_rate"):  # the public name has the current value
-        return optimizer._learning_rate
-    try:
-        return optimizer.learning_rate
-    except (AttributeError, ValueError):
-        return None
-
-
 def _number(rate: Any) -> float:
     return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
 
 def _check_reducible(optimizer: Any) -> None:
-    rate = _rate(optimizer)
+    rate = rates.given(optimizer)
     if callable(rate):
         raise UserError(
             "trainer.callbacks.reduce_learning_rate: the optimizer that `build_model` "

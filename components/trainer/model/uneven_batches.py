@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
 
@@ -129,11 +129,9 @@ def _skip_no_rows(model: tf.keras.Model) -> None:
     Losses and metrics of Keras are 0 then; functions and losses of the user's own, and
     what layers add to the loss, may be such means.
     """
-    losses, metrics = model.compiled_loss, model.compiled_metrics
-    losses._losses = tf.nest.map_structure(_per_row, losses._losses)
-    for name in ("_metrics", "_weighted_metrics"):
-        given = getattr(metrics, name)
-        setattr(metrics, name, tf.nest.map_structure(_per_row, given))
+    losses = model.compiled_loss
+    compiled.replace_losses(model, _per_row)
+    compiled.replace_metrics(model, _per_row)
 
     def compute_loss(
         x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
@@ -170,10 +168,8 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
     Keras does not tell them from other losses: those are means over rows, and are
     weighed as such.
     """
-    made = [
-        loss() for part in model._flatten_layers() for loss in part._callable_losses
-    ]
-    return tf.add_n([tf.cast(x, tf.float32) for x in made if x is not None] or [0.0])
+    penalties = compiled.penalties(model)
+    return tf.add_n([tf.cast(x, tf.float32) for x in penalties] or [0.0])
 
 
 def _obstacle(model: tf.keras.Model, settings: Settings) -> str | None:

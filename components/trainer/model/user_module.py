@@ -12,6 +12,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.autograph import convert_own_steps
+from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
 from strategos.components.trainer.model import varying
@@ -86,7 +87,7 @@ class UserModule:
             found = list(function(context) or [])
         for callback in found:
             self._check_callback(callback)
-        return list(map(keras3.join, found))
+        return list(map(join, found))
 
     def _check_callback(self, callback: Any) -> None:
         is_ours = isinstance(callback, tf.keras.callbacks.Callback)

@@ -168,7 +168,7 @@ def test_progress_tells_epoch_step_metrics_speed_wait_and_time_left(run):
     (last,) = [x for x in messages if "epoch 3/3  step 11/11" in x and "val_auc" in x]
     for words in ("loss 0.", "val_auc 0.", "examples/s"):
         assert words in last
-    assert last.endswith("0s left")
+    assert last.endswith(" 0.0 s left")
 
 
 def test_the_evaluation_is_that_of_the_best_epoch(run):

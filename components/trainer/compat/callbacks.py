@@ -1,0 +1,52 @@
+"""Callbacks in tf-keras's `CallbackList`: those written here, and those of Keras 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.trainer.compat import keras3
+
+
+class TensorCallback(tf.keras.callbacks.Callback):
+    """A callback that gets logs as tensors.
+
+    tf-keras converts the logs of each step to NumPy, which waits for the device, unless
+    every callback does without.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._supports_tf_logs = True
+
+
+def join(callback: Any) -> tf.keras.callbacks.Callback:
+    """A callback of either Keras as one that tf-keras's `CallbackList` calls."""
+    return _Adapter(callback) if keras3.is_callback(callback) else callback
+
+
+def own(callback: tf.keras.callbacks.Callback) -> Any:
+    """The callback that was given to `join`."""
+    return callback.adapted if isinstance(callback, _Adapter) else callback
+
+
+class _Adapter(tf.keras.callbacks.Callback):
+    """Passes all calls on to a callback of Keras 3."""
+
+    def __init__(self, adapted: Any):
+        super().__init__()
+        self.adapted = adapted
+
+
+def _passing_on(name: str) -> Callable[..., None]:
+    def call(self: _Adapter, *args: Any, **kwargs: Any) -> None:
+        getattr(self.adapted, name)(*args, **kwargs)
+
+    return call
+
+
+for _name in vars(tf.keras.callbacks.Callback):
+    if _name.startswith(("on_", "set_")):
+        setattr(_Adapter, _name, _passing_on(_name))

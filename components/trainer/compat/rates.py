@@ -1,0 +1,40 @@
+"""Learning rates as optimizers hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def given(optimizer: Any) -> Any:
+    """The learning rate as given: a variable or a schedule; None if missing.
+
+    The public `learning_rate` has the current value of a schedule.
+    """
+    if hasattr(optimizer, "_learning_rate"):
+        return optimizer._learning_rate
+    try:
+        return optimizer.learning_rate
+    except (AttributeError, ValueError):
+        return None
+
+
+def let_replicas_set_it(model: tf.keras.Model) -> None:
+    """Allows a schedule's current rate to be set under CentralStorageStrategy.
+
+    tf-keras keeps the rate in a variable that each replica assigns, without an
+    `aggregation`; this strategy then rejects the assignment, the others do not check.
+
+    Args:
+      model: The compiled model.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = getattr(optimizer, "_current_learning_rate", None)
+    if rate is not None:
+        optimizer._current_learning_rate = tf.Variable(
+            rate,
+            trainable=False,
+            name="current_learning_rate",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
