@@ -150,7 +150,7 @@ def test_dropout_on_another_axis_than_the_rows_is_rejected_by_several_replicas(
     histories,
 ):
     said = histories["dropout on another axis"]
-    assert "`context.dropout` gets must be that of the batch" in said
+    assert "The first axis of the input of `context.dropout` must be the batch" in said
 
 
 @pytest.mark.parametrize(
