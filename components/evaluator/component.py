@@ -6,23 +6,19 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tensorflow_model_analysis.proto import config_pb2
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.system_executions import Evaluate
 
-from strategos.components.evaluator import eval_config, executor
+from strategos.components.evaluator import executor
 
 
 class EvaluatorSpec(types.ComponentSpec):
-    """Has the inputs and outputs of TFX's Evaluator."""
+    """Has the inputs and outputs of TFX's Evaluator; the section is in `settings`."""
 
-    PARAMETERS = {
-        "eval_config": ExecutionParameter(type=config_pb2.EvalConfig),
-        "settings": ExecutionParameter(type=str),
-    }
+    PARAMETERS = {"settings": ExecutionParameter(type=str)}
     INPUTS = {
         "examples": ChannelParameter(type=standard_artifacts.Examples),
         "model": ChannelParameter(type=standard_artifacts.Model),
@@ -91,7 +87,6 @@ class Evaluator(base_component.BaseComponent):
                 model=model,
                 baseline_model=baseline_model,
                 schema=schema,
-                eval_config=eval_config.build(evaluator, label),
                 settings=json.dumps(settings, sort_keys=True),
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),

@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
-from google.protobuf import json_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import types
@@ -20,7 +19,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
-from strategos.components import events, exported
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator import (
     columnar,
@@ -80,7 +79,7 @@ class Executor(base_executor.BaseExecutor):
         )
 
         (evaluation,) = output_dict["evaluation"]
-        config = _effective(exec_properties["eval_config"], baseline, question)
+        config = _effective(evaluator, baseline, question)
         tfma_files.write(
             evaluation.uri,
             config,
@@ -102,15 +101,15 @@ def _baseline(inputs: Artifacts) -> types.Artifact | None:
 
 
 def _effective(
-    text: str, baseline: types.Artifact | None, question: scoring.Question
+    evaluator: dict[str, Any],
+    baseline: types.Artifact | None,
+    question: scoring.Question,
 ) -> config_pb2.EvalConfig:
-    config = json_format.Parse(text, config_pb2.EvalConfig())
+    label = question.label
+    config = eval_config.build(evaluator, label, question.types[label] == tf.string)
     config = tfma.utils.update_eval_config_with_defaults(
         config, has_baseline=baseline is not None, rubber_stamp=True
     )
-    if question.types[question.label] == tf.string:
-        for spec in config.model_specs:
-            spec.preprocessing_function_names[:] = [exported.TRANSFORM]
     tfma.utils.verify_eval_config(config)
     return config
 

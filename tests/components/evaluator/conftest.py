@@ -12,7 +12,6 @@ import tensorflow_model_analysis as tfma
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import standard_artifacts
-from tfx.utils import proto_utils
 
 from strategos.components.evaluator import eval_config, metrics, summary
 from strategos.components.evaluator.executor import Executor
@@ -164,11 +163,7 @@ def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **s
     blessing = _artifact(standard_artifacts.ModelBlessing, folder / "blessing")
     for made in (evaluation, blessing):
         tf.io.gfile.makedirs(made.uri)
-    config = eval_config.build(section, label)
-    properties = {
-        "eval_config": proto_utils.proto_to_json(config),
-        "settings": json.dumps({"evaluator": section, "label": label}),
-    }
+    properties = {"settings": json.dumps({"evaluator": section, "label": label})}
     outputs = {"evaluation": [evaluation], "blessing": [blessing]}
     Executor().Do(inputs, outputs, properties)
     text = Path(evaluation.uri, summary.FILE).read_text()
