@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,7 +60,11 @@ MODULES = modules()
 def imports(path: Path, at_top: bool = False) -> Iterator[str]:
     """What a file imports; with `at_top`, only what importing it imports."""
     tree = ast.parse(path.read_text())
-    for node in tree.body if at_top else ast.walk(tree):
+    yield from imported_names(tree.body if at_top else ast.walk(tree))
+
+
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.removeprefix("strategos.") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -68,6 +72,16 @@ def imports(path: Path, at_top: bool = False) -> Iterator[str]:
             for alias in node.names:
                 name = f"{package}.{alias.name}"
                 yield name if name in MODULES else package
+
+
+def run_time_imports(path: Path) -> Iterator[str]:
+    """What a file imports other than for annotations."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                node.body = [ast.Pass()]
+    yield from imported_names(ast.walk(tree))
 
 
 def is_in(module: str, room: str) -> bool:
@@ -171,6 +185,28 @@ def test_private_names_of_tensorflow_and_keras_stay_in_compat():
         for module, path in others.items()
         for imported in imports(path)
         if imported.startswith(PRIVATE_PACKAGES)
+    ]
+
+
+TFX_INTERNALS = (
+    "tfx.dsl.compiler",
+    "tfx.orchestration.beam",
+    "tfx.orchestration.experimental",
+    "tfx.orchestration.local",
+    "tfx.orchestration.metadata",
+    "tfx.orchestration.portable",
+    "tfx.orchestration.python_execution_binary",
+)
+TFX_ADAPTERS = ("pipeline.plan.tfx_adapter", "pipeline.runners.beam_nodes")
+
+
+def test_internals_of_tfx_are_used_through_the_adapter():
+    assert not [
+        f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        for imported in run_time_imports(path)
+        if module not in TFX_ADAPTERS
+        and any(is_in(imported, internal) for internal in TFX_INTERNALS)
     ]
 
 

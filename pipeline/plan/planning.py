@@ -19,7 +19,7 @@ from strategos.components.example_gen import spans as span_files
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.plan import caching, graph, production
+from strategos.pipeline.plan import caching, graph, production, tfx_adapter
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -195,7 +195,6 @@ def _substitute(
     Returns:
       The key of the Trainer's checkpoints.
     """
-    from tfx.orchestration.portable import runtime_parameter_utils
     from tfx.proto.orchestration import pipeline_pb2
 
     # What `latest` means today is no part of what a candidate is.
@@ -203,12 +202,10 @@ def _substitute(
     asked = LATEST if latest else values["warm_start"]
     trial = pipeline_pb2.Pipeline()
     trial.CopyFrom(ir)
-    runtime_parameter_utils.substitute_runtime_parameter(
-        trial, {**values, "warm_start": asked}
-    )
+    tfx_adapter.substitute(trial, {**values, "warm_start": asked})
     if config.pusher:
         values = {**values, **_of_production(config, connection, trial)}
-    runtime_parameter_utils.substitute_runtime_parameter(ir, values)
+    tfx_adapter.substitute(ir, values)
     return caching.checkpoint_key(trial)
 
 
@@ -274,16 +271,10 @@ def _tell_warm_start(
 def _mark(plan: Plan, options: Options) -> None:
     if not (options.from_node or options.to_node):
         return
-    from tfx.orchestration.portable import partial_run_utils
-
     names = [node.pipeline_node.node_info.id for node in plan.ir.nodes]
     for flag, name in (("--from", options.from_node), ("--to", options.to_node)):
         if name and name not in names:
             raise BadInputError(
                 f"{flag} {name}: no such node. This pipeline has {', '.join(names)}."
             )
-    partial_run_utils.mark_pipeline(
-        plan.ir,
-        from_nodes=[options.from_node] if options.from_node else None,
-        to_nodes=[options.to_node] if options.to_node else None,
-    )
+    tfx_adapter.mark_part(plan.ir, options.from_node, options.to_node)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root import metadata
 
 if TYPE_CHECKING:
@@ -32,12 +33,9 @@ class Journal:
 
     def open(self, **facts: str) -> None:
         """Registers the run, with `facts` such as `runner` and `config`."""
-        from tfx.orchestration import metadata as tfx_metadata
-        from tfx.orchestration.portable.mlmd import context_lib
-
-        with tfx_metadata.Metadata(self._plan.connection) as handle:
+        with tfx_adapter.metadata_handle(self._plan.connection) as handle:
             first = self._plan.ir.nodes[0].pipeline_node
-            context_lib.prepare_contexts(handle, first.contexts)
+            tfx_adapter.register_contexts(handle, first)
         store, context = self._context(0.0)
         _write(
             store,

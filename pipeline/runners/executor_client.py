@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import oom, processes
 from strategos.components.errors import UserError
 from strategos.components.files import temporary
+from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.runners import NodeFailedError, environment
 
 if TYPE_CHECKING:
@@ -79,18 +80,13 @@ class ExecutorClient:
         environment: Mapping[str, str],
     ) -> execution_result_pb2.ExecutorOutput:
         """Runs an executor; a failure is in the output's `execution_result`."""
-        from tfx.orchestration.python_execution_binary import (
-            python_execution_binary_utils as binary_utils,
-        )
         from tfx.proto.orchestration import execution_result_pb2
 
         answer = self._call(
             op="execute",
             environment=dict(environment),
             node=info.pipeline_node.node_info.id,
-            beam=type(executor_spec).__name__ == "BeamExecutableSpec",
-            spec=binary_utils.serialize_executable_spec(executor_spec),
-            info=binary_utils.serialize_execution_info(info),
+            **tfx_adapter.execution_as_text(executor_spec, info),
         )
         output = base64.b64decode(answer["output"])
         return execution_result_pb2.ExecutorOutput.FromString(output)

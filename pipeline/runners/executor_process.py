@@ -18,6 +18,7 @@ from typing import Any
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.processes import die_with_parent
+from strategos.pipeline.plan import tfx_adapter
 
 
 def main(parent: int, descriptor: int, events_path: str) -> None:
@@ -45,12 +46,10 @@ _LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 def _compile(arguments: str, target: str) -> dict[str, Any]:
     config, fingerprints, defaults = pickle.loads(base64.b64decode(arguments))
     try:
-        from tfx.dsl.compiler.compiler import Compiler
-
         from strategos.pipeline.plan import graph
 
         pipeline = graph.build(config, fingerprints, defaults, movable=True)
-        ir = Compiler().compile(pipeline)
+        ir = tfx_adapter.compile_ir(pipeline)
     except Exception as error:
         return {"error": explain(error)}
     aside = Path(target).with_suffix(".tmp")
@@ -60,28 +59,12 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
 
 
 def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
-    from tfx.orchestration.portable import (
-        beam_executor_operator,
-        python_executor_operator,
-    )
-    from tfx.orchestration.python_execution_binary import (
-        python_execution_binary_utils as binary_utils,
-    )
     from tfx.proto.orchestration import execution_result_pb2
 
     logging.info("==== %s ====", node)
     events.set_node(node)
-    operator_class = (
-        beam_executor_operator.BeamExecutorOperator
-        if beam
-        else python_executor_operator.PythonExecutorOperator
-    )
     try:
-        operator = operator_class(
-            binary_utils.deserialize_executable_spec(spec, with_beam=beam)
-        )
-        execution = binary_utils.deserialize_execution_info(info)
-        output = operator.run_executor(execution)
+        output = tfx_adapter.run_executor(beam, spec, info)
     except Exception as error:
         output = execution_result_pb2.ExecutorOutput()
         output.execution_result.code = getattr(error, "exit_code", 1)
@@ -93,7 +76,6 @@ def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
 
 def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
     from ml_metadata.proto import metadata_store_pb2
-    from tfx.orchestration.local import runner_utils
     from tfx.proto.orchestration import pipeline_pb2
 
     from strategos.pipeline.runners import NodeFailedError
@@ -109,7 +91,7 @@ def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
         launch(
             next(each for each in nodes if each.node_info.id == node),
             pipeline,
-            runner_utils.extract_local_deployment_config(pipeline),
+            tfx_adapter.deployment_config(pipeline),
             server,
         )
     except NodeFailedError as failure:

@@ -8,6 +8,7 @@ from typing import Any
 from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems, full_disk
+from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError
 
@@ -56,32 +57,19 @@ def launch(
 def _launch(
     node: Any, ir: Any, deployment: Any, connection: Any, executor_operators: Any
 ) -> str:
-    from tfx.orchestration import metadata
-    from tfx.orchestration.local import runner_utils
-    from tfx.orchestration.portable import launcher, partial_run_utils
-
-    class Patient(metadata.Metadata):
-        """Waits for a server that does not answer; every access enters it anew."""
-
-        def __enter__(self):
-            return patiently(super().__enter__, connection)
-
+    # Waits for a server that does not answer; every access enters it anew.
+    handle = tfx_adapter.metadata_handle(
+        connection, lambda enter: patiently(enter, connection)
+    )
     root = _root(ir)
     filesystems.register_with_tfx(root)
     name = node.node_info.id
-    with Patient(connection) as handle:
+    with handle:
         _refuse_lost_history(handle.store, node, root)
         if node.execution_options.run.perform_snapshot:
-            partial_run_utils.snapshot(handle, ir)
-    info = launcher.Launcher(
-        pipeline_node=node,
-        mlmd_connection=Patient(connection),
-        pipeline_info=ir.pipeline_info,
-        pipeline_runtime_spec=ir.runtime_spec,
-        executor_spec=runner_utils.extract_executor_spec(deployment, name),
-        custom_executor_operators=executor_operators,
-    ).launch()
-    with Patient(connection) as handle:
+            tfx_adapter.snapshot(handle, ir)
+    info = tfx_adapter.launch(node, ir, deployment, handle, executor_operators)
+    with handle:
         (execution,) = handle.store.get_executions_by_id([info.execution_id])
         if name == node_ids.TRAINER:
             _forget_checkpoints(handle.store, execution)

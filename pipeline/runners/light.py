@@ -12,6 +12,8 @@ import io
 import sys
 from importlib.machinery import ModuleSpec
 
+from strategos.pipeline.plan import tfx_adapter
+
 _HIDDEN = frozenset({"tensorflow", "apache_beam"})
 
 
@@ -29,4 +31,4 @@ def hide_heavy_imports() -> None:
     # TFX 1.21 prints that Beam is missing, to whoever may read it.
     quiet = io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-        import tfx.orchestration.portable.launcher  # noqa: F401
+        tfx_adapter.import_launcher()

@@ -7,12 +7,14 @@ needs TensorFlow even to see what is there: its nodes are launched in that proce
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
+from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.runners import NodeFailedError, light
 from strategos.pipeline.runners.executor_client import ExecutorClient
@@ -29,10 +31,8 @@ class LocalRunner:
     def run(self, plan: Plan) -> None:
         """See `Runner.run`."""
         light.hide_heavy_imports()
-        from tfx.orchestration.local import runner_utils
-
         events.open_sink(str(plan.events))
-        deployment = runner_utils.extract_local_deployment_config(plan.ir)
+        deployment = tfx_adapter.deployment_config(plan.ir)
         for node in plan.ir.nodes:
             if node.pipeline_node.execution_options.HasField("skip"):
                 continue
@@ -44,7 +44,9 @@ class LocalRunner:
                 plan.ir,
                 deployment,
                 plan.connection,
-                _remote_operators(self._executors, plan.environment),
+                tfx_adapter.executor_operators(
+                    functools.partial(_execute, self._executors, plan.environment)
+                ),
             )
 
     def _launch_there(self, node: str, plan: Plan) -> None:
@@ -66,27 +68,12 @@ class InterruptedRunError(UserError):
     exit_code = 130
 
 
-def _remote_operators(
-    executors: ExecutorClient, environment: Mapping[str, str]
-) -> dict[Any, Any]:
-    """Executor operators that hand an execution over to the executor process."""
-    from tfx.orchestration.portable import base_executor_operator
-    from tfx.proto.orchestration import executable_spec_pb2
-
-    python_spec = executable_spec_pb2.PythonClassExecutableSpec
-    beam_spec = executable_spec_pb2.BeamExecutableSpec
-
-    class RemoteExecutorOperator(base_executor_operator.BaseExecutorOperator):
-        SUPPORTED_EXECUTOR_SPEC_TYPE = [python_spec, beam_spec]
-        SUPPORTED_PLATFORM_CONFIG_TYPE = []
-
-        def run_executor(self, execution_info):
-            try:
-                return executors.execute(
-                    self._executor_spec, execution_info, environment
-                )
-            except KeyboardInterrupt:
-                # An Exception, so that the Launcher publishes it and cleans up.
-                raise InterruptedRunError("interrupted") from None
-
-    return dict.fromkeys((python_spec, beam_spec), RemoteExecutorOperator)
+def _execute(
+    executors: ExecutorClient, environment: Mapping[str, str], spec: Any, info: Any
+) -> Any:
+    """Hands an execution over to the executor process."""
+    try:
+        return executors.execute(spec, info, environment)
+    except KeyboardInterrupt:
+        # An Exception, so that the Launcher publishes it and cleans up.
+        raise InterruptedRunError("interrupted") from None

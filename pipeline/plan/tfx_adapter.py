@@ -1,0 +1,194 @@
+"""What Strategos needs of TFX beside its public API: all of it, and nothing else.
+
+A change of TFX is met here. It stands in `plan`, the lowest floor that needs it. Each
+function imports what it uses: the orchestrator sees neither TensorFlow nor Beam, and
+only the executor process may import the operators. `runners/beam_nodes.py` has what is
+left: subclasses that Beam pickles by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2
+    from tfx.orchestration.metadata import Metadata
+    from tfx.orchestration.pipeline import Pipeline
+    from tfx.orchestration.portable.data_types import ExecutionInfo
+    from tfx.proto.orchestration import execution_result_pb2, pipeline_pb2
+
+
+def import_launcher() -> None:
+    """Imports TFX's Launcher and all that it needs."""
+    import tfx.orchestration.portable.launcher  # noqa: F401
+
+
+def compile_ir(pipeline: Pipeline) -> pipeline_pb2.Pipeline:
+    """The IR of a pipeline."""
+    from tfx.dsl.compiler.compiler import Compiler
+
+    return Compiler().compile(pipeline)
+
+
+def substitute(ir: pipeline_pb2.Pipeline, values: Mapping[str, Any]) -> None:
+    """Puts the values of runtime parameters into an IR, in place."""
+    from tfx.orchestration.portable import runtime_parameter_utils
+
+    runtime_parameter_utils.substitute_runtime_parameter(ir, dict(values))
+
+
+def mark_part(
+    ir: pipeline_pb2.Pipeline, from_node: str | None, to_node: str | None
+) -> None:
+    """Marks the nodes of an IR that a partial run skips, in place.
+
+    Args:
+      ir: All nodes.
+      from_node: The first node to run; None for the first of all.
+      to_node: The last node to run; None for the last of all.
+    """
+    from tfx.orchestration.portable import partial_run_utils
+
+    partial_run_utils.mark_pipeline(
+        ir,
+        from_nodes=[from_node] if from_node else None,
+        to_nodes=[to_node] if to_node else None,
+    )
+
+
+def deployment_config(ir: pipeline_pb2.Pipeline) -> Any:
+    """The `LocalDeploymentConfig` of an IR: what executes each node."""
+    from tfx.orchestration.local import runner_utils
+
+    return runner_utils.extract_local_deployment_config(ir)
+
+
+def metadata_handle(
+    connection: metadata_store_pb2.ConnectionConfig,
+    enter: Callable[[Callable[[], Metadata]], Metadata] = lambda own: own(),
+) -> Metadata:
+    """ML Metadata as TFX's own functions take it: a context manager.
+
+    Args:
+      connection: Where it is.
+      enter: Calls what opens the connection, at each entry.
+    """
+    from tfx.orchestration import metadata
+
+    class Handle(metadata.Metadata):
+        def __enter__(self) -> Metadata:
+            return enter(super().__enter__)
+
+    return Handle(connection)
+
+
+def register_contexts(handle: Metadata, node: pipeline_pb2.PipelineNode) -> None:
+    """Writes the contexts of a node, the run's among them, into ML Metadata."""
+    from tfx.orchestration.portable.mlmd import context_lib
+
+    context_lib.prepare_contexts(handle, node.contexts)
+
+
+def snapshot(handle: Metadata, ir: pipeline_pb2.Pipeline) -> None:
+    """Gives a partial run what the skipped nodes made in the run before it."""
+    from tfx.orchestration.portable import partial_run_utils
+
+    partial_run_utils.snapshot(handle, ir)
+
+
+def launch(
+    node: pipeline_pb2.PipelineNode,
+    ir: pipeline_pb2.Pipeline,
+    deployment: Any,
+    handle: Metadata,
+    executor_operators: Mapping[Any, Any] | None,
+) -> ExecutionInfo:
+    """Runs a node, or takes its outputs from the cache, by TFX's Launcher.
+
+    Args:
+      node: Of `ir`.
+      ir: The whole pipeline.
+      deployment: Of `deployment_config`.
+      handle: Of `metadata_handle`.
+      executor_operators: By type of executor spec, where not TFX's own.
+    """
+    from tfx.orchestration.local import runner_utils
+    from tfx.orchestration.portable import launcher
+
+    return launcher.Launcher(
+        pipeline_node=node,
+        mlmd_connection=handle,
+        pipeline_info=ir.pipeline_info,
+        pipeline_runtime_spec=ir.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, node.node_info.id),
+        custom_executor_operators=executor_operators,
+    ).launch()
+
+
+def executor_operators(
+    execute: Callable[[Any, ExecutionInfo], execution_result_pb2.ExecutorOutput],
+) -> dict[Any, Any]:
+    """Executor operators for all nodes of an IR, as `launch` takes them.
+
+    Args:
+      execute: From an executor spec and an execution to what the executor answers.
+    """
+    from tfx.orchestration.portable import base_executor_operator
+    from tfx.proto.orchestration import executable_spec_pb2
+
+    python_spec = executable_spec_pb2.PythonClassExecutableSpec
+    beam_spec = executable_spec_pb2.BeamExecutableSpec
+
+    class Operator(base_executor_operator.BaseExecutorOperator):
+        SUPPORTED_EXECUTOR_SPEC_TYPE = [python_spec, beam_spec]
+        SUPPORTED_PLATFORM_CONFIG_TYPE = []
+
+        def run_executor(
+            self, execution_info: ExecutionInfo
+        ) -> execution_result_pb2.ExecutorOutput:
+            return execute(self._executor_spec, execution_info)
+
+    return dict.fromkeys((python_spec, beam_spec), Operator)
+
+
+def execution_as_text(spec: Any, execution: ExecutionInfo) -> dict[str, Any]:
+    """An execution for another process, JSON-able: the arguments of `run_executor`."""
+    from tfx.orchestration.python_execution_binary import (
+        python_execution_binary_utils as binary_utils,
+    )
+
+    return {
+        "beam": type(spec).__name__ == "BeamExecutableSpec",
+        "spec": binary_utils.serialize_executable_spec(spec),
+        "info": binary_utils.serialize_execution_info(execution),
+    }
+
+
+def run_executor(
+    beam: bool, spec: str, info: str
+) -> execution_result_pb2.ExecutorOutput:
+    """Runs an executor in this process by TFX's own operator.
+
+    Args:
+      beam: Whether the executor takes Beam's arguments.
+      spec: The executor spec, serialized.
+      info: The execution, serialized.
+    """
+    from tfx.orchestration.portable import (
+        beam_executor_operator,
+        python_executor_operator,
+    )
+    from tfx.orchestration.python_execution_binary import (
+        python_execution_binary_utils as binary_utils,
+    )
+
+    operator_class = (
+        beam_executor_operator.BeamExecutorOperator
+        if beam
+        else python_executor_operator.PythonExecutorOperator
+    )
+    operator = operator_class(
+        binary_utils.deserialize_executable_spec(spec, with_beam=beam)
+    )
+    return operator.run_executor(binary_utils.deserialize_execution_info(info))
