@@ -7,8 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras_names, update_lock
-from strategos.components.trainer.loop import callbacks, checkpoints, parameter_server
+from strategos.components.trainer.compat import keras_names
+from strategos.components.trainer.loop import (
+    callbacks,
+    checkpoints,
+    parameter_server,
+    update_lock,
+)
 from strategos.components.trainer.loop.checkpointing import Keeper
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.synchronous import Callbacks, Training

@@ -246,7 +246,7 @@ def test_weights_are_of_the_size_that_they_have_on_one_device(
 def test_an_optimizer_not_of_keras_is_rejected():
     import tensorflow as tf
 
-    from strategos.components.trainer.compat.update_lock import lock_updates
+    from strategos.components.trainer.loop.update_lock import lock_updates
 
     model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
     model.compile(tf.compat.v1.train.AdamOptimizer(), "mse")
