@@ -162,7 +162,7 @@ class Split:
           UserError: `drop_last` leaves no batch.
         """
         parts = _Parts(batch_size, 1, range(1), drop_last)
-        keys = self._keys(parts, seed, epochs, first_step, tells=False)
+        keys = self._keys(parts, seed, epochs, first_step, reports=False)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
         if self.columns is None:
             return _ready(self._fetched(keys, None))
@@ -193,7 +193,7 @@ class Split:
         return f"{read}; streamed in every epoch, parsing only this worker's rows"
 
     def _keys(
-        self, parts: _Parts, seed: int, epochs: int | None, start: int, tells=True
+        self, parts: _Parts, seed: int, epochs: int | None, start: int, reports=True
     ) -> tf.data.Dataset:
         """The rows of each batch: their numbers, or their records if streamed."""
         steps = self.steps(parts.batch_size, parts.drop_last)
@@ -222,7 +222,9 @@ class Split:
         def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
             key, first = begin(epoch)
             size = parts.batch_size
-            found = parts.of_blocks(self.records.blocks(key, size, first, tells=tells))
+            found = parts.of_blocks(
+                self.records.blocks(key, size, first, reports=reports)
+            )
             return found.take((steps - first) * len(parts.share))
 
         if self.records is not None:

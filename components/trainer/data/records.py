@@ -86,7 +86,7 @@ class Records:
         )
 
     def blocks(
-        self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, tells: bool
+        self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, reports: bool
     ) -> tf.data.Dataset:
         """One pass in blocks: records string [n], order int64 [n], first batch int64.
 
@@ -94,7 +94,7 @@ class Records:
           key: int64 [2]; the order of the pass is a function of it.
           batch_size: Each block has a multiple of it, except the last one.
           first: int64. The batch to start at; earlier blocks are read and dropped.
-          tells: Whether dropped blocks are reported as a heartbeat before the first
+          reports: Whether dropped blocks are reported as a heartbeat before the first
             step; only possible in the process that reads.
         """
         batches = self.block_batches(batch_size)
@@ -118,7 +118,7 @@ class Records:
 
         @no_autograph
         def is_left(number: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-            passed = _reported if tells else lambda: False
+            passed = _reported if reports else lambda: False
             return tf.cond(number < skipped, passed, lambda: True)
 
         blocks = chunks.rebatch(batches * batch_size).enumerate()

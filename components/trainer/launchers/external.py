@@ -1,8 +1,8 @@
-"""Training workers that others start: `strategos worker` on each host.
+"""Trains by workers on other hosts, each started there by `strategos worker`.
 
-This side is the run's, in the Trainer's executor. It calls for workers through a folder
-that all hosts share (`rendezvous.py`), has all of them start at once when the last one
-is there, and start again, on the same addresses, when one has failed. It computes
+This side belongs to the run, in the Trainer's executor. It calls for workers through a
+folder that all hosts share (`rendezvous.py`), starts an attempt when all have joined,
+and starts another one, on the same addresses, when a worker has failed. It computes
 nothing; the chief's host publishes the model.
 """
 
@@ -28,18 +28,22 @@ from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import SAVE_SECONDS, Operation
 from strategos.components.trainer.spec import WorkerSpec
 
-_ECHO_SECONDS = 2.0  # in which the cause of a failure may still be told
+_ECHO_SECONDS = 2.0  # for the original failure to be reported, after its echo
 
 
 def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
-    """Has workers on other hosts train as `spec` says, and waits for them.
+    """Waits for workers on other hosts, lets them train, and returns the facts.
+
+    Args:
+      spec: The training.
+      operation: How it is run.
 
     Returns:
       The facts of the training, as in `trainer.json`.
 
     Raises:
-      UserError: Workers are missing, differ, or say so of the user's code or data.
-      WorkerError: A worker ended by an error of ours.
+      UserError: Workers are missing or differ, or the user's code or data fail on one.
+      WorkerError: A worker failed by an internal error.
     """
     if operation.from_scratch:
         shutil.rmtree(spec.checkpoint_dir, ignore_errors=True)
@@ -57,7 +61,7 @@ LAUNCHER = Launcher(
 
 
 class _Run:
-    """One run's call for workers, and what it makes of those that come."""
+    """One run: its call for workers, and the state of the workers that join."""
 
     def __init__(self, spec: WorkerSpec, operation: Operation):
         self._operation = operation
@@ -81,31 +85,31 @@ class _Run:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        """Tells the workers how the run ended."""
+        """Reports to the workers how the run ended."""
         over: dict[str, Any] = {"how": "done"}
         if isinstance(error, Exception):
             over = {"how": "failed", "error": worker_process.summary(error)}
         elif error is not None:
             over = {"how": "interrupted"}
         self._shared.remove(rendezvous.CALL)
-        self._turn(over)
+        self._exchange(over)
         until = time.monotonic() + SAVE_SECONDS
         while over["how"] == "interrupted" and time.monotonic() < until:
-            if not any(map(self._is_there, self._workers)):
+            if not any(map(self._is_alive, self._workers)):
                 break
-            self._turn(over)
+            self._exchange(over)
 
     def facts(self) -> dict[str, Any]:
-        """Waits for workers, lets them train, again where that helps."""
+        """Waits for workers and lets them train, in several attempts if needed."""
         while True:
-            self._gather()
+            self._await_workers()
             found = self._train()
             if found is not None:
                 return found
             self._generation += 1
 
-    def _turn(self, over: Mapping[str, Any] | None = None) -> None:
-        """Says what is wanted, waits a little, and looks at who says what."""
+    def _exchange(self, over: Mapping[str, Any] | None = None) -> None:
+        """Writes the orders, waits a little, and reads the workers' reports."""
         self._beats += 1
         orders = {
             "beat": self._beats,
@@ -121,82 +125,82 @@ class _Run:
             if state:
                 self._workers[path.stem] = state
 
-    def _is_there(self, name: str) -> bool:
+    def _is_alive(self, name: str) -> bool:
         value = None
-        with contextlib.suppress(OSError):  # none yet, or shared files are not there
+        with contextlib.suppress(OSError):  # no heartbeat yet, or no shared files
             value = (self._here.folder / f"{name}.beat").read_text()
         lost = self._monitors.setdefault(name, HeartbeatMonitor()).is_lost(value)
         return not lost and self._workers[name]["state"] != "left"
 
-    def _gather(self) -> None:
+    def _await_workers(self) -> None:
         """Waits until all tasks are ready for the next attempt.
 
-        Or until the chief is done after all: it had left the last attempt before it
-        could hear of the failure of another.
+        Or until the chief is done: it may have left the last attempt before it could
+        read that another task had failed.
         """
-        began, told = time.monotonic(), ""
+        began, logged = time.monotonic(), ""
         while True:
-            self._turn()
-            if self._chief("done"):
+            self._exchange()
+            if self._chief_is("done"):
                 return
-            there = [name for name in self._workers if self._is_ready(name)]
-            self._check_clusters(there)
-            missing = [t.name for t in self._cluster.tasks if t.name not in there]
-            if there and not missing:
-                self._sessions = {n: self._workers[n]["session"] for n in there}
+            ready = [name for name in self._workers if self._is_ready(name)]
+            self._check_clusters(ready)
+            missing = [t.name for t in self._cluster.tasks if t.name not in ready]
+            if ready and not missing:
+                self._sessions = {n: self._workers[n]["session"] for n in ready}
                 return
             if time.monotonic() - began > self._operation.start_timeout:
-                raise UserError(self._absence(there, missing))
+                raise UserError(self._missing_workers(ready, missing))
             text = f"waiting for {', '.join(missing) or 'workers'}"
-            if text != told:
+            if text != logged:
                 events.emit("progress", message=text)
                 watchdog.log(text)
-                told = text
+                logged = text
 
     def _is_ready(self, name: str) -> bool:
         state = self._workers[name]
         if state["state"] == "rejected":
-            raise UserError(f"{self._told(name)}: {state['reason']}")
+            raise UserError(f"{self._on_host(name)}: {state['reason']}")
         ready = (state["state"], state["generation"]) == ("ready", self._generation)
-        return self._is_there(name) and ready
+        return self._is_alive(name) and ready
 
-    def _check_clusters(self, there: list[str]) -> None:
-        """All must name the same tasks and addresses."""
-        if not there:
+    def _check_clusters(self, ready: list[str]) -> None:
+        """Rejects workers that name different tasks or addresses."""
+        if not ready:
             return
-        clusters = {name: self._workers[name]["cluster"] for name in there}
+        clusters = {name: self._workers[name]["cluster"] for name in ready}
         first, cluster = next(iter(clusters.items()))
         for name, other in clusters.items():
             if other != cluster:
                 raise UserError(
-                    f"{self._told(name)} names another cluster in TF_CONFIG "
-                    f"({json.dumps(other)}) than {self._told(first)} "
+                    f"{self._on_host(name)} names another cluster in TF_CONFIG "
+                    f"({json.dumps(other)}) than {self._on_host(first)} "
                     f"({json.dumps(cluster)}). It must be the same on every host."
                 )
         addresses = {kind: tuple(found) for kind, found in cluster.items()}
         self._cluster = ClusterSpec(addresses)
 
-    def _absence(self, there: list[str], missing: list[str]) -> str:
+    def _missing_workers(self, ready: list[str], missing: list[str]) -> str:
         who = f"{', '.join(missing)} did" if missing else "no worker"
         verb = "not join" if missing else "joined"
-        others = ", ".join(map(self._told, there))
+        others = ", ".join(map(self._on_host, ready))
         return (
             f"{who} {verb} within {self._operation.start_timeout:g} s "
             "(trainer.distribution.start_timeout)"
-            + (f"; {others} did" if there else "")
+            + (f"; {others} did" if ready else "")
             + ". Run `strategos worker PIPELINE_YAML` on each host, with TF_CONFIG "
             "naming its task."
         )
 
-    def _told(self, name: str) -> str:
+    def _on_host(self, name: str) -> str:
         return f"{name} on {self._workers[name]['host']}"
 
     def _train(self) -> dict[str, Any] | None:
-        """Lets the workers go; the facts, or None where they must start again."""
+        """Starts an attempt; returns the facts, or None for another attempt."""
         self._going, echoing = True, 0.0
         try:
-            while not self._chief("done"):
-                self._turn()
+            while not self._chief_is("done"):
+                self._exchange()
                 chief = self._cluster.chief.name
                 self._relay.pass_on(self._here.folder / f"{chief}.events")
                 found = sorted(self._failures_now(), key=lambda each: each[0].echo)
@@ -204,41 +208,41 @@ class _Run:
                     continue
                 echoing = echoing or time.monotonic()
                 if not found[0][0].echo or time.monotonic() - echoing > _ECHO_SECONDS:
-                    self._take(*found[0])
+                    self._count_failure(*found[0])
                     return None
             return self._workers[self._cluster.chief.name]["facts"]
         finally:
             self._going = False
 
-    def _chief(self, *states: str) -> bool:
+    def _chief_is(self, *states: str) -> bool:
         """Whether the chief is in one of these states."""
         chief = self._cluster.chief
-        said = self._workers.get(chief.name) if chief else None
-        return bool(said) and said["state"] in states
+        state = self._workers.get(chief.name) if chief else None
+        return bool(state) and state["state"] in states
 
     def _failures_now(self) -> Iterator[tuple[Failure, bool]]:
-        """Each failure of this attempt, and whether there had been a step.
+        """The failures of this attempt, each with whether a step had been done.
 
-        Once the chief has trained, it evaluates, exports and publishes without the
-        others: their ends no longer matter.
+        Once the chief has trained, it evaluates, exports and publishes alone: the ends
+        of other workers no longer matter.
         """
-        alone = self._chief("trained", "done")
+        alone = self._chief_is("trained", "done")
         for name, session in self._sessions.items():
             if alone and name != self._cluster.chief.name:
                 continue
             state = self._workers[name]
             mine = state.get("generation") == self._generation
             if state["session"] != session:
-                yield Failure(self._told(name), "was started again"), True
+                yield Failure(self._on_host(name), "was started again"), True
             elif state["state"] == "failed" and mine:
-                yield _failure(self._told(name), state["failure"])
+                yield _failure(self._on_host(name), state["failure"])
             elif state["state"] == "left":
-                yield Failure(self._told(name), "has left", preempted=True), True
-            elif not self._is_there(name):
-                yield Failure(self._told(name), "is gone"), True
+                yield Failure(self._on_host(name), "has left", preempted=True), True
+            elif not self._is_alive(name):
+                yield Failure(self._on_host(name), "is gone"), True
 
-    def _take(self, failure: Failure, stepped: bool) -> None:
-        """Counts a failure, and has the gang start again if it may."""
+    def _count_failure(self, failure: Failure, stepped: bool) -> None:
+        """Counts a failure; raises an error if no restart is left."""
         self._silent = failure.silent
         limit = self._operation.max_restarts
         failed = watchdog.AttemptFailedError(failure, stepped=stepped)
@@ -247,7 +251,7 @@ class _Run:
         now = time.monotonic()
         if stepped or not self._broken:
             self._broken = now
-        # A gang that has not yet found together again: it only tries once more.
+        # A gang that has not joined again since the last failure just retries.
         again = failure.echo and not stepped and self._generation > 0
         if again and now - self._broken < self._operation.start_timeout:
             gang.report_restart(failed, "once more")
@@ -270,13 +274,17 @@ def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
 
 
 class _Relay:
-    """Passes on what the chief reports, as if it came from here."""
+    """Forwards the chief's events as this process's own."""
 
     def __init__(self) -> None:
         self._position = 0
 
     def pass_on(self, path: Path) -> None:
-        """Emits the events that `path` has got since the last time."""
+        """Emits the events added to a file since the last call.
+
+        Args:
+          path: The file with the chief's events; it may not exist yet.
+        """
         if not path.exists():
             return
         with path.open("rb") as file:
@@ -287,7 +295,7 @@ class _Relay:
                 self._position += len(line)
                 try:
                     event = json.loads(line)
-                except ValueError:  # a lost host has left half of it
+                except ValueError:  # a lost host has left half a line
                     continue
                 kind = event.pop("event")
                 for key in ("time", "node", "sink"):

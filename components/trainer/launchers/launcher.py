@@ -1,4 +1,4 @@
-"""What a launcher is."""
+"""The interface of a launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Launcher:
 
     Attributes:
       name: Value of `trainer.distribution.launcher`.
-      description: What it does, for the documentation of that key: a verb first.
+      description: What it does, for the documentation of that key; begins with a verb.
       launch: Trains, and raises `UserError` for what the user can correct,
         `WorkerError` otherwise.
       on_this_host: Whether the processes run on the host of the Trainer, so that its

@@ -1,4 +1,4 @@
-"""Training workers as processes of this machine."""
+"""Trains by worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from strategos.components.trainer.spec import WorkerSpec
 
 
 def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
-    """Trains as `spec` says in a gang of this machine and waits for it.
+    """Trains in a gang on this machine and waits for it.
 
     Args:
-      spec: What is trained.
+      spec: The training.
       operation: How it is run.
 
     Returns:
       The facts of the training, as in `trainer.json`.
 
     Raises:
-      UserError: What the worker says about the user's code, settings or data.
-      WorkerError: The worker ended by an error of ours or without an answer.
+      UserError: The user's code, settings or data cannot be trained with.
+      WorkerError: The worker failed by an internal error or without an answer.
     """
     request = {"spec": spec.to_json(), "operation": operation.to_json()}
     return host.run(request, "trainer")

@@ -24,14 +24,14 @@ def explained(context: TrainingContext) -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        told = [line for line in str(error).splitlines() if "OOM" in line]
-        if not told:
+        found = [line for line in str(error).splitlines() if "OOM" in line]
+        if not found:
             raise
         policy = tf.keras.mixed_precision.global_policy()
         raise UserError(
             f"Out of memory with {context.per_replica_batch_size:,} rows per replica "
             f"(trainer.batch_size {context.global_batch_size:,} over "
             f"{context.replicas} replica(s)), computing in {policy.compute_dtype}: "
-            f"{told[0].strip()}. Use a smaller `batch_size`, more replicas, "
+            f"{found[0].strip()}. Use a smaller `batch_size`, more replicas, "
             "`mixed_precision: bfloat16`, or a smaller model."
         ) from error
