@@ -14,7 +14,7 @@ from strategos.components.trainer import executor
 
 
 class TrainerSpec(types.ComponentSpec):
-    """Transformed examples and settings in, a model and its training run out."""
+    """Takes transformed examples and settings; writes a model and its training run."""
 
     PARAMETERS = {
         "user_module": ExecutionParameter(type=str),
@@ -84,8 +84,8 @@ class Trainer(base_component.BaseComponent):
 
         Args:
           examples: Transformed examples with the splits `train` and `eval`.
-          transform_graph: What transformed them.
-          schema: Of the raw examples.
+          transform_graph: Graph that transformed the examples.
+          schema: Schema of the raw examples.
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
             no `folder` where the environment names it (see `workload_paths`).
           label: Name of the label among the transformed features.

@@ -1,4 +1,4 @@
-"""Gathers what the training worker must know, starts it, records what it did."""
+"""The Trainer's executor: builds the `WorkerSpec`, launches it, records the facts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KEPT_SECONDS = 7 * 86400.0
 
 
 class Executor(base_executor.BaseExecutor):
-    """Executor of the Trainer: TFX on this side, TensorFlow in the worker."""
+    """Executor of the Trainer; TFX runs in this process, TensorFlow in the worker."""
 
     def Do(
         self,
@@ -48,11 +48,16 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Trains, and leaves the facts of it as properties of the model.
+        """Trains, and records the facts as properties of the model.
+
+        Args:
+          input_dict: Input artifacts by name.
+          output_dict: Output artifacts by name.
+          exec_properties: Execution properties.
 
         Raises:
           UserError: The user's code, settings or data cannot be trained with.
-          WorkerError: The worker ended by an error of ours.
+          WorkerError: The worker failed by an internal error.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         operation = Operation.from_environment()
@@ -71,7 +76,7 @@ class Executor(base_executor.BaseExecutor):
 
 
 def _finished(spec: WorkerSpec, operation: Operation) -> dict[str, Any] | None:
-    """The facts of a model that an earlier run has finished and not published."""
+    """The facts of a model that an earlier run finished but did not publish."""
     facts = None if operation.from_scratch else finished.take(spec)
     if facts is not None:
         message = "taking the model that an interrupted run had finished"
@@ -86,14 +91,14 @@ def worker_spec(
     properties: Mapping[str, Any],
     checkpoint_key: str = "",
 ) -> WorkerSpec:
-    """What the worker is told, from what the executor is told.
+    """Builds the worker's spec from the executor's arguments.
 
     Args:
       inputs: Input artifacts by name.
       outputs: Output artifacts by name.
       properties: Execution properties.
-      checkpoint_key: What data, settings and code hash to; by default a hash of the
-        inputs' places and the properties.
+      checkpoint_key: Hash of data, settings and code; by default a hash of the inputs'
+        URIs and the properties.
     """
     folder, module = workload_paths.user_module(properties["user_module"])
     schema_dir = artifact_utils.get_single_uri(inputs["schema"])
@@ -125,12 +130,12 @@ def worker_spec(
 def prune_checkpoints(
     own: str, *, now: float | None = None, seconds: float = _KEPT_SECONDS
 ) -> None:
-    """Removes what trainings left that nobody resumed, beside the folder `own`.
+    """Removes old checkpoints of other trainings, which no run has resumed.
 
     Args:
-      own: The folder of this training, which stays.
-      now: Unix seconds.
-      seconds: Age of the newest file after which a folder is removed.
+      own: Folder of this training's checkpoints, which is kept.
+      now: Current time in Unix seconds; by default the clock's.
+      seconds: Age of a folder's newest file after which the folder is removed.
     """
     from tensorflow.io import gfile
 
@@ -145,7 +150,7 @@ def prune_checkpoints(
 
 
 def _touched(folder: str) -> float:
-    """When the newest file in `folder` was written, or an empty one was made."""
+    """When the newest file in `folder` was written, or an empty folder was made."""
     from tensorflow.io import gfile
 
     paths = [

@@ -1,1 +1,1 @@
-"""Every private API of TensorFlow and Keras in use, and nothing else."""
+"""The private APIs of TensorFlow and Keras that are used here, and nothing else."""

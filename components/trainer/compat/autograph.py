@@ -1,9 +1,9 @@
-"""AutoGraph for the user's code only.
+"""Applies AutoGraph to the user's code only.
 
 Keras is written for graph mode and needs no AutoGraph. TensorFlow's table of packages
-to leave alone lists `keras`; `tf_keras` is in that of TensorFlow 2.21, not in that of
-2.16. Without that entry `fit` first converts a hundred functions of tf-keras (10 s).
-Turning AutoGraph off around `train_step` would be no substitute: it reaches the user's
+that are not converted lists `keras`; `tf_keras` is listed in TensorFlow 2.21, but not
+in 2.16. Without that entry `fit` first converts a hundred functions of tf-keras (10 s).
+Turning AutoGraph off around `train_step` would not do: it would also affect the user's
 layers, whose `if` on a tensor then fails.
 """
 
@@ -21,7 +21,7 @@ _STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics")
 
 
 def convert_user_code_only() -> None:
-    """Enters packages that need no AutoGraph into its table of those to leave alone."""
+    """Adds packages that need no AutoGraph to TensorFlow's table of exceptions."""
     from tensorflow.python.autograph.core import config
 
     known = {str(rule) for rule in config.CONVERSION_RULES}
@@ -31,10 +31,13 @@ def convert_user_code_only() -> None:
 
 
 def convert_own_steps(model: tf.keras.Model) -> None:
-    """Lets a model's own `train_step` and its like be converted.
+    """Converts a model's own `train_step`, `compute_loss` and so on.
 
-    Keras, itself left alone, calls them plainly. Layers, losses and metrics it converts
-    by the same means as here.
+    Keras, not converted itself, calls these methods directly. Layers, losses and
+    metrics are converted by Keras in the same way.
+
+    Args:
+      model: The compiled model; its methods are replaced.
     """
     from strategos.components.trainer.compat.keras3 import package_of
 

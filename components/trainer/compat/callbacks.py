@@ -23,17 +23,24 @@ class TensorCallback(tf.keras.callbacks.Callback):
 
 
 def join(callback: Any) -> tf.keras.callbacks.Callback:
-    """A callback of either Keras as one that tf-keras's `CallbackList` calls."""
+    """Makes a callback of either Keras callable by tf-keras's `CallbackList`.
+
+    Args:
+      callback: A callback of tf-keras or Keras 3.
+
+    Returns:
+      The callback itself, or an adapter around it.
+    """
     return _Adapter(callback) if keras3.is_callback(callback) else callback
 
 
 def own(callback: tf.keras.callbacks.Callback) -> Any:
-    """The callback that was given to `join`."""
+    """The callback that was passed to `join`."""
     return callback.adapted if isinstance(callback, _Adapter) else callback
 
 
 class _Adapter(tf.keras.callbacks.Callback):
-    """Passes all calls on to a callback of Keras 3."""
+    """Forwards all calls to a Keras 3 callback."""
 
     def __init__(self, adapted: Any):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a compiled Keras model holds and has no public name for."""
+"""Private attributes of a compiled Keras model."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ import tensorflow as tf
 
 
 def argument(model: tf.keras.Model, name: str) -> Any:
-    """What the user passed to `compile` as `name`; None where Keras has not kept it.
+    """The user's argument of `compile`; None if Keras has not kept it.
 
-    `get_compile_config` gives it serialized.
+    `get_compile_config` has only its serialized form.
+
+    Args:
+      model: A compiled model.
+      name: Name of the argument.
     """
     config = getattr(model, "_compile_config", None)
     return config.config.get(name) if config is not None else None
 
 
 def changed_trainable(model: tf.keras.Model) -> list[str]:
-    """The names of layers whose `trainable` differs from that at `compile`.
+    """Names of the layers whose `trainable` was changed after `compile`.
 
-    tf-keras undoes the change for `fit`; Keras 3 does not, and has none.
+    tf-keras undoes the change for `fit`; Keras 3 does not, and the list is empty.
     """
     compiled = getattr(model, "_compiled_trainable_state", None) or {}
     return [x.name for x, value in compiled.items() if x.trainable != value]
 
 
 def layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-    """The model and all layers in it, at any depth; `model.layers` has the first only.
+    """The model and all its layers, at any depth; `model.layers` has only the top level.
 
-    tf-keras has `submodules` besides, Keras 3 has not.
+    tf-keras also has `submodules`, Keras 3 does not.
     """
     return list(model._flatten_layers())
 
@@ -44,18 +48,23 @@ def penalties(model: tf.keras.Model) -> list[tf.Tensor]:
 
 
 def replace_losses(model: tf.keras.Model, by: Callable[[Any], Any]) -> None:
-    """Replaces each loss that a tf-keras model was compiled with, before its first use.
+    """Replaces each loss of a compiled tf-keras model, before its first use.
 
     Args:
-      model: Compiled.
-      by: From a loss as it was given (a name, a function, an object) to the new one.
+      model: A compiled model.
+      by: Maps a loss as given (a name, a function, an object) to the new one.
     """
     losses = model.compiled_loss
     losses._losses = tf.nest.map_structure(by, losses._losses)
 
 
 def replace_metrics(model: tf.keras.Model, by: Callable[[Any], Any]) -> None:
-    """Replaces each metric that a tf-keras model was compiled with: see the losses."""
+    """Replaces each metric of a compiled tf-keras model, before its first use.
+
+    Args:
+      model: A compiled model.
+      by: Maps a metric as given (a name, a function, an object) to the new one.
+    """
     metrics = model.compiled_metrics
     metrics._metrics = tf.nest.map_structure(by, metrics._metrics)
     weighted = metrics._weighted_metrics

@@ -1,8 +1,8 @@
-"""Keras 3 models (`import keras`) beside tf-keras, which `tf.keras` is here.
+"""Keras 3 models (`import keras`) beside tf-keras, which is `tf.keras` here.
 
-Both may be in one process. A Keras 3 model trains by its own `fit` under one device
-and under Mirrored; elsewhere Keras 3 itself fails, and it is refused. The two packages
-name most things alike, so that what differs is little and stands here.
+Both packages may be used in one process. A Keras 3 model trains by its own `fit` on one
+device and under Mirrored; under other strategies Keras 3 itself fails, so such a model
+is rejected. The two packages share most names; the differences are handled here.
 """
 
 from __future__ import annotations
@@ -21,44 +21,53 @@ import tensorflow as tf
 from strategos.components.trainer.spec import Settings
 
 STRATEGIES = ("one_device", "mirrored")
-"""Under which a Keras 3 model trains."""
+"""Strategies under which a Keras 3 model trains."""
 
 
 def package_of(model: Any) -> ModuleType | None:
-    """The Keras that `model` is made with: `tf.keras` or `keras`; None for no model."""
+    """The Keras package of a model: `tf.keras` or `keras`; None for anything else."""
     if isinstance(model, tf.keras.Model):
         return tf.keras
     return _package() if is_model(model) else None
 
 
 def is_model(model: Any) -> bool:
-    """Whether `model` is one of Keras 3."""
+    """Whether `model` is a Keras 3 model."""
     keras = _package()
     return keras is not None and isinstance(model, keras.Model)
 
 
 def is_optimizer(part: Any) -> bool:
-    """Whether `part` of a model is an optimizer, of either Keras."""
+    """Whether a part of a model is an optimizer, of either Keras."""
     kinds = (*classes("optimizers", "Optimizer"), tf.keras.optimizers.legacy.Optimizer)
     return isinstance(part, kinds)
 
 
 def is_of_keras(part: Any) -> bool:
-    """Whether the class of `part` is one of either Keras, not one of the user's."""
+    """Whether the class of `part` is defined in either Keras, not by the user."""
     return type(part).__module__.startswith(("tf_keras.", "keras."))
 
 
 def classes(module: str, name: str) -> tuple[type, ...]:
-    """The class of this name in each Keras that this process has imported."""
+    """The class of one name in each Keras package that this process has imported.
+
+    Args:
+      module: Module of the package, such as `callbacks`.
+      name: Name of the class.
+    """
     packages = filter(None, (tf.keras, _package()))
     return tuple(getattr(getattr(keras, module), name) for keras in packages)
 
 
 def misses_overflows(model: Any, replicas: int) -> bool:
-    """Whether float16's loss scaling is blind to what overflows in a replica.
+    """Whether float16 loss scaling misses overflows in some replicas.
 
-    Keras 3 asks the first replica alone whether gradients are finite, and that before
-    they are summed: infinite ones of the others reach the weights.
+    Keras 3 checks only the gradients of the first replica, before they are summed:
+    infinite gradients of other replicas reach the weights.
+
+    Args:
+      model: A compiled model.
+      replicas: Copies of the model that train together.
     """
     if not is_model(model) or replicas == 1:
         return False
@@ -66,12 +75,12 @@ def misses_overflows(model: Any, replicas: int) -> bool:
 
 
 def inputs_of(model: Any) -> dict[str, Any]:
-    """The inputs of a functional model, by name of the feature; `{}` of others."""
+    """The inputs of a functional model by feature name; `{}` for other models."""
     tensors = []
     with contextlib.suppress(ValueError):  # Keras 3: a Sequential that is not built
         tensors = getattr(model, "inputs", None) or []
     if is_model(model):
-        # A dict goes by its keys. Keras 3 keeps `inputs` in the order of these.
+        # Keras 3 orders `inputs` by the sorted keys of a dict.
         given = model.input if tensors else None
         names = sorted(given) if isinstance(given, dict) else [x.name for x in tensors]
     else:
@@ -80,10 +89,14 @@ def inputs_of(model: Any) -> dict[str, Any]:
 
 
 def taken(model: Any, features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of `features` that a functional model of Keras 3 takes.
+    """The features that a functional Keras 3 model takes; all of them for other models.
 
-    Keras 3.14 pairs a dict with the inputs by position: one feature more and each input
-    may silently get another's values. tf-keras goes by name.
+    Keras 3.14 pairs a dict with the inputs by position: with one feature more, each
+    input may silently get another feature's values. tf-keras pairs them by name.
+
+    Args:
+      model: The model.
+      features: Tensors by feature name.
     """
     names = inputs_of(model) if is_model(model) else None
     return {name: features[name] for name in names} if names else features
@@ -92,7 +105,12 @@ def taken(model: Any, features: Mapping[str, Any]) -> Mapping[str, Any]:
 def batches(
     model: Any, feed: Callable[..., tf.data.Dataset]
 ) -> Callable[..., tf.data.Dataset]:
-    """`feed`, whose batches of (features, label) are as `model` takes them."""
+    """Wraps `feed` so that its batches have only the features that `model` takes.
+
+    Args:
+      model: The model.
+      feed: Returns a dataset of (features, label).
+    """
     if not is_model(model):
         return feed
 
@@ -104,15 +122,19 @@ def batches(
 
 
 def is_callback(callback: Any) -> bool:
-    """Whether `callback` is one of Keras 3."""
+    """Whether `callback` is a Keras 3 callback."""
     keras = _package()
     return keras is not None and isinstance(callback, keras.callbacks.Callback)
 
 
 def prepare(settings: Settings, seed: int) -> None:
-    """Settings of Keras 3 as a package, where the user's module has imported it.
+    """Sets seed and precision of Keras 3, if the user's module has imported it.
 
-    To be called before the model is built.
+    Must be called before the model is built.
+
+    Args:
+      settings: The settings of the run.
+      seed: The seed of the run.
     """
     keras = _package()
     if keras is None:
@@ -124,7 +146,14 @@ def prepare(settings: Settings, seed: int) -> None:
 
 
 def compile_as(model: Any, settings: Settings) -> None:
-    """What the settings say of how the `fit` of a Keras 3 model runs a step."""
+    """Sets XLA and the steps per execution of a Keras 3 model's `fit`.
+
+    Also makes the loss of a replica without rows 0 instead of NaN.
+
+    Args:
+      model: The compiled model.
+      settings: The settings of the run.
+    """
     model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
     model.steps_per_execution = settings.steps_per_execution
     compute_loss = model.compute_loss
@@ -142,9 +171,14 @@ def compile_as(model: Any, settings: Settings) -> None:
 
 
 def divide_epoch(model: Any, steps: int) -> None:
-    """Lets the executions of a Keras 3 model fill an epoch of `steps` steps.
+    """Chooses steps per execution that divide an epoch of a Keras 3 model.
 
-    Keras 3 runs the last one whole, beyond the epoch; tf-keras only what is left.
+    Keras 3 runs the last execution in full, beyond the epoch; tf-keras runs only the
+    steps that are left.
+
+    Args:
+      model: The compiled model.
+      steps: Steps of an epoch.
     """
     asked = model.steps_per_execution
     fitting = max(n for n in range(1, asked + 1) if steps % n == 0)
@@ -160,5 +194,5 @@ def divide_epoch(model: Any, steps: int) -> None:
 
 
 def _package() -> ModuleType | None:
-    """Keras 3, if anybody has imported it."""
+    """Keras 3, if it has been imported."""
     return sys.modules.get("keras")

@@ -1,4 +1,4 @@
-"""The names that Keras numbers: `dense`, `dense_1`, and metrics likewise."""
+"""The names that Keras numbers: `dense`, `dense_1`, and so on for metrics."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def mark() -> Callable[[], None]:
-    """Remembers which names are taken; what it returns frees those taken since.
+    """Records which names are used; calling the result frees the names used since.
 
-    Without this a model that is built a second time calls its metric `auc_1`, which
-    nobody monitors. Keras itself can only forget all names, also those of layers that
-    the user's module made when it was imported.
+    Otherwise a model that is built a second time names its metric `auc_1`, which no
+    callback monitors. Keras can only reset all names, including those of layers that
+    the user's module made on import.
     """
     before = [(table, dict(table)) for table in _tables()]
 
@@ -25,7 +25,7 @@ def mark() -> Callable[[], None]:
 
 
 def _tables() -> list[dict]:
-    """How often each name was given, by tf-keras and, if it is imported, by Keras 3."""
+    """How often each name was used, in tf-keras and, if imported, in Keras 3."""
     from tf_keras.src import backend
 
     tables = [backend.get_default_graph_uid_map()]

@@ -1,7 +1,7 @@
-"""Tables that parameter servers hold in parts, as the whole that users know.
+"""Variables that parameter servers hold in parts, treated as the whole tables.
 
 A partitioner splits a variable along its first axis into variables named `…/part_0`,
-`…/part_1`, …, which Keras then lists one by one.
+`…/part_1`, …, which Keras lists one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ _PART = re.compile(r"/part_(\d+)(:0)?$")
 
 
 def tables(variables: Sequence[tf.Variable]) -> list[list[tf.Variable]]:
-    """The variables of a model, the parts of one table together."""
+    """Groups variables into tables: a list of parts for each.
+
+    Args:
+      variables: Variables of a model, in Keras's order.
+    """
     found: list[list[tf.Variable]] = []
     for variable in variables:
         part = _PART.search(variable.name)
@@ -28,12 +32,12 @@ def tables(variables: Sequence[tf.Variable]) -> list[list[tf.Variable]]:
 
 
 def name(table: Sequence[tf.Variable]) -> str:
-    """The name of a table, without that of its part."""
+    """The name of a table, without the suffix of a part."""
     return _PART.sub(r"\2", table[0].name)
 
 
 def shape(table: Sequence[tf.Variable]) -> list[int]:
-    """The shape of a table, all parts together."""
+    """The shape of a table, over all its parts."""
     first = table[0].shape.as_list()
     if len(table) == 1:
         return first
@@ -41,7 +45,7 @@ def shape(table: Sequence[tf.Variable]) -> list[int]:
 
 
 def get_weights(model: tf.keras.Model) -> list[np.ndarray]:
-    """What `model.get_weights()` would give if no table were split."""
+    """The result of `model.get_weights()` as if no table were split."""
     return [
         np.concatenate([part.numpy() for part in table])
         if len(table) > 1
@@ -51,7 +55,12 @@ def get_weights(model: tf.keras.Model) -> list[np.ndarray]:
 
 
 def set_weights(model: tf.keras.Model, weights: Sequence[np.ndarray]) -> None:
-    """The inverse of `get_weights`."""
+    """Assigns weights as `get_weights` returns them.
+
+    Args:
+      model: A built model.
+      weights: One array per table.
+    """
     for table, values in zip(tables(model.weights), weights, strict=True):
         first = 0
         for part in table:

@@ -1,11 +1,11 @@
 """One optimizer update at a time, for workers that share variables.
 
-An optimizer of Keras reads and writes its slots and the weights in several operations.
-Under parameter servers the update of another worker can run between any two of them:
-Adam then divides a first moment that has a new gradient by the root of a second moment
-that does not, and the row of an embedding grows by a factor of thousands in one step.
-A lock around the whole update makes every optimizer correct, the user's own included,
-because the lock assumes nothing about what the update does.
+A Keras optimizer reads and writes its slots and the weights in several operations.
+Under parameter servers, another worker's update can run between any two of them: Adam
+then divides a first moment that includes a new gradient by the root of a second moment
+that does not, and the row of an embedding grows by a factor of thousands in one step. A
+lock around the whole update makes every optimizer correct, including the user's own,
+because it assumes nothing about the update.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def lock_updates(model: tf.keras.Model) -> None:
     lock is a tensor of the step that holds it: a step that fails releases it.
 
     Args:
-      model: Compiled; its variables are on parameter servers. Its optimizers are all
-        that TensorFlow tracks in it: those of a `train_step` with several included.
+      model: A compiled model with variables on parameter servers. All optimizers that
+        TensorFlow tracks in it are locked, including those of a custom `train_step`.
 
     Raises:
-      UserError: The model is compiled with an optimizer that has no `apply_gradients`
-        of Keras, one of `tf.compat.v1.train` for example.
+      UserError: The model is compiled with an optimizer without Keras's
+        `apply_gradients`, for example one of `tf.compat.v1.train`.
     """
     if not keras3.is_optimizer(model.optimizer):
         kind = type(getattr(model.optimizer, "optimizer", model.optimizer))
@@ -62,7 +62,7 @@ def _lock(optimizer: tf.keras.optimizers.Optimizer) -> None:
     ) -> Any:
         pairs = list(grads_and_vars)
         graph = tf.compat.v1.get_default_graph()
-        # First the gradients, then the lock: nobody waits for another's backward pass.
+        # First the gradients, then the lock: no worker waits for a backward pass.
         computed = [gradient for gradient, _ in pairs if gradient is not None]
         with tf.control_dependencies(computed), tf.device(device):
             lock = tf.raw_ops.MutexLock(mutex=mutex)
