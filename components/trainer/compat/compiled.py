@@ -31,7 +31,7 @@ def changed_trainable(model: tf.keras.Model) -> list[str]:
 
 
 def layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-    """The model and all its layers, at any depth; `model.layers` has only the top level.
+    """The model and all its layers, at any depth; `model.layers` has the top level.
 
     tf-keras also has `submodules`, Keras 3 does not.
     """
