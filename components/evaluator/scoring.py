@@ -7,7 +7,7 @@ of a sliced feature.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator.columnar import EPSILON, Columns, Membership, Scored
 from strategos.components.exported import SERVE, TRANSFORM
+from strategos.components.records import read
 
 BATCH = 10_000
 OUTPUT = "predictions"
@@ -205,7 +206,7 @@ def score(
     scores: dict[str, list[Columns]] = {name: [] for name in models}
     slices = {feature: _Slices() for feature in question.slices}
     rows = 0
-    for batch in _batches(files):
+    for batch in read.records(sorted(files)).batch(BATCH).prefetch(1):
         label, members = _parse(batch, question, models[candidate], rows)
         labels.append(label)
         for feature, (row, value) in members.items():
@@ -222,15 +223,6 @@ def score(
         {name: _concatenated(parts) for name, parts in scores.items()},
         {feature: found.membership() for feature, found in slices.items()},
     )
-
-
-def _batches(files: Sequence[str]) -> Iterator[tf.Tensor]:
-    for zipped in (True, False):
-        some = [file for file in files if file.endswith(".gz") == zipped]
-        if some:
-            kind = "GZIP" if zipped else ""
-            records = tf.data.TFRecordDataset(sorted(some), compression_type=kind)
-            yield from records.batch(BATCH).prefetch(1)
 
 
 def _parse(

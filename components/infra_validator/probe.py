@@ -81,11 +81,9 @@ def _signature(model: str) -> Any:
 
 
 def _examples(files: list[str], count: int) -> list[bytes]:
-    import tensorflow as tf
+    from strategos.components.records import read
 
-    compression = "GZIP" if files and files[0].endswith(".gz") else ""
-    records = tf.data.TFRecordDataset(files, compression).take(count)
-    examples = list(records.as_numpy_iterator())
+    examples = list(read.records(files).take(count).as_numpy_iterator())
     if not examples:
         raise GateStoppedError(
             "The split `eval` is empty: there are no examples to call the model with. "

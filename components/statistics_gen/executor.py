@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import tensorflow as tf
 from tensorflow_data_validation.statistics import stats_impl, stats_options
 from tensorflow_data_validation.statistics.generators import basic_stats_generator
 from tensorflow_metadata.proto.v0 import statistics_pb2
@@ -23,6 +22,7 @@ from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from strategos.components import events
+from strategos.components.records import read
 from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
 _BATCH_ROWS = 10_000
@@ -114,8 +114,8 @@ def read_batches(folder: str) -> Iterator[pa.RecordBatch]:
     files = sorted(fileio.glob(os.path.join(folder, "*")))
     decoder = ExamplesToRecordBatchDecoder()
     waiting: list[pa.RecordBatch] = []
-    dataset = tf.data.TFRecordDataset(files, compression_type="GZIP")
-    for records in dataset.batch(_DECODED_ROWS).as_numpy_iterator():
+    batches = read.records(files).batch(_DECODED_ROWS)
+    for records in batches.as_numpy_iterator():
         waiting.append(decoder.DecodeBatch(records.tolist()))
         if (
             sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS

@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 from tensorflow_transform import impl_helper
 
 from strategos.components import events
-from strategos.components.records import encode
+from strategos.components.records import encode, read
 from strategos.components.records.write import ShardWriter
 from strategos.components.transform.graph import TransformGraph
 
@@ -60,10 +60,10 @@ class Materializer:
         return writer.rows
 
     def _batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        compression = "GZIP" if files and files[0].endswith(".gz") else ""
-        records = tf.data.TFRecordDataset(list(files), compression)
-        transformed = records.batch(_BATCH_ROWS).map(
-            self._transform, os.cpu_count(), deterministic=True
+        transformed = (
+            read.records(files)
+            .batch(_BATCH_ROWS)
+            .map(self._transform, os.cpu_count(), deterministic=True)
         )
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread can delay the end for seconds

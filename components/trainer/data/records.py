@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from strategos.components.records import read
 from strategos.components.trainer.gang import heartbeat
 
 CURSORS = 8
@@ -149,8 +150,8 @@ class Records:
     def _chunks(
         self, file: tf.Tensor, first: tf.Tensor, rows: tf.Tensor, beyond: tf.Tensor
     ) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(file, compression(self.files))
-        piece = records.skip(first).take(rows).concatenate(records.take(beyond))
+        whole = tf.data.TFRecordDataset(file, read.compression(self.files[0]))
+        piece = whole.skip(first).take(rows).concatenate(whole.take(beyond))
         return piece.batch(rows_within(self.limit, self.row_bytes, _CHUNK_ROWS))
 
 
@@ -177,7 +178,7 @@ def rows_within(limit: int, row_bytes: float, most: int) -> int:
 
 def ordered(files: Sequence[str]) -> tf.data.Dataset:
     """The records of `files`, in their order."""
-    return tf.data.TFRecordDataset(list(files), compression(files))
+    return read.records(files)
 
 
 def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
@@ -195,11 +196,6 @@ def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
     return ordered(files).batch(_ORDERED_BATCHES * batch_size).map(block)
 
 
-def compression(files: Sequence[str]) -> str:
-    """The compression of TFRecord files, by the name of the first: "GZIP" or ""."""
-    return "GZIP" if files and files[0].endswith(".gz") else ""
-
-
 def _sizes(files: Sequence[str]) -> tf.data.Dataset:
     """File index, rows and bytes, one entry for each few rows."""
 
@@ -210,8 +206,8 @@ def _sizes(files: Sequence[str]) -> tf.data.Dataset:
             lengths = tf.cast(tf.strings.length(block), tf.int64)
             return index, tf.size(block, tf.int64), tf.reduce_sum(lengths)
 
-        stretches = tf.data.TFRecordDataset(file, compression(files)).batch(_COUNT_ROWS)
-        return stretches.map(size).batch(_COUNT_STRETCHES)
+        whole = tf.data.TFRecordDataset(file, read.compression(files[0]))
+        return whole.batch(_COUNT_ROWS).map(size).batch(_COUNT_STRETCHES)
 
     found = tf.data.Dataset.from_tensor_slices(list(files)).enumerate()
     return found.interleave(
