@@ -244,7 +244,7 @@ def test_remote_pipelines_take_turns_at_the_batches_of_one_device(split, pipelin
 
 def test_the_log_line_describes_what_is_read(split):
     length = sum(Path(file).stat().st_size for file in split.files)
-    size = f"23 rows from 3 files ({length / 1000:.3g} kB)"
+    size = f"23 rows from 3 files ({length} bytes)"
     how = "streamed" if split.columns is None else "kept in memory"
     assert split.reads().startswith(f"{size}; {how}")
     several = f"{size}, all of them: any worker may need any row; {how}"
