@@ -131,16 +131,24 @@ class Signals:
         self.asked_to_end |= sig != signal.SIGCHLD
 
 
-def end_session(process: subprocess.Popen) -> None:
-    """Asks a process, the leader of a session, to end, and ends all that is left of it.
+def end_session(
+    process: subprocess.Popen, grace: float = GRACE_SECONDS, *, ask_all: bool = True
+) -> None:
+    """Asks the leader of a session to end, then kills all that is left of the session.
 
-    An interrupt meanwhile is impatience: it ends the process without further waiting.
+    An interrupt while this waits kills the session at once.
+
+    Args:
+      process: The leader.
+      grace: Seconds from SIGTERM to SIGKILL.
+      ask_all: Whether all processes of the session get SIGTERM; else the leader alone,
+        and it decides what its children get.
     """
     try:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGTERM) if ask_all else process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE_SECONDS)
+                process.wait(grace)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -92,7 +92,8 @@ def run(
         try:
             code = process.wait()
         finally:
-            _end(process, grace)
+            processes.end_session(process, grace, ask_all=False)
+            process.stdin.close()
             forwarding.join(_GRACE_SECONDS)
         return _answer_of(answered, code, name, kills)
 
@@ -208,21 +209,6 @@ def _forward(process: subprocess.Popen[bytes], name: str) -> None:
         for line in process.stdout:
             sys.stderr.write(f"[{name}] {line.decode(errors='replace')}")
             sys.stderr.flush()
-
-
-def _end(process: subprocess.Popen[bytes], grace: float) -> None:
-    """Asks the process to end, and ends all that is left of what it started."""
-    assert process.stdin is not None
-    try:
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(grace)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdin.close()
 
 
 def _unanswered(code: int, name: str, kills: oom.OomKills) -> Exception:
