@@ -1,9 +1,9 @@
-"""What Strategos needs of TFX beside its public API: all of it, and nothing else.
+"""Everything that Strategos uses of TFX beside its public API, and nothing else.
 
-A change of TFX is met here. It stands in `plan`, the lowest floor that needs it. Each
-function imports what it uses: the orchestrator sees neither TensorFlow nor Beam, and
-only the executor process may import the operators. `runners/beam_nodes.py` has what is
-left: subclasses that Beam pickles by name.
+The module is in `plan`, the lowest floor that uses it. Each function imports what it
+needs: the orchestrator sees neither TensorFlow nor Beam, and only the executor process
+may import the operators. One exception: `runners/beam_nodes.py` has the subclasses of
+BeamDagRunner's classes, because Beam pickles them by name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compile_ir(pipeline: Pipeline) -> pipeline_pb2.Pipeline:
 
 
 def substitute(ir: pipeline_pb2.Pipeline, values: Mapping[str, Any]) -> None:
-    """Puts the values of runtime parameters into an IR, in place."""
+    """Replaces the runtime parameters of an IR by their values, in place."""
     from tfx.orchestration.portable import runtime_parameter_utils
 
     runtime_parameter_utils.substitute_runtime_parameter(ir, dict(values))
@@ -72,7 +72,8 @@ def metadata_handle(
 
     Args:
       connection: Where it is.
-      enter: Calls what opens the connection, at each entry.
+      enter: Called at each entry with the function that opens the connection; by
+        default calls that once.
     """
     from tfx.orchestration import metadata
 
@@ -91,7 +92,7 @@ def register_contexts(handle: Metadata, node: pipeline_pb2.PipelineNode) -> None
 
 
 def snapshot(handle: Metadata, ir: pipeline_pb2.Pipeline) -> None:
-    """Gives a partial run what the skipped nodes made in the run before it."""
+    """Registers the outputs of skipped nodes, of the run before, for a partial run."""
     from tfx.orchestration.portable import partial_run_utils
 
     partial_run_utils.snapshot(handle, ir)
@@ -132,7 +133,7 @@ def executor_operators(
     """Executor operators for all nodes of an IR, as `launch` takes them.
 
     Args:
-      execute: From an executor spec and an execution to what the executor answers.
+      execute: Returns the executor's output, given its spec and the execution.
     """
     from tfx.orchestration.portable import base_executor_operator
     from tfx.proto.orchestration import executable_spec_pb2
