@@ -1,24 +1,174 @@
-"""Errors whose message is all that a user needs: what, where and what to do."""
+"""Errors are data: what is wrong and where, what was received and allowed, what to do.
+
+One type, from the YAML loader to a failed node, and one printer: `str(error)`. Nothing
+reads a message to learn its parts. An error crosses processes as `to_json()`, which
+`from_json` turns back.
+"""
 
 from __future__ import annotations
+
+import enum
+import os
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+class ExitCode(enum.IntEnum):
+    """How a process of Strategos ended."""
+
+    DONE = 0
+    """Finished; the model is blessed, where one was evaluated."""
+    FAILED = 1
+    BAD_INPUT = 2
+    """Rejected before any node ran."""
+    STOPPED = 3
+    """Not blessed, or stopped by a gate."""
+    INTERRUPTED = 128 + signal.SIGINT
+    PREEMPTED = 128 + signal.SIGTERM
+    """Received SIGTERM, and saved its state."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands: a file with line and column, a flag, a process."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join(str(p) for p in (self.source, self.line, self.column) if p)
+
+    @property
+    def origin(self) -> str:
+        """The short form: `pipeline.yaml:12`, `--set`."""
+        if not self.line:
+            return self.source.split(" ")[0]
+        return f"{os.path.basename(self.source)}:{self.line}"
 
 
 class UserError(Exception):
     """A problem that its reader can solve; shown without a traceback.
 
-    The message names the file, key or row, says what was expected and what to do.
+        raise UserError(
+            "but no GPU is visible",
+            key="trainer.distribution.devices",
+            received="2",
+            remedy="Use fewer.",
+        )
+
+    prints `trainer.distribution.devices: received 2, but no GPU is visible`, and the
+    remedy on a line of its own. A message that is complete by itself needs no field.
+
+    Args:
+      message: What is wrong; half a sentence after what was received.
+      key: The setting by its path, such as `trainer.epochs`.
+      place: Where it is: file and line, flag, process.
+      received: What was received, as text.
+      expected: What is allowed there.
+      remedy: What to do, in whole sentences.
     """
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        key: str = "",
+        place: Place | None = None,
+        received: str = "",
+        expected: str = "",
+        remedy: str = "",
+    ):
+        super().__init__(message)
+        self.message, self.key, self.place = message, key, place
+        self.received, self.expected, self.remedy = received, expected, remedy
+
+    def __str__(self) -> str:
+        """The one form that users read: the headline, what to do below it."""
+        expected = f"Allowed: {self.expected}." if self.expected else ""
+        tail = mask(" ".join(filter(None, (self.remedy, expected))))
+        return self.headline + (f"\n    {tail}" if tail else "")
+
+    @property
+    def headline(self) -> str:
+        """Place, key and what is wrong, without what to do."""
+        received = f"received {self.received}" if self.received else ""
+        what = ", ".join(filter(None, (received, self.message)))
+        place = str(self.place or "")
+        return mask(": ".join(filter(None, (place, self.key, what))))
+
+    def but(self, **changes: Any) -> UserError:
+        """A copy of the same class with other values in some fields."""
+        return type(self)(**{**_fields(self), **changes})
+
+    def of(self, process: str) -> UserError:
+        """A copy whose place begins with the name of the process that raised it."""
+        if self.place is None:
+            return self.but(place=Place(process))
+        source = f"{process}: {self.place.source}"
+        return self.but(place=replace(self.place, source=source))
+
+    def to_json(self) -> dict[str, Any]:
+        """The class and all fields that are not empty, as JSON-able values."""
+        kind = next(c for c in type(self).__mro__ if c.__module__ == __name__)
+        fields = {name: value for name, value in _fields(self).items() if value}
+        if self.place is not None:
+            fields["place"] = asdict(self.place)
+        return {"type": kind.__name__, **fields}
 
 
 class BadInputError(UserError):
     """Refused before any node ran: a bad setting, a missing file."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class GateStoppedError(UserError):
     """A gate stopped the run: the data or the model did not pass its checks."""
 
-    exit_code = 3
+    exit_code = ExitCode.STOPPED
+
+
+class InterruptedRunError(UserError):
+    """Ctrl-C or SIGTERM while an executor was at work."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def from_json(described: Mapping[str, Any]) -> UserError:
+    """The error that `to_json` described, of the same class."""
+    fields = dict(described)
+    kind = KINDS.get(fields.pop("type"), UserError)
+    place = fields.pop("place", None)
+    if place:
+        line, column = int(place.get("line", 0)), int(place.get("column", 0))
+        fields["place"] = Place(place["source"], line, column)
+    return kind(**fields)
+
+
+def first_line(text: object) -> str:
+    """The first line of a message or an error, "" for None."""
+    return "" if text is None else str(text).strip().partition("\n")[0]
+
+
+def mask(text: str) -> str:
+    """`text` without the passwords of the URLs in it."""
+    text = re.sub(r"(\w+://[^:/@\s]*):\S*@", r"\1:****@", text)
+    return re.sub(r"([?&](?:password|passwd|pwd)=)[^&\s\"]+", r"\1****", text)
+
+
+def _fields(error: UserError) -> dict[str, Any]:
+    names = ("message", "key", "place", "received", "expected", "remedy")
+    return {name: getattr(error, name) for name in names}
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in (UserError, BadInputError, GateStoppedError, InterruptedRunError)
+}
+"""The classes that keep their identity between processes, by name."""

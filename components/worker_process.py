@@ -35,9 +35,6 @@ TENSORFLOW = {
 }
 """Variables for a process that imports TensorFlow."""
 
-PREEMPTED = 128 + signal.SIGTERM
-"""Exit code of a process that was asked to end, and has saved what it had."""
-
 _GRACE_SECONDS = 5.0
 
 
@@ -163,7 +160,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def described(error: BaseException) -> dict[str, str]:
+def described(error: BaseException) -> dict[str, Any]:
     """`error` as JSON-able values; prints the traceback of what is no user's error."""
     if not isinstance(error, (errors.UserError, WorkerError)):
         traceback.print_exception(error)
@@ -172,25 +169,27 @@ def described(error: BaseException) -> dict[str, str]:
     return summary(error)
 
 
-def summary(error: BaseException) -> dict[str, str]:
-    """`error` as JSON-able values."""
+def summary(error: BaseException) -> dict[str, Any]:
+    """`error` as JSON-able values; a user's error keeps its class and its fields."""
+    if isinstance(error, errors.UserError):
+        return error.to_json()
     return {"type": type(error).__name__, "message": str(error)}
 
 
-def error_of(description: Mapping[str, str], where: str = "") -> Exception:
+def error_of(description: Mapping[str, Any], process: str = "") -> Exception:
     """The error that was described, of the same class if it is one of ours.
 
     Args:
       description: What `described` or `summary` returned.
-      where: What the message shall begin with, such as "worker-0: ".
+      process: The process that raised it, such as "worker-0", for the message.
     """
-    kind, message = description["type"], description["message"]
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, errors.UserError):
-        return known(where + message)
+    kind, message = description["type"], description.get("message", "")
+    if kind in errors.KINDS:
+        error = errors.from_json(description)
+        return error.of(process) if process else error
     if kind != WorkerError.__name__:
         message = f"{kind}: {message}"
-    return WorkerError(where + message)
+    return WorkerError(f"{process}: {message}" if process else message)
 
 
 def _answer_of(path: Path, code: int, name: str, kills: oom.OomKills) -> dict[str, Any]:
@@ -217,7 +216,7 @@ def _unanswered(code: int, name: str, kills: oom.OomKills) -> Exception:
         return errors.UserError(
             f"The {name} process was killed (SIGKILL). {kills.explain(remedy)}"
         )
-    if code == PREEMPTED:
+    if code == errors.ExitCode.PREEMPTED:
         return errors.UserError(
             f"The {name} process was asked to end (SIGTERM) and did. Run again to "
             "go on from what it has saved."

@@ -16,11 +16,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from strategos.components.errors import UserError
+from strategos.components.errors import ExitCode, UserError
 from strategos.components.files import full_disk
 from strategos.pipeline.run.interruption import Interruption
 
-_INTERRUPTED = 130
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -36,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from strategos.pipeline import commands
 
             code = getattr(commands, arguments.command.replace("-", "_"))(arguments)
-        return _end_as_interrupted() if code == _INTERRUPTED else code
+        return _end_as_interrupted() if code == ExitCode.INTERRUPTED else code
     except UserError as error:
         if arguments.debug:
             raise
@@ -47,18 +46,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.stderr.close()  # on which the interpreter would complain of it too
-            return 1
+            return ExitCode.FAILED
         if arguments.debug:
             raise
         if full_disk.is_said(str(error)):
             print(f"strategos: {full_disk.message(str(error), '.')}", file=sys.stderr)
-            return 1
+            return ExitCode.FAILED
         print(
             f"strategos: {type(error).__name__}: {error}\nThis is a fault of "
             "Strategos, not of your pipeline; run again with --debug to see where.",
             file=sys.stderr,
         )
-        return 1
+        return ExitCode.FAILED
 
 
 def _open_streams() -> None:
@@ -72,7 +71,7 @@ def _open_streams() -> None:
 
 
 def _end_as_interrupted(message: str = "") -> NoReturn:
-    """Ends this process with 130, whatever signals follow.
+    """Ends this process as INTERRUPTED, whatever signals follow.
 
     Not by returning: where the interrupt passed through an `exec` on its way, however
     well it was caught, the interpreter would end itself by SIGINT at its exit.
@@ -83,7 +82,7 @@ def _end_as_interrupted(message: str = "") -> NoReturn:
         sys.stderr.write(message)
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(_INTERRUPTED)
+    os._exit(ExitCode.INTERRUPTED)
 
 
 def _nobody_reads() -> bool:

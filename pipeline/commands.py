@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, ExitCode
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.loading import Loaded
@@ -55,7 +55,7 @@ def validate(arguments: argparse.Namespace) -> int:
     _refuse(config)
     _refuse_training(config, probe=False)
     print(f"{arguments.pipeline}: no problems found")
-    return 0
+    return ExitCode.DONE
 
 
 def config(arguments: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def config(arguments: argparse.Namespace) -> int:
     loaded = _load(arguments)
     show = loading.effective_json if arguments.json else loading.effective
     print(show(loaded).rstrip("\n"))
-    return 0
+    return ExitCode.DONE
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -81,7 +81,7 @@ def explain(arguments: argparse.Namespace) -> int:
         print(json.dumps(found.to_json(), indent=2))
     else:
         explain_view.show(found)
-    return 0
+    return ExitCode.DONE
 
 
 def worker(arguments: argparse.Namespace) -> int:
@@ -94,7 +94,7 @@ def worker(arguments: argparse.Namespace) -> int:
         str(settings.folder),
         settings.trainer.operation().start_timeout,
     )
-    return 0
+    return ExitCode.DONE
 
 
 def retrain(arguments: argparse.Namespace) -> int:
@@ -118,7 +118,7 @@ def retrain(arguments: argparse.Namespace) -> int:
     )
     print(decision.reason, flush=True)
     if arguments.dry_run or (arguments.if_due and not decision.due):
-        return 0
+        return ExitCode.DONE
     if decision.due and not decision.new:
         # Due by age alone: from the cache nothing would be trained or pushed.
         loaded = _load(arguments, "run.cache=false")
@@ -157,7 +157,7 @@ def runs(arguments: argparse.Namespace) -> int:
             print(json.dumps(runs.to_json(found), indent=2))
         else:
             report.report(found)
-        return 0
+        return ExitCode.DONE
     listed = runs.history(
         history.store, pipeline=history.pipeline, limit=arguments.limit
     )
@@ -165,7 +165,7 @@ def runs(arguments: argparse.Namespace) -> int:
         print(json.dumps([runs.to_json(each) for each in listed], indent=2))
     else:
         report.history_table(listed)
-    return 0
+    return ExitCode.DONE
 
 
 def lineage(arguments: argparse.Namespace) -> int:
@@ -183,7 +183,7 @@ def lineage(arguments: argparse.Namespace) -> int:
         print(json.dumps(lineages.to_json(found), indent=2))
     else:
         lineage_view.show(found)
-    return 0
+    return ExitCode.DONE
 
 
 def tensorboard(arguments: argparse.Namespace) -> int:
@@ -193,7 +193,7 @@ def tensorboard(arguments: argparse.Namespace) -> int:
     history = roots.open_history(arguments.pipeline, arguments.root)
     folders = tensorboard.log_folders(history.store, history.pipeline, arguments.run)
     tensorboard.show(folders, arguments.port)
-    return 0
+    return ExitCode.DONE
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -202,7 +202,8 @@ def doctor(arguments: argparse.Namespace) -> int:
 
     checks = machine.diagnose(arguments.pipeline)
     print(machine.render(checks))
-    return 1 if any(check.ok is False for check in checks) else 0
+    healthy = all(check.ok is not False for check in checks)
+    return ExitCode.DONE if healthy else ExitCode.FAILED
 
 
 def predict(arguments: argparse.Namespace) -> int:
@@ -236,7 +237,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
     rows = prediction.predict(model.path, arguments.rows)
     prediction.show(rows, as_json=arguments.json, model=model.path)
-    return 0
+    return ExitCode.DONE
 
 
 def compile(arguments: argparse.Namespace) -> int:
@@ -268,7 +269,7 @@ def compile(arguments: argparse.Namespace) -> int:
             "the model in production",
             file=sys.stderr,
         )
-    return 0
+    return ExitCode.DONE
 
 
 def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:

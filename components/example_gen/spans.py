@@ -105,15 +105,17 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
     form = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", which)
     if not form:
         raise BadInputError(
-            f"`data.spans`: expected `all`, `latest`, a number or a range such as "
-            f"`1..6`. Received: {which!r}."
+            key="data.spans",
+            received=repr(which),
+            expected="`all`, `latest`, a number or a range such as `1..6`",
         )
     first, last = int(form[1]), int(form[2] or form[1])
     selected = [span for span in spans if first <= span.number <= last]
     if not selected:
         raise BadInputError(
-            f"`data.spans`: no span is in {which!r}; there are: {_describe(spans)}. "
-            f"Choose among these."
+            f"no span is in {which!r}; there are: {_describe(spans)}",
+            key="data.spans",
+            remedy="Choose among these.",
         )
     return selected
 
@@ -171,7 +173,11 @@ def _find_editions(pattern: str) -> list[Span]:
         edition = (number, int(groups.get("VERSION") or -1))
         editions.setdefault(edition, []).append(path)
     if not editions:
-        raise NoFilesError(_nothing_found(pattern))
+        raise NoFilesError(
+            _nothing_found(pattern),
+            key="data.examples",
+            remedy="Correct the pattern, or put the data there.",
+        )
     return [
         Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
         for (number, version), paths in sorted(editions.items())
@@ -187,10 +193,10 @@ def _refuse_folders(pattern: str, folders: Iterable[str]) -> None:
         name = folder.rstrip(os.sep)
         if name.endswith(SUFFIXES):
             raise BadInputError(
-                f"`data.examples`: {pattern} matches the folder {name}, where a file "
-                f"is expected. To read the files in such folders, write "
-                f"`data.examples: {pattern}/*{os.path.splitext(name)[1]}`; or move the "
-                f"folder away."
+                f"{pattern} matches the folder {name}, where a file is expected",
+                key="data.examples",
+                remedy="To read the files in such folders, write `data.examples: "
+                f"{pattern}/*{os.path.splitext(name)[1]}`; or move the folder away.",
             )
 
 
@@ -210,7 +216,8 @@ def _parse(pattern: str) -> list[str]:
             problems.append(f"the width of {{{part}}} is not a positive number")
     problems += _misused([part.split(":")[0] for part in parts[1::2]])
     if problems:
-        raise BadInputError(f"`data.examples`: {pattern}: {'; '.join(problems)}.")
+        message = f"{pattern}: {'; '.join(problems)}"
+        raise BadInputError(message, key="data.examples")
     return parts
 
 
@@ -295,9 +302,8 @@ def _nothing_found(pattern: str) -> str:
     if len(entries) > _SHOWN:
         shown += f" and {len(entries) - _SHOWN} more"
     return (
-        f"`data.examples`: {pattern} matches no file. The deepest folder that exists "
-        f"is {folder}; in it: {shown or 'nothing'}. Correct the pattern, or put the "
-        f"data there."
+        f"{pattern} matches no file. The deepest folder that exists is {folder}; in "
+        f"it: {shown or 'nothing'}"
     )
 
 

@@ -9,13 +9,13 @@ from strategos.components.errors import UserError
 from strategos.components.example_gen import sources
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
-from strategos.pipeline.config.problems import Problem, listed, shown
+from strategos.pipeline.config.problems import listed, shown
 from strategos.pipeline.config.sections import Config
 
 
 def column_problems(
     config: Config, files: list[str], schema: list[str]
-) -> Iterator[Problem]:
+) -> Iterator[UserError]:
     """Columns that the settings name and the data do not have.
 
     Args:
@@ -37,7 +37,7 @@ def column_problems(
 
 def _no_column(
     config: Config, key: str, name: str, path: str, columns: Sequence[str]
-) -> Problem:
+) -> UserError:
     near = nearest(name, columns)
     message, remedy = "", f"Did you mean `{near}`?" if near else ""
     if key == "label" and name in _texts_of(config, config.transform.module):
@@ -50,7 +50,7 @@ def _no_column(
             "or let `label` name the column that it is made of."
         )
     message = f"{shown(path)} has no column `{name}`{message}"
-    return Problem(config.where(key), key, message, listed(columns), remedy)
+    return config.problem(key, message, expected=listed(columns), remedy=remedy)
 
 
 def _texts_of(config: Config, module: str) -> set[str]:

@@ -19,7 +19,7 @@ from strategos.components.files.filesystems import is_remote, missing
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
 from strategos.pipeline.checks.columns import column_problems
-from strategos.pipeline.config.problems import Problem, listed, shown
+from strategos.pipeline.config.problems import listed, shown
 from strategos.pipeline.config.sections import Config
 
 _NOT_FOR_STOCK = (
@@ -38,7 +38,7 @@ _NOT_FOR_STOCK = (
 """Keys of `trainer` for what a module for TFX's own Trainer does by itself."""
 
 
-def check(config: Config, *, here: bool = True) -> list[Problem]:
+def check(config: Config, *, here: bool = True) -> list[UserError]:
     """Problems with the files, modules and folders that `config` names.
 
     Args:
@@ -59,14 +59,14 @@ def check(config: Config, *, here: bool = True) -> list[Problem]:
     ]
 
 
-def check_data(config: Config) -> list[Problem]:
+def check_data(config: Config) -> list[UserError]:
     """Problems with the data files and their columns, once there are data."""
     files, problems = data_files(config)
     schema, _ = _schema_features(config)
     return [*problems, *column_problems(config, files, schema)]
 
 
-def _module_problems(config: Config) -> Iterator[Problem]:
+def _module_problems(config: Config) -> Iterator[UserError]:
     wanted = [
         ("transform.module", config.transform.module, "preprocessing_fn(inputs)"),
         ("trainer.module", config.trainer.module, "build_model(context)"),
@@ -76,7 +76,7 @@ def _module_problems(config: Config) -> Iterator[Problem]:
         wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
     for key, module, signature in wanted:
         found = _read_module(config, key, module)
-        if isinstance(found, Problem):
+        if isinstance(found, UserError):
             yield found
         elif found and key == "trainer.module" and "run_fn" in found.names:
             yield from _loop_problems(config)
@@ -88,13 +88,12 @@ def _module_problems(config: Config) -> Iterator[Problem]:
             yield from _function_problems(config, key, found, signature)
 
 
-def _custom_config_problems(config: Config) -> Iterator[Problem]:
+def _custom_config_problems(config: Config) -> Iterator[UserError]:
     """Settings for a `preprocessing_fn` that takes none."""
     module, key = config.transform.module, "transform.custom_config"
     found = modules.parameters(str(config.folder), module, "preprocessing_fn")
     if config.transform.custom_config and found and "custom_config" not in found:
-        yield Problem(
-            config.where(key),
+        yield config.problem(
             key,
             f"has no effect: `{module}` has `preprocessing_fn({', '.join(found)})`",
             remedy="Define `def preprocessing_fn(inputs, custom_config)` there, or "
@@ -102,12 +101,11 @@ def _custom_config_problems(config: Config) -> Iterator[Problem]:
         )
 
 
-def _loop_problems(config: Config) -> Iterator[Problem]:
+def _loop_problems(config: Config) -> Iterator[UserError]:
     """A training loop of the user's own, where there can be none."""
     if config.trainer.distribution.strategy == "parameter_server":
         key = "trainer.distribution.strategy"
-        yield Problem(
-            config.where(key),
+        yield config.problem(
             key,
             f"`{config.trainer.module}` has a loop of its own, `run_fn`, which needs "
             "workers that take each step together: under `parameter_server` they do "
@@ -117,7 +115,7 @@ def _loop_problems(config: Config) -> Iterator[Problem]:
         )
 
 
-def _stock_problems(config: Config) -> Iterator[Problem]:
+def _stock_problems(config: Config) -> Iterator[UserError]:
     """Settings without effect on a module for TFX's own Trainer."""
     trainer = config.trainer
     for name in _NOT_FOR_STOCK:
@@ -126,8 +124,7 @@ def _stock_problems(config: Config) -> Iterator[Problem]:
         )
         if getattr(trainer, name) != default:
             key = f"trainer.{name}"
-            yield Problem(
-                config.where(key),
+            yield config.problem(
                 key,
                 f"has no effect on `{trainer.module}`, whose `run_fn(fn_args)` builds "
                 "and trains the model by itself",
@@ -144,7 +141,7 @@ class _Source:
     functions: tuple[str, ...]
 
 
-def _read_module(config: Config, key: str, module: str) -> _Source | Problem | None:
+def _read_module(config: Config, key: str, module: str) -> _Source | UserError | None:
     """The parsed module, or what is wrong with it; None where it is no source."""
     path = modules.find(str(config.folder), module) or _installed(module)
     if path is None:
@@ -161,25 +158,23 @@ def _read_module(config: Config, key: str, module: str) -> _Source | Problem | N
 
 def _function_problems(
     config: Config, key: str, source: _Source, signature: str
-) -> Iterator[Problem]:
+) -> Iterator[UserError]:
     name = signature.partition("(")[0]
     if name in source.names or "*" in source.names:
         return
     near = nearest(name, source.functions)
     remedy = f"Rename `{near}`, or define" if near else "Define"
-    yield Problem(
-        config.where(key),
+    yield config.problem(
         key,
         f"{shown(source.path)} has no function `{name}`; functions there: "
         f"{listed(source.functions)}",
-        "",
-        f"{remedy} `def {signature}` there.",
+        remedy=f"{remedy} `def {signature}` there.",
     )
 
 
 def _unreadable_module(
     config: Config, key: str, path: Path, error: Exception
-) -> Problem:
+) -> UserError:
     if isinstance(error, OSError):
         message = f"{shown(path)} cannot be read: {error.strerror}"
         remedy = "Make it readable."
@@ -187,7 +182,7 @@ def _unreadable_module(
         line = getattr(error, "lineno", None) or 1
         message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
         remedy = "Correct that line."
-    return Problem(config.where(key), key, message, "", remedy)
+    return config.problem(key, message, remedy=remedy)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -223,7 +218,7 @@ def _installed(module: str) -> Path | None:
     return origin.parent if "." in module else origin
 
 
-def _no_module(config: Config, key: str, module: str) -> Problem:
+def _no_module(config: Config, key: str, module: str) -> UserError:
     others = modules.local_modules(str(config.folder))
     near = nearest(module, others)
     if module.endswith(".py"):
@@ -232,17 +227,15 @@ def _no_module(config: Config, key: str, module: str) -> Problem:
         remedy = f"Did you mean `{near}`?"
     else:
         remedy = f"Create {shown(config.folder / (module.replace('.', '/') + '.py'))}."
-    return Problem(
-        config.where(key),
+    return config.problem(
         key,
         f"there is no module `{module}` in {shown(config.folder)}; modules there: "
         f"{listed(others)}",
-        "",
-        remedy,
+        remedy=remedy,
     )
 
 
-def data_files(config: Config) -> tuple[list[str], list[Problem]]:
+def data_files(config: Config) -> tuple[list[str], list[UserError]]:
     """The files to read, and what is wrong with their names."""
     from strategos.components.example_gen import sources, spans
 
@@ -256,22 +249,24 @@ def data_files(config: Config) -> tuple[list[str], list[Problem]]:
     except spans.NoFilesError as error:
         if config.data.prepare:
             return [], []
-        return [], [_from_error(config, key, error)]
-    except (UserError, OSError) as error:
-        return [], [_from_error(config, key, error)]
+        return [], [config.located(error, key)]
+    except UserError as error:
+        return [], [config.located(error, key)]
+    except OSError as error:
+        return [], [config.problem(key, str(error))]
     files = [path for span in chosen for path in span.files]
     for path in files:
         if not path.endswith(sources.SUFFIXES):
             message = f"{shown(path)} is in none of the formats that are read"
             remedy = "Narrow the pattern, or convert the file."
-            allowed = ", ".join(sources.SUFFIXES)
+            expected = ", ".join(sources.SUFFIXES)
             key = "data.examples"
-            return [], [Problem(config.where(key), key, message, allowed, remedy)]
+            return [], [config.problem(key, message, expected=expected, remedy=remedy)]
     problems = list(_format_problems(config, files))
     return ([] if problems else files), problems
 
 
-def _format_problems(config: Config, files: list[str]) -> Iterator[Problem]:
+def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
     """Files that cannot be opened, or are not what their names say."""
     from strategos.components.example_gen import sources
 
@@ -279,10 +274,10 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[Problem]:
         try:
             sources.check(path)
         except UserError as error:
-            yield _from_error(config, "data.examples", error)
+            yield config.located(error, "data.examples")
 
 
-def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:
+def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
     """The features of the curated schema, and what is wrong with its file."""
     if not config.schema_.file:
         return [], []
@@ -293,17 +288,16 @@ def _schema_features(config: Config) -> tuple[list[str], list[Problem]]:
     try:
         return [f.name for f in read_schema(config.schema_.file).feature], []
     except UserError as error:
-        return [], [_from_error(config, "schema.file", error)]
+        return [], [config.located(error, "schema.file")]
 
 
-def _weights_problems(config: Config) -> Iterator[Problem]:
+def _weights_problems(config: Config) -> Iterator[UserError]:
     """A model to start from that is not there."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
     if folder and missing(folder):
-        yield Problem(config.where(key), key, missing(folder) or "")
+        yield config.problem(key, missing(folder) or "")
     elif folder and not is_remote(folder) and not Path(folder).is_dir():
-        yield Problem(
-            config.where(key),
+        yield config.problem(
             key,
             f"there is no folder {shown(folder)}",
             remedy="Name the folder of a Model artifact, such as "
@@ -311,7 +305,7 @@ def _weights_problems(config: Config) -> Iterator[Problem]:
         )
 
 
-def _folder_problems(config: Config) -> Iterator[Problem]:
+def _folder_problems(config: Config) -> Iterator[UserError]:
     folders = {"run.root": config.run.root}
     if config.pusher:
         folders["pusher.to"] = config.pusher.to
@@ -319,37 +313,38 @@ def _folder_problems(config: Config) -> Iterator[Problem]:
             message = f"models must not be pushed over the root, {config.run.root}"
             key = "pusher.to"
             remedy = "Name a folder of its own."
-            yield Problem(config.where(key), key, message, "", remedy)
+            yield config.problem(key, message, remedy=remedy)
     for key, folder in folders.items():
         refusal = missing if is_remote(folder) else _not_writable
         cause = refusal(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
-            yield Problem(config.where(key), key, cause, "", remedy)
+            yield config.problem(key, cause, remedy=remedy)
 
 
-def serving_problems(config: Config) -> Iterator[Problem]:
+def serving_problems(config: Config) -> Iterator[UserError]:
     """A serving folder in which no version is found again."""
     key = "pusher.to"
     if config.pusher and is_remote(config.pusher.to):
-        yield Problem(
-            config.where(key),
+        yield config.problem(
             key,
-            f"received {config.pusher.to}: a remote folder is not searched for the "
-            "model in production yet, so `may_drop`, `may_rise`, `warm_start: latest` "
-            "and `strategos predict` would find none",
-            "a folder of this machine; remote ones for `strategos compile` alone",
-            f"Set `--set {key}=DIR`, and copy the versions from there.",
+            "but a remote folder is not searched for the model in production yet, so "
+            "`may_drop`, `may_rise`, `warm_start: latest` and `strategos predict` "
+            "would find none",
+            received=config.pusher.to,
+            expected="a folder of this machine; remote ones for `strategos compile` "
+            "alone",
+            remedy=f"Set `--set {key}=DIR`, and copy the versions from there.",
         )
 
 
-def _not_local(config: Config, key: str, path: str) -> Problem:
-    return Problem(
-        config.where(key),
+def _not_local(config: Config, key: str, path: str) -> UserError:
+    return config.problem(
         key,
-        f"received {path}: remote files cannot be read there yet",
-        "a path on this machine",
-        "Copy or mount them.",
+        "but remote files cannot be read there yet",
+        received=path,
+        expected="a path on this machine",
+        remedy="Copy or mount them.",
     )
 
 
@@ -362,8 +357,3 @@ def _not_writable(path: str) -> str | None:
     if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
         return f"{shown(existing)} cannot be written"
     return None
-
-
-def _from_error(config: Config, key: str, error: Exception) -> Problem:
-    message = str(error).removeprefix(f"`{key}`: ")
-    return Problem(config.where(key), key, message, "", "")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, first_line
 from strategos.components.wording import counted
 from strategos.pipeline.view import quiet
 
@@ -291,8 +291,8 @@ def metadata(config: Config | None) -> Check:
 
         types = len(ml_metadata.MetadataStore(server).get_artifact_types())
     except Exception as error:
-        message, _, remedy = unusable(server, error).partition("). ")
-        return Check("metadata", False, f"{message})", remedy)
+        problem = unusable(server, error)
+        return Check("metadata", False, problem.headline, problem.remedy)
     return Check("metadata", True, f"{place} ({types} types of artifacts)")
 
 
@@ -328,9 +328,8 @@ def _load(config_path: str | None) -> tuple[Config | None, Check | None]:
     try:
         return loading.load(config_path).config, None
     except UserError as error:
-        first = str(error).strip().splitlines()[0]
         remedy = f"strategos validate {config_path}"
-        return None, Check("pipeline", False, first, remedy)
+        return None, Check("pipeline", False, first_line(error), remedy)
 
 
 def _install() -> str:

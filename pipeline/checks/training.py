@@ -7,20 +7,18 @@ TensorFlow is imported only to ask a TPU whether it is there.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 
-from strategos.components.errors import UserError
+from strategos.components.errors import Place, UserError
 from strategos.components.example_gen import sources
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.pipeline.checks import files as file_checks
-from strategos.pipeline.config.problems import Place, Problem
 from strategos.pipeline.config.sections import Config
 
 
-def check(config: Config, environ: Mapping[str, str] = os.environ) -> list[Problem]:
+def check(config: Config, environ: Mapping[str, str] = os.environ) -> list[UserError]:
     """Why training as `config` says cannot be here; needs no network."""
     problems = list(_step_problems(config))
     if config.trainer.distribution.launched_by.on_this_host:
@@ -31,7 +29,7 @@ def check(config: Config, environ: Mapping[str, str] = os.environ) -> list[Probl
     return problems
 
 
-def probe(config: Config, environ: Mapping[str, str] = os.environ) -> list[Problem]:
+def probe(config: Config, environ: Mapping[str, str] = os.environ) -> list[UserError]:
     """Why the TPU that training would take does not answer; takes at most 15 s.
 
     To be asked where `check` found nothing.
@@ -44,8 +42,7 @@ def probe(config: Config, environ: Mapping[str, str] = os.environ) -> list[Probl
     try:
         strategy.probe_tpu(config.trainer.distribution.for_results(), cluster)
     except UserError as error:
-        key = "trainer.distribution.strategy"
-        return [Problem(config.where(key), key, str(error))]
+        return [config.located(error, "trainer.distribution.strategy")]
     return []
 
 
@@ -59,16 +56,13 @@ def _choose(
     return choice, cluster
 
 
-def _located(config: Config, error: UserError) -> Problem:
-    """The problem at the place of the key that the message begins with."""
-    found = re.match(r"(trainer(?:\.\w+)+): ", str(error))
-    if not found:
-        return Problem(Place("the environment"), "", str(error))
-    key = found.group(1)
-    return Problem(config.where(key), key, str(error)[found.end() :])
+def _located(config: Config, error: UserError) -> UserError:
+    if error.key:
+        return config.located(error)
+    return error.but(place=Place("the environment"))
 
 
-def _step_problems(config: Config) -> Iterator[Problem]:
+def _step_problems(config: Config) -> Iterator[UserError]:
     """Steps that the data cannot fill, whichever of the rows are for training."""
     trainer = config.trainer
     needs = []
@@ -86,11 +80,10 @@ def _step_problems(config: Config) -> Iterator[Problem]:
     for name, rows, message in needs:
         if there is not None and there < rows:
             key = f"trainer.{name}"
-            yield Problem(
-                config.where(key),
+            yield config.problem(
                 key,
-                f"received {getattr(trainer, name)}, but the data have {there:,} rows: "
-                f"{message}",
+                f"but the data have {there:,} rows: {message}",
+                received=str(getattr(trainer, name)),
                 remedy="Lower it.",
             )
 

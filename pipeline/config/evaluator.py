@@ -127,7 +127,7 @@ def _unknown_metric(
     elif near := _known_by_class(name, task) or nearest(name, names(task)):
         remedy = f"Did you mean `{near}`?"
     allowed = ", ".join(names(task))
-    return refuse_at(loc, message, allowed=allowed, remedy=remedy)
+    return refuse_at(loc, message, expected=allowed, remedy=remedy)
 
 
 def _known_by_class(name: str, task: str) -> str | None:
@@ -148,7 +148,7 @@ def _not_among(
     yield refuse_at(
         loc,
         f"a bound on `{name}`, which is not in `evaluator.{key}`",
-        allowed=", ".join(known),
+        expected=", ".join(known),
         remedy=f"Did you mean `{near}`?" if near else f"Add it to `{key}`.",
     )
 

@@ -18,13 +18,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from strategos.components.errors import Place, UserError
 from strategos.pipeline.config import introspect
-from strategos.pipeline.config.problems import (
-    ConfigError,
-    Place,
-    Problem,
-    from_pydantic,
-)
+from strategos.pipeline.config.problems import ConfigError, from_pydantic
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.config.types import PASSWORD_VARIABLE, absolute
 from strategos.pipeline.config.yaml_tree import (
@@ -38,7 +34,6 @@ from strategos.pipeline.config.yaml_tree import (
 __all__ = [
     "ConfigError",
     "Loaded",
-    "Problem",
     "effective",
     "effective_json",
     "load",
@@ -116,7 +111,7 @@ def effective_json(loaded: Loaded) -> str:
 
 
 def _validate(
-    entry: Entry, path: Path, password: str | None, problems: list[Problem]
+    entry: Entry, path: Path, password: str | None, problems: list[UserError]
 ) -> Loaded:
     path = path.parent.resolve() / path.name
     places = {".".join(p): e.place for p, e in entry.leaves() if p}
@@ -131,11 +126,11 @@ def _validate(
     return Loaded(config, _origins(config, entry, password))
 
 
-def _sorted(problems: list[Problem], main: Entry) -> list[Problem]:
+def _sorted(problems: list[UserError], main: Entry) -> list[UserError]:
     """In reading order: the main file first, then overlays, flags last."""
 
-    def order(problem: Problem) -> tuple:
-        place = problem.where
+    def order(problem: UserError) -> tuple:
+        place = problem.place or main.place
         first = place.source == main.place.source
         return not first, not place.line, place.source, place.line, place.column
 

@@ -6,14 +6,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, Place, UserError, mask
 from strategos.components.wording import nearest
 from strategos.pipeline.config import introspect
 
@@ -22,54 +21,10 @@ _NAMES = 12
 _REFUSED = "refused"
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where something stands: a file with line and column, or a command-line flag."""
-
-    source: str
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return ":".join(str(p) for p in (self.source, self.line, self.column) if p)
-
-    @property
-    def origin(self) -> str:
-        """The short form: `pipeline.yaml:12`, `--set`."""
-        if not self.line:
-            return self.source.split(" ")[0]
-        return f"{os.path.basename(self.source)}:{self.line}"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing to correct.
-
-    Attributes:
-      where: The place in a file, or the flag.
-      key: The path of the key, such as `trainer.epochs`; may be empty.
-      message: What is wrong, with what was received.
-      allowed: What is allowed there.
-      remedy: What to do.
-    """
-
-    where: Place
-    key: str
-    message: str
-    allowed: str = ""
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        head = ": ".join(filter(None, (str(self.where), self.key, self.message)))
-        allowed = f"Allowed: {self.allowed}." if self.allowed else ""
-        tail = " ".join(filter(None, (self.remedy, allowed)))
-        return mask(head + (f"\n    {tail}" if tail else ""))
-
-
 class ConfigError(BadInputError):
     """Settings that cannot be used; `problems` holds every one that was found."""
 
-    def __init__(self, problems: Sequence[Problem], about: str = "the settings"):
+    def __init__(self, problems: Sequence[UserError], about: str = "the settings"):
         self.problems = list(problems)
         count = len(self.problems)
         title = f"{count} problems in {about}:\n" if count > 1 else ""
@@ -88,23 +43,21 @@ def listed(names: Sequence[str]) -> str:
     return (", ".join(names[:_NAMES]) + more) or "none"
 
 
-def mask(text: str) -> str:
-    """`text` without the passwords of the URLs in it."""
-    text = re.sub(r"(\w+://[^:/@\s]*):\S*@", r"\1:****@", text)
-    return re.sub(r"([?&](?:password|passwd|pwd)=)[^&\s\"]+", r"\1****", text)
+def refuse(message: str = "", **fields: str) -> PydanticCustomError:
+    """An error for a validator to raise, in the form that `from_pydantic` reads.
 
-
-def refuse(message: str, *, allowed: str = "", remedy: str = "") -> PydanticCustomError:
-    """An error for a validator to raise, in the form that `from_pydantic` reads."""
-    parts = {"message": message, "allowed": allowed, "remedy": remedy}
-    return PydanticCustomError(_REFUSED, "{message}", parts)
+    Args:
+      message: What is wrong.
+      **fields: `received`, `expected` and `remedy` of a `UserError`.
+    """
+    return PydanticCustomError(_REFUSED, "{message}", {"message": message, **fields})
 
 
 def refuse_at(
-    loc: Sequence[str | int], message: str, *, allowed: str = "", remedy: str = ""
+    loc: Sequence[str | int], message: str, **fields: str
 ) -> InitErrorDetails:
     """An error on the key `loc` below the model whose validator finds it."""
-    error = refuse(message, allowed=allowed, remedy=remedy)
+    error = refuse(message, **fields)
     return InitErrorDetails(type=error, loc=tuple(loc), input=None)
 
 
@@ -130,7 +83,7 @@ def from_pydantic(
     error: ValidationError,
     model: type[BaseModel],
     locate: Callable[[tuple[str | int, ...], bool], Place],
-) -> list[Problem]:
+) -> list[UserError]:
     """The problems that `error` holds.
 
     Args:
@@ -151,8 +104,8 @@ def from_pydantic(
             if not any(_meant(loc, other, model) for other in unknown):
                 problems.append(_missing(where, loc, model))
         elif details["type"] == _REFUSED:
-            key = ".".join(map(str, loc))
-            problems.append(Problem(where, key, **details["ctx"]))
+            given = details["ctx"]
+            problems.append(BadInputError(key=_dotted(loc), place=where, **given))
         else:
             problems.append(_wrong_value(where, loc, details, model))
     return problems
@@ -169,7 +122,7 @@ def _meant(missing: tuple, unknown: tuple, model: type[BaseModel]) -> bool:
     return (*unknown[:-1], near) == missing
 
 
-def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> Problem:
+def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> UserError:
     name = str(loc[-1])
     known = list(introspect.fields(introspect.model_at(model, loc[:-1])))
     elsewhere = [
@@ -184,23 +137,28 @@ def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> Problem:
         remedy = f"There is `{elsewhere[0]}`; did you mean that?"
     else:
         remedy = "Remove it."
-    here = ".".join(map(str, loc))
-    return Problem(where, here, "unknown key", ", ".join(known), remedy)
+    return BadInputError(
+        "unknown key",
+        key=_dotted(loc),
+        place=where,
+        expected=", ".join(known),
+        remedy=remedy,
+    )
 
 
-def _missing(where: Place, loc: tuple, model: type[BaseModel]) -> Problem:
+def _missing(where: Place, loc: tuple, model: type[BaseModel]) -> UserError:
     annotation = introspect.at(model, loc)
-    return Problem(
-        where,
-        ".".join(map(str, loc)),
+    return BadInputError(
         "this key is required and missing",
-        introspect.describe(annotation),
-        f"Add `{loc[-1]}:`"
+        key=_dotted(loc),
+        place=where,
+        expected=introspect.describe(annotation),
+        remedy=f"Add `{loc[-1]}:`"
         + (f" under `{'.'.join(loc[:-1])}`." * bool(loc[1:]) or "."),
     )
 
 
-def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> Problem:
+def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> UserError:
     value = details["input"]
     annotation = introspect.at(model, loc)
     allowed = introspect.describe(annotation) if annotation else details["msg"]
@@ -212,5 +170,14 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> Problem:
         remedy = f"Did you mean `{near}`?" if near else ""
         if allowed.startswith("a list"):
             remedy = f"Write `[{value}]`."
-    key = ".".join(map(str, loc))
-    return Problem(where, key, f"received {received(value)}", allowed, remedy)
+    return BadInputError(
+        key=_dotted(loc),
+        place=where,
+        received=received(value),
+        expected=allowed,
+        remedy=remedy,
+    )
+
+
+def _dotted(loc: tuple) -> str:
+    return ".".join(map(str, loc))

@@ -19,12 +19,13 @@ from pydantic import (
     field_validator,
 )
 
+from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import Place, refuse
+from strategos.pipeline.config.problems import refuse
 from strategos.pipeline.config.trainer import (
     Callbacks,
     Checkpoint,
@@ -226,7 +227,7 @@ class Run(Section):
         if metadata == "sqlite" and is_remote(root):
             raise refuse(
                 f"SQLite cannot lie under the remote root {root}",
-                allowed=SERVERS,
+                expected=SERVERS,
                 remedy="Name a server here, or a local `run.root`.",
             )
         return metadata
@@ -362,6 +363,24 @@ class Config(Section):
         while key and key not in self._places:
             key = key.rpartition(".")[0]
         return self._places.get(key) or Place(str(self._path))
+
+    def problem(self, key: str, message: str = "", **fields: str) -> BadInputError:
+        """A problem with the value of `key`, at the place where it is given.
+
+        Args:
+          key: Such as `trainer.epochs`.
+          message: What is wrong.
+          **fields: `received`, `expected` and `remedy` of a `UserError`.
+        """
+        return BadInputError(message, key=key, place=self.where(key), **fields)
+
+    def located(self, error: UserError, key: str = "") -> UserError:
+        """`error` as one about the setting that it names, or else about `key`.
+
+        Without a place of its own it is where the setting is given.
+        """
+        key = error.key or key
+        return error.but(key=key, place=error.place or self.where(key))
 
     def runtime_parameters(self) -> dict[str, int | float | str]:
         """What a compiled pipeline takes at run time; mappings as JSON.

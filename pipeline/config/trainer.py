@@ -106,7 +106,7 @@ def _switch(value: Any) -> Any:
     if isinstance(value, bool):
         return {} if value else None
     if not isinstance(value, dict | TensorBoard):
-        raise refuse(f"received {received(value)}", allowed=_SWITCH)
+        raise refuse(received=received(value), expected=_SWITCH)
     return value
 
 

@@ -104,8 +104,8 @@ def ordered(spans: str) -> str:
     """A range such as 10..20, refused if it ends before it starts."""
     first, _, last = spans.partition("..")
     if last and int(last) < int(first):
-        message = f"received {received(spans)}: the range ends before it starts"
-        raise refuse(message, remedy=f"Write `{last}..{first}`.")
+        message, remedy = "but the range ends before it starts", f"`{last}..{first}`"
+        raise refuse(message, received=received(spans), remedy=f"Write {remedy}.")
     return spans
 
 
@@ -114,7 +114,7 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
         for leaf in _leaves(value):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 message = f"`{name}` holds {leaf}, which JSON cannot carry"
-                raise refuse(message, allowed="finite numbers")
+                raise refuse(message, expected="finite numbers")
     return values
 
 
@@ -133,7 +133,7 @@ def _database(url: str) -> str:
     if mask(url) != url:
         raise refuse(
             "a password must not be written in a file or on the command line",
-            allowed=allowed,
+            expected=allowed,
             remedy=f"Take it out of the URL and set {PASSWORD_VARIABLE} in the "
             "environment.",
         )
@@ -141,10 +141,10 @@ def _database(url: str) -> str:
         parts = urlsplit(url)
         complete = parts.hostname and parts.path.strip("/") and parts.port != 0
     except ValueError:
-        raise refuse(f"received {received(url)}", allowed=allowed) from None
+        raise refuse(received=received(url), expected=allowed) from None
     known = parts.scheme in ("mysql", "postgresql")
     if not (known and complete) or parts.query or parts.fragment:
-        raise refuse(f"received {received(url)}", allowed=allowed)
+        raise refuse(received=received(url), expected=allowed)
     return url
 
 

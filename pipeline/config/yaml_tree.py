@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from strategos.pipeline.config.problems import Place, Problem, mask
+from strategos.components.errors import BadInputError, Place, UserError, mask
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def merge(base: Entry, over: Entry) -> Entry:
     return replace(base, value=merged)
 
 
-def read_file(path: str | Path) -> tuple[Entry | None, list[Problem]]:
+def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
     """The mapping in the YAML file, and what is wrong with it as YAML."""
     name = os.fspath(path)
     try:
@@ -65,23 +65,24 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[Problem]]:
     if entry is None or isinstance(entry.value, dict):
         return entry, problems
     problems.append(
-        Problem(
-            Place(name),
-            "",
+        BadInputError(
             "the file is empty" if entry.value is None else "is not a mapping",
-            "`key: value` lines",
-            "See docs/configuration.md for a file to start from.",
+            place=Place(name),
+            expected="`key: value` lines",
+            remedy="See docs/configuration.md for a file to start from.",
         )
     )
     return None, problems
 
 
-def read_set(text: str) -> tuple[Entry | None, list[Problem]]:
+def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
     """The value of `--set a.b=VALUE` as a mapping {a: {b: VALUE}}."""
     key, equals, value = text.partition("=")
     place = Place(mask(f"--set {text}"))
     if not equals or not all(key.split(".")):
-        problem = Problem(place, "", "is not KEY=VALUE", "", f"Write {_USAGE}.")
+        problem = BadInputError(
+            "is not KEY=VALUE", place=place, remedy=f"Write {_USAGE}."
+        )
         return None, [problem]
     entry, problems = _parse(value, place, in_file=False)
     if entry is None:
@@ -132,7 +133,7 @@ def is_plain_text(text: str) -> bool:
 
 def _parse(
     text: str, place: Place, *, in_file: bool
-) -> tuple[Entry | None, list[Problem]]:
+) -> tuple[Entry | None, list[UserError]]:
     try:
         node = yaml.compose(text, Loader=_Loader)
         if node is None:
@@ -143,7 +144,7 @@ def _parse(
         return None, [_syntax_problem(error, text, place, in_file)]
     except RecursionError:
         remedy = "Check the brackets."
-        return None, [Problem(place, "", "is nested too deeply", "", remedy)]
+        return None, [BadInputError("is nested too deeply", place=place, remedy=remedy)]
 
 
 class _Reader:
@@ -153,7 +154,7 @@ class _Reader:
         self._place = place
         self._in_file = in_file
         self._open: list[yaml.Node] = []
-        self.problems: list[Problem] = []
+        self.problems: list[UserError] = []
 
     def entry(self, node: yaml.Node, key_place: Place) -> Entry:
         place = self._where(node)
@@ -210,12 +211,12 @@ class _Reader:
         return Place(self._place.source, mark.line + 1, mark.column + 1)
 
     def _refuse(self, place: Place, message: str, remedy: str) -> None:
-        self.problems.append(Problem(place, "", message, "", remedy))
+        self.problems.append(BadInputError(message, place=place, remedy=remedy))
 
 
 def _syntax_problem(
     error: yaml.YAMLError, text: str, place: Place, in_file: bool
-) -> Problem:
+) -> UserError:
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.reader.ReaderError):
         before = text.encode()[: error.position].decode(errors="ignore")
@@ -231,21 +232,21 @@ def _syntax_problem(
     if "\t" in re.match(r"\s*", at[0])[0] or at[0][column : column + 1] == "\t":
         cause, column = "a tab, which YAML does not allow here", at[0].index("\t")
         remedy = "Write spaces in its place; most editors can do so as one types."
-    return Problem(place, "", f"is not valid YAML: {cause}", "", remedy)
+    return BadInputError(f"is not valid YAML: {cause}", place=place, remedy=remedy)
 
 
-def _unreadable(path: Path, error: Exception) -> Problem:
+def _unreadable(path: Path, error: Exception) -> UserError:
     if isinstance(error, UnicodeDecodeError):
-        return Problem(
-            Place(str(path)),
-            "",
+        return BadInputError(
             f"is not UTF-8 text (byte {error.start})",
-            "",
-            "Save the file as UTF-8.",
+            place=Place(str(path)),
+            remedy="Save the file as UTF-8.",
         )
     folder = path if path.is_dir() else path.parent
     others = sorted(p for p in folder.glob("*.y*ml") if p.is_file())[:5]
     nearby = ", ".join(map(str, others))
     cause = {True: "is a folder"}.get(path.is_dir(), error.strerror or str(error))
     remedy = f"YAML files in {folder}: {nearby}." if nearby else "Check the path."
-    return Problem(Place(str(path)), "", f"cannot be read: {cause}", "", remedy)
+    return BadInputError(
+        f"cannot be read: {cause}", place=Place(str(path)), remedy=remedy
+    )

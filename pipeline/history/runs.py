@@ -15,7 +15,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components import node_ids
+from strategos.components import errors, node_ids
 from strategos.components.errors import UserError
 from strategos.components.wording import nearest
 from strategos.pipeline.history.store import (
@@ -44,7 +44,7 @@ class NodeRun:
       state: complete, cached, running, failed, stopped (a gate) or interrupted.
       seconds: How long it took; so far, where it still runs.
       rows: Rows it wrote or measured, where known.
-      cause: Why it failed, in one line.
+      cause: Why it failed, as it was printed.
     """
 
     name: str
@@ -70,7 +70,8 @@ class Run:
       nodes: Its nodes in the order in which they started; empty in a history.
       pushed: Destination and version of its model, where it was pushed.
       failed_node: The node that ended the run, where one did.
-      cause: Why, in one line.
+      cause: Why, as it was printed.
+      error: Why, by field: type, message, key, place, …; None for older runs.
       log: The log's path.
       config: The path of the YAML file.
       runner: The runner's name.
@@ -92,6 +93,7 @@ class Run:
     pushed: tuple[str, str] | None = None
     failed_node: str | None = None
     cause: str | None = None
+    error: dict[str, Any] | None = None
     log: str | None = None
     config: str | None = None
     runner: str | None = None
@@ -301,7 +303,8 @@ def _to_run(
     verdict = by_type.get("ModelBlessing", {}).get("blessed")
     push = by_type.get("PushedModel", {})
     measured = by_type.get("ModelEvaluation", {})
-    texts = ("failed_node", "cause", "log", "config", "runner", "host")
+    error = json.loads(facts["error"]) if facts.get("error") else None
+    texts = ("failed_node", "log", "config", "runner", "host")
     return Run(
         run_id=context.name,
         pipeline=pipeline,
@@ -313,6 +316,8 @@ def _to_run(
         pushed=(push["pushed_destination"], push.get("pushed_version", ""))
         if push.get("pushed")
         else None,
+        cause=str(errors.from_json(error)) if error else facts.get("cause") or None,
+        error=error,
         **{key: facts.get(key) or None for key in texts},
     )
 

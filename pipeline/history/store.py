@@ -84,7 +84,7 @@ class Store:
         try:
             yield
         except _UNREADABLE as error:
-            raise UserError(metadata.unusable(self._connection, error)) from error
+            raise metadata.unusable(self._connection, error) from error
 
     def contexts_of(self, executions: Iterable[int]) -> dict[int, dict[str, str]]:
         """The contexts of executions: id -> {context type: context name}.

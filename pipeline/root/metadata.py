@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from strategos.components import events
-from strategos.components.errors import BadInputError, UserError
+from strategos.components.errors import BadInputError, Place, UserError, first_line
 from strategos.components.files import full_disk
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def initialise(
         reach(config)
         return ml_metadata.MetadataStore(config)
     except Exception as error:
-        raise BadInputError(unusable(config, error)) from error
+        raise unusable(config, error, BadInputError) from error
 
 
 def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
@@ -150,7 +150,7 @@ def patiently(
         except (OSError, RuntimeError, ml_metadata.errors.StatusError) as error:
             left = began + seconds - clock()
             if config.HasField("sqlite") or left <= 0:
-                raise UserError(unusable(config, error)) from error
+                raise unusable(config, error) from error
             if not waited:
                 message = f"{_server(config)} does not answer ({_cause(error)}): "
                 events.emit("warning", message=f"{message}waiting up to {left:.0f} s")
@@ -184,7 +184,7 @@ def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
     except Exception as error:
         if not is_failure(error):
             raise
-        raise UserError(unusable(config, error)) from error
+        raise unusable(config, error) from error
 
 
 def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
@@ -196,28 +196,34 @@ def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
 def _cause(error: Exception) -> str:
     """The first line of an error, without the query that it came of."""
     text = getattr(error, "strerror", None) or str(error).strip() or repr(error)
-    cause = text.splitlines()[0].removeprefix("Error when executing query: ")
+    cause = first_line(text).removeprefix("Error when executing query: ")
     # What MySQL's client says when the server ends during the handshake.
     if cause.endswith("mysql_real_connect failed: errno: , error:"):
         return "it closed the connection"
     return cause.split(" query:")[0]
 
 
-def unusable(config: metadata_store_pb2.ConnectionConfig, error: Exception) -> str:
-    """What to tell the user when the database of `config` raised `error`."""
+def unusable(
+    config: metadata_store_pb2.ConnectionConfig,
+    error: Exception,
+    kind: type[UserError] = UserError,
+) -> UserError:
+    """The error of class `kind` for users, where the database raised `error`."""
     cause = _cause(error)
     if config.WhichOneof("config") == "sqlite":
         path = config.sqlite.filename_uri
         if full_disk.is_said(cause):
-            return f"{path}: {full_disk.message(cause, str(Path(path).parent))}"
-        return (
-            f"{path}: is not a usable ML Metadata database ({cause}). Restore it from "
-            f"a backup; or move all of {Path(path).parent} away to start a new "
-            "history: pushed models elsewhere are not affected."
+            message = full_disk.message(cause, str(Path(path).parent))
+            return kind(message, place=Place(path))
+        return kind(
+            f"is not a usable ML Metadata database ({cause})",
+            place=Place(path),
+            remedy=f"Restore it from a backup; or move all of {Path(path).parent} away "
+            "to start a new history: pushed models elsewhere are not affected.",
         )
     server = getattr(config, config.WhichOneof("config"))
-    return (
-        f"{_server(config)} as {server.user} cannot be used ({cause}). Check that the "
-        "server runs and the database exists, and that STRATEGOS_METADATA_PASSWORD "
-        "holds the password."
+    return kind(
+        f"{_server(config)} as {server.user} cannot be used ({cause})",
+        remedy="Check that the server runs and the database exists, and that "
+        "STRATEGOS_METADATA_PASSWORD holds the password.",
     )

@@ -8,6 +8,7 @@ to say so, or is on.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import ml_metadata
     from ml_metadata.proto import metadata_store_pb2
 
+    from strategos.components.errors import UserError
     from strategos.pipeline.plan.plan import Plan
 
 
@@ -47,18 +49,24 @@ class Journal:
             **facts,
         )
 
-    def close(self, outcome: str, *, wait: float, **facts: str) -> None:
+    def close(
+        self, outcome: str, failed_node: str, error: UserError | None, *, wait: float
+    ) -> None:
         """Records the outcome; no execution of an ended run stays `RUNNING`.
 
         Args:
           outcome: How the run ended.
+          failed_node: The node that ended the run, or "".
+          error: Why that node ended it.
           wait: Seconds to wait for a server that does not answer.
-          **facts: More to record, such as `cause`.
         """
+        facts = {"outcome": outcome, "failed_node": failed_node}
+        if error is not None:
+            facts["error"] = json.dumps(error.to_json())
         store, context = self._context(wait)
         with metadata.explained(self._plan.connection):
             _fail_running(store, context)
-            _write(store, context, finished=time.time(), outcome=outcome, **facts)
+            _write(store, context, finished=time.time(), **facts)
 
     def _context(self, wait: float) -> tuple[Any, Any]:
         store = metadata.store(self._plan.connection, wait)

@@ -1,9 +1,6 @@
 """One run from an effective config to an outcome: what `strategos run` does.
 
-    lock the root → prepare data → plan → hand the plan to a runner → record the outcome
-
-Exit codes: 0 finished and blessed; 1 failed; 2 bad input; 3 not blessed or stopped by a
-gate; 130 interrupted.
+lock the root → prepare data → plan → hand the plan to a runner → record the outcome
 """
 
 from __future__ import annotations
@@ -17,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids, processes
-from strategos.components.errors import BadInputError
+from strategos.components.errors import (
+    BadInputError,
+    ExitCode,
+    InterruptedRunError,
+    UserError,
+)
 from strategos.components.example_gen import spans as span_files
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
@@ -60,8 +62,8 @@ class Result:
 
     run_id: str
     outcome: str
-    exit_code: int
-    cause: str = ""
+    exit_code: ExitCode = ExitCode.DONE
+    error: UserError | None = None
     failed_node: str = ""
 
 
@@ -137,8 +139,10 @@ def prepare_data(config: Config) -> None:
         processes.end_session(process)
     if process.returncode:
         raise BadInputError(
-            f"{config.path}: data.prepare: {config.data.prepare} failed (see above), "
-            f"so there are no data at {config.data.examples}."
+            f"{config.data.prepare} failed (see above), so there are no data at "
+            f"{config.data.examples}",
+            key="data.prepare",
+            place=config.where("data.prepare"),
         )
     span_files.find_spans(config.data.examples)
     problems = file_checks.check_data(config)
@@ -176,9 +180,9 @@ def _run_plan(
     try:
         runner.run(plan)
         outcome = "blessed" if node_ids.EVALUATION_GATE in names else "finished"
-        result = Result(plan.run_id, outcome, 0)
+        result = Result(plan.run_id, outcome)
     except NodeFailedError as failure:
-        result = _failed(plan.run_id, failure)
+        result = _failed(plan.run_id, failure, config)
     except KeyboardInterrupt:
         result = _interrupted(plan.run_id)
     # Nodes have waited for ML Metadata already, if it was that which failed.
@@ -186,24 +190,24 @@ def _run_plan(
     with interruption.held_off():
         if interruption.came and result.exit_code:
             result = _interrupted(plan.run_id, result.failed_node)
-        facts = {"cause": result.cause, "failed_node": result.failed_node}
-        record.close(result.outcome, wait=wait, **facts)
+        record.close(result.outcome, result.failed_node, result.error, wait=wait)
     return result
 
 
 def _interrupted(run_id: str, failed_node: str = "") -> Result:
-    cause = "interrupted" if failed_node else ""
-    return Result(run_id, "interrupted", 130, cause, failed_node)
+    error = InterruptedRunError("interrupted") if failed_node else None
+    return Result(run_id, "interrupted", ExitCode.INTERRUPTED, error, failed_node)
 
 
-def _failed(run_id: str, failure: NodeFailedError) -> Result:
-    outcome = "failed"
-    if failure.exit_code == 3:
+def _failed(run_id: str, failure: NodeFailedError, config: Config) -> Result:
+    error, outcome = failure.error, "failed"
+    if error.exit_code == ExitCode.STOPPED:
         outcome = _GATES.get(failure.node, "stopped")
-    if failure.exit_code == 130:
+    if error.exit_code == ExitCode.INTERRUPTED:
         outcome = "interrupted"
-    code = failure.exit_code
-    return Result(run_id, outcome, code, failure.cause, failure.node)
+    if error.key:
+        error = config.located(error)
+    return Result(run_id, outcome, error.exit_code, error, failure.node)
 
 
 def _log_to(path: Path) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
+from strategos.components import errors
 from strategos.pipeline.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from tfx.proto.orchestration import execution_result_pb2
 
 
 class NodeFailedError(Exception):
@@ -12,13 +17,21 @@ class NodeFailedError(Exception):
 
     Attributes:
       node: Its id.
-      cause: What went wrong, complete for its reader.
-      exit_code: 1 for a failure, 3 where a gate stopped the run.
+      error: What went wrong, complete for its reader.
     """
 
-    def __init__(self, node: str, cause: str, exit_code: int = 1):
-        super().__init__(f"{node}: {cause}")
-        self.node, self.cause, self.exit_code = node, cause, exit_code
+    def __init__(self, node: str, error: errors.UserError):
+        super().__init__(f"{node}: {error}")
+        self.node, self.error = node, error
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-able values, for events and between processes."""
+        return {"node": self.node, "error": self.error.to_json()}
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> NodeFailedError:
+        """The failure that `to_json` described."""
+        return cls(described["node"], errors.from_json(described["error"]))
 
 
 class Runner(Protocol):
@@ -30,3 +43,32 @@ class Runner(Protocol):
         Raises:
           NodeFailedError: A node failed; later nodes did not run.
         """
+
+
+def described(error: Exception) -> errors.UserError:
+    """`error` as one for users: itself, or its type and message."""
+    if isinstance(error, errors.UserError):
+        return error
+    return errors.UserError(f"{type(error).__name__}: {error}")
+
+
+def write_result(
+    error: errors.UserError, result: execution_result_pb2.ExecutionResult
+) -> None:
+    """Writes `error` to the result of an executor, which ML Metadata keeps."""
+    from google.protobuf import struct_pb2
+
+    result.code, result.result_message = error.exit_code, str(error)
+    fields = struct_pb2.Struct()
+    fields.update(error.to_json())
+    result.metadata_details.add().Pack(fields)
+
+
+def read_result(result: execution_result_pb2.ExecutionResult) -> errors.UserError:
+    """The error that `write_result` wrote; else what TFX itself has to say."""
+    from google.protobuf import json_format, struct_pb2
+
+    fields = struct_pb2.Struct()
+    if any(detail.Unpack(fields) for detail in result.metadata_details):
+        return errors.from_json(json_format.MessageToDict(fields))
+    return errors.UserError(result.result_message)

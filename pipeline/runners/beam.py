@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from strategos.components import events, processes
+from strategos.components.errors import InterruptedRunError, UserError
 from strategos.components.files import temporary
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.runners import NodeFailedError, environment
@@ -60,11 +61,12 @@ def _failure(plan: Plan, code: int) -> NodeFailedError:
     """The failure of the node that was at work at the end; of none, if none was."""
     last = _last_of_a_node(plan)
     if last["event"] == "node_failed":
-        return NodeFailedError(last["node"], last["cause"], last["exit_code"])
+        return NodeFailedError.from_json(last)
     if last["event"] == "node_started":
         cause = f"the process ended in the middle of its work (exit code {code})"
-        return NodeFailedError(last["node"], cause)
-    return NodeFailedError("(none)", f"BeamDagRunner ended with exit code {code}")
+        return NodeFailedError(last["node"], UserError(cause))
+    ended = UserError(f"BeamDagRunner ended with exit code {code}")
+    return NodeFailedError("(none)", ended)
 
 
 def _interruption(plan: Plan) -> BaseException:
@@ -72,8 +74,9 @@ def _interruption(plan: Plan) -> BaseException:
     last = _last_of_a_node(plan)
     if last["event"] != "node_started":
         return KeyboardInterrupt()
-    failure = NodeFailedError(last["node"], "interrupted", 130)
-    events.emit("node_failed", **vars(failure), seconds=time.time() - last["time"])
+    failure = NodeFailedError(last["node"], InterruptedRunError("interrupted"))
+    seconds = time.time() - last["time"]
+    events.emit("node_failed", **failure.to_json(), seconds=seconds)
     return failure
 
 

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from strategos.components import events
+from strategos.components.errors import ExitCode
 from strategos.components.processes import die_with_parent
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(parent: int) -> int:
-    """Runs the plan; 0 if every node finished."""
+    """Runs the plan; DONE if every node finished."""
     die_with_parent(parent)  # before the imports, which take ten seconds
     logging.basicConfig(level=logging.INFO)
     request = json.load(sys.stdin)
@@ -28,8 +29,8 @@ def main(parent: int) -> int:
         beam_nodes.run(_ir(request))
     except Exception:
         logging.exception("the run failed")
-        return 1
-    return 0
+        return ExitCode.FAILED
+    return ExitCode.DONE
 
 
 def _ir(request: dict[str, str]) -> pipeline_pb2.Pipeline:

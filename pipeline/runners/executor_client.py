@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import oom, processes
-from strategos.components.errors import UserError
+from strategos.components import errors, oom, processes
 from strategos.components.files import temporary
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.runners import NodeFailedError, environment
@@ -106,7 +105,7 @@ class ExecutorClient:
             connection=base64.b64encode(plan.connection.SerializeToString()).decode(),
         )
         if "failure" in answer:
-            raise NodeFailedError(**answer["failure"])
+            raise NodeFailedError.from_json(answer["failure"])
 
     def _call(self, **request: Any) -> dict[str, Any]:
         if self._process is None:
@@ -118,10 +117,12 @@ class ExecutorClient:
         except OSError:
             line = ""
         if not line:
-            raise UserError(self._death())
+            raise errors.UserError(self._death())
         answer = json.loads(line)
         if "error" in answer:
-            raise UserError(f"{answer['error']}\nThe log has more: {self._log}")
+            error = errors.from_json(answer["error"])
+            more = f"{error.remedy} The log has more: {self._log}"
+            raise error.but(remedy=more.strip())
         return answer
 
     def _start(self) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
-from strategos.components.errors import UserError
 from strategos.components.processes import die_with_parent
+from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
 
 
@@ -51,7 +51,8 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
         pipeline = graph.build(config, fingerprints, defaults, movable=True)
         ir = tfx_adapter.compile_ir(pipeline)
     except Exception as error:
-        return {"error": explain(error)}
+        logging.exception("failed")
+        return {"error": runners.described(error).to_json()}
     aside = Path(target).with_suffix(".tmp")
     aside.write_bytes(ir.SerializeToString(deterministic=True))
     aside.rename(target)
@@ -66,9 +67,9 @@ def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
     try:
         output = tfx_adapter.run_executor(beam, spec, info)
     except Exception as error:
+        logging.exception("failed")
         output = execution_result_pb2.ExecutorOutput()
-        output.execution_result.code = getattr(error, "exit_code", 1)
-        output.execution_result.result_message = explain(error)
+        runners.write_result(runners.described(error), output.execution_result)
     finally:
         events.set_node(None)
     return {"output": base64.b64encode(output.SerializeToString()).decode()}
@@ -78,7 +79,6 @@ def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2
 
-    from strategos.pipeline.runners import NodeFailedError
     from strategos.pipeline.runners.launching import launch
 
     logging.info("==== %s ====", node)
@@ -94,18 +94,10 @@ def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
             tfx_adapter.deployment_config(pipeline),
             server,
         )
-    except NodeFailedError as failure:
+    except runners.NodeFailedError as failure:
         logging.exception("failed")
-        return {"failure": vars(failure)}
+        return {"failure": failure.to_json()}
     return {}
-
-
-def explain(error: Exception) -> str:
-    """The cause in words; the traceback goes to the log."""
-    logging.exception("failed")
-    if isinstance(error, UserError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
 
 
 def _hush_absl() -> None:

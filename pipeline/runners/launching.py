@@ -10,7 +10,7 @@ from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems, full_disk
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
-from strategos.pipeline.runners import NodeFailedError
+from strategos.pipeline.runners import NodeFailedError, described, read_result
 
 
 def launch(
@@ -39,14 +39,9 @@ def launch(
     try:
         state = _launch(node, ir, deployment, connection, executor_operators)
     except Exception as error:
-        failure = _failure(name, error, connection, _root(ir))
+        failure = NodeFailedError(name, _described(error, connection, _root(ir)))
         seconds = round(time.monotonic() - started, 3)
-        events.emit(
-            "node_failed",
-            cause=failure.cause,
-            exit_code=failure.exit_code,
-            seconds=seconds,
-        )
+        events.emit("node_failed", **failure.to_json(), seconds=seconds)
         raise failure from error
     finally:
         events.set_node(None)
@@ -127,20 +122,17 @@ def _root(ir: Any) -> str:
     return ir.runtime_spec.pipeline_root.field_value.string_value
 
 
-def _failure(
-    node: str, error: Exception, connection: Any, root: str
-) -> NodeFailedError:
+def _described(error: Exception, connection: Any, root: str) -> UserError:
+    """What went wrong, for users."""
+    if is_failure(error):
+        return unusable(connection, error)
     output = getattr(error, "executor_output", None)  # of TFX's Launcher
-    code = 1
     if output is not None:
-        result = output.execution_result
-        cause, code = result.result_message, result.code
+        found = read_result(output.execution_result)
     elif isinstance(error, UserError):
-        return NodeFailedError(node, str(error), error.exit_code)
-    elif is_failure(error):
-        return NodeFailedError(node, unusable(connection, error))
+        return error
     else:
-        cause = f"{type(error).__name__}: {error}"
-    if full_disk.is_said(cause) and not filesystems.is_remote(root):
-        cause = full_disk.message(cause, root)
-    return NodeFailedError(node, cause, code)
+        found = described(error)
+    if full_disk.is_said(str(found)) and not filesystems.is_remote(root):
+        return UserError(full_disk.message(str(found), root))
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import InterruptedRunError, UserError
 from strategos.components.files import filesystems
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.plan.plan import Plan
@@ -55,17 +55,11 @@ class LocalRunner:
             self._executors.launch(node, plan)
             return
         except KeyboardInterrupt:
-            cause, code = "interrupted", InterruptedRunError.exit_code
+            failure = NodeFailedError(node, InterruptedRunError("interrupted"))
         except UserError as death:
-            cause, code = str(death), death.exit_code
-        events.emit("node_failed", node=node, cause=cause, exit_code=code)
-        raise NodeFailedError(node, cause, code)
-
-
-class InterruptedRunError(UserError):
-    """Ctrl-C or SIGTERM while an executor was at work."""
-
-    exit_code = 130
+            failure = NodeFailedError(node, death)
+        events.emit("node_failed", **failure.to_json())
+        raise failure
 
 
 def _execute(

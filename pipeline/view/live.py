@@ -18,6 +18,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from strategos.components import errors
+from strategos.components.errors import ExitCode, first_line
 from strategos.components.wording import duration
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.frame import Frame
@@ -90,13 +92,15 @@ class Progress:
             node.state, node.message = event.get("state", "complete"), ""
             node.seconds = event.get("seconds")
         elif kind == "node_failed":
-            node.state = {3: "stopped"}.get(event.get("exit_code"), "failed")
+            error = errors.from_json(event["error"])
+            stopped = error.exit_code == ExitCode.STOPPED
+            node.state = "stopped" if stopped else "failed"
             node.seconds = event.get("seconds")
-            node.message = terminal.first_line(event.get("cause"))
+            node.message = first_line(error)
         elif kind == "rows":
             node.rows, node.total = event.get("rows"), event.get("total")
         elif kind == "progress":
-            node.message = terminal.first_line(event.get("message"))
+            node.message = first_line(event.get("message"))
 
 
 class LiveView:
@@ -193,7 +197,7 @@ class _Table:
 
     def show(self, event: dict[str, Any]) -> None:
         self._progress.apply(event)
-        message = terminal.first_line(event.get("message"))
+        message = first_line(event.get("message"))
         if event["event"] == "note":
             self._note = message
         elif event["event"] == "warning":
@@ -305,7 +309,7 @@ class _Lines:
             return f"{node.state} after {spent}: {node.message}"
         if kind in ("note", "warning"):
             mark = "warning: " * (kind == "warning")
-            return mark + terminal.first_line(event.get("message"))
+            return mark + first_line(event.get("message"))
         if kind in ("rows", "progress") and self._is_time(event):
             return node.detail()
         return ""

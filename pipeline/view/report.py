@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategos.components import node_ids
+from strategos.components.errors import first_line
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
@@ -315,5 +316,5 @@ def _remark(run: Run) -> str:
     if run.failed_node:
         stopped = run.outcome in ("stopped", "not blessed")
         where = "" if stopped else f"{run.failed_node}: "
-        return where + terminal.first_line(run.cause)
+        return where + first_line(run.cause)
     return ""

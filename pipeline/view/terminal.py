@@ -103,8 +103,3 @@ def trimmed(line: list[Segment]) -> Iterator[Segment]:
     for text, style, control in line:
         yield Segment(text[: len(rest)], style, control)
         rest = rest[len(text) :]
-
-
-def first_line(text: str | None) -> str:
-    """The first line of a cause that may have several."""
-    return (text or "").strip().partition("\n")[0]

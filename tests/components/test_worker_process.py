@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from strategos.components import worker_process
-from strategos.components.errors import GateStoppedError, UserError
+from strategos.components.errors import GateStoppedError, Place, UserError
 from strategos.components.worker_process import WorkerError
 
 CHILD = """
 import os, signal, subprocess, sys, time
-from strategos.components.errors import GateStoppedError
+from strategos.components.errors import GateStoppedError, Place
 from strategos.components.worker_process import serve
 
 def work(request):
@@ -24,7 +24,9 @@ def work(request):
         print("thinking")
         return {"doubled": request["number"] * 2, "tmp": os.environ["TMPDIR"]}
     if request["do"] == "stop":
-        raise GateStoppedError("not good enough")
+        place, key = Place("data.csv", 3), "trainer.epochs"
+        fields = {"place": place, "key": key, "received": "0", "remedy": "Raise it."}
+        raise GateStoppedError("not good enough", **fields)
     if request["do"] == "fail":
         raise KeyError("who")
     if request["do"] == "die":
@@ -81,9 +83,15 @@ def test_the_answer_comes_back_and_prints_come_with_a_prefix(ask, capfd):
     assert not Path(answer["tmp"]).exists()
 
 
-def test_an_error_of_ours_keeps_its_class_and_message(ask, capfd):
-    with pytest.raises(GateStoppedError, match="^not good enough$"):
+def test_an_error_of_ours_keeps_its_class_and_fields(ask, capfd):
+    with pytest.raises(GateStoppedError) as stopped:
         ask("stop")
+    error = stopped.value
+    assert (error.message, error.key) == ("not good enough", "trainer.epochs")
+    assert (error.place, error.remedy) == (Place("data.csv", 3), "Raise it.")
+    assert str(error) == (
+        "data.csv:3: trainer.epochs: received 0, not good enough\n    Raise it."
+    )
     assert "Traceback" not in capfd.readouterr().err
 
 

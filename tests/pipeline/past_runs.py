@@ -17,6 +17,8 @@ from tfx import v1 as tfx
 from tfx.v1.dsl.components import InputArtifact, OutputArtifact, Parameter, component
 from tfx.v1.types import standard_artifacts as artifacts
 
+from strategos.components.errors import Place, UserError
+
 OVERALL = {"auc": 0.74, "accuracy": 0.8}
 
 
@@ -234,7 +236,8 @@ def main(root):
     )
     two, three = [[1, None], [2, None]], [[1, None], [2, None], [3, 4]]
     gate = {"failed_node": "EvaluationGate", "cause": "auc, overall: too low"}
-    broken = {"failed_node": "Transform", "cause": "preprocessing.py: broken"}
+    error = UserError("broken", place=Place("preprocessing.py", 7))
+    broken = {"failed_node": "Transform", "error": json.dumps(error.to_json())}
     ids = {
         "pushed": _run(root, connection, "blessed", two),
         "cached": _run(root, connection, "blessed", two),

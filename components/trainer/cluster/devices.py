@@ -52,8 +52,9 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
         if (asked or 1) > 1:
             raise refusal(
                 "devices",
-                f"received {asked}, but 'one_device' trains on one. Use `strategy: "
-                "mirrored`, or remove `devices`.",
+                "but 'one_device' trains on one",
+                received=str(asked),
+                remedy="Use `strategy: mirrored`, or remove `devices`.",
             )
         return Devices(1, "GPU" if cluster.gpus else "CPU", seen(cluster.gpus))
     if name == "parameter_server" and cluster.task and cluster.task.type != "worker":
@@ -87,8 +88,9 @@ def configure(name: str, kind: str, count: int) -> list[str]:
             raise refusal(
                 "strategy",
                 f"{name!r} is to train on {counted(count, 'GPU')} here, but TensorFlow "
-                f"finds {len(gpus)}. Install its CUDA libraries (`make setup "
-                "EXTRAS=gpu`), or set CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
+                f"finds {len(gpus)}",
+                remedy="Install its CUDA libraries (`make setup EXTRAS=gpu`), or set "
+                "CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
             )
         tf.config.set_visible_devices(gpus[:count], "GPU")
         return [f"/gpu:{index}" for index in range(count)]
@@ -99,14 +101,15 @@ def configure(name: str, kind: str, count: int) -> list[str]:
     return [f"/cpu:{index}" for index in range(count)]
 
 
-def refusal(key: str, what: str) -> UserError:
+def refusal(key: str, message: str, **fields: str) -> UserError:
     """An error about the setting `trainer.distribution.KEY`.
 
     Args:
       key: Key below `trainer.distribution`.
-      what: What was received, what is allowed, and the remedy.
+      message: What is wrong.
+      **fields: `received`, `expected` and `remedy` of a `UserError`.
     """
-    return UserError(f"trainer.distribution.{key}: {what}")
+    return UserError(message, key=f"trainer.distribution.{key}", **fields)
 
 
 def seen(gpus: int) -> str:
@@ -125,8 +128,9 @@ def _on_gpus(
     if one_each and (asked or 1) > 1:
         raise refusal(
             "devices",
-            f"received {asked}, but each worker of {name!r} computes on one device. "
-            "Remove it, or use more `workers`.",
+            f"but each worker of {name!r} computes on one device",
+            received=str(asked),
+            remedy="Remove it, or use more `workers`.",
         )
     devices = asked or (1 if one_each else cluster.gpus // sharing)
     wanted = max(devices, 1) * sharing
@@ -134,9 +138,9 @@ def _on_gpus(
         each = f" ({workers} workers with {max(devices, 1)} each)" if local else ""
         raise refusal(
             "devices" if asked else "workers",
-            f"{counted(wanted, 'GPU')} would be needed{each}, but "
-            f"{seen(cluster.gpus)}. Use fewer `workers` or `devices`, or hide the GPUs "
-            "by CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
+            f"{counted(wanted, 'GPU')} would be needed{each}, but {seen(cluster.gpus)}",
+            remedy="Use fewer `workers` or `devices`, or hide the GPUs by "
+            "CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
         )
     remark = seen(cluster.gpus)
     if name in GANGS:
@@ -154,15 +158,17 @@ def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
         if devices > 1:
             raise refusal(
                 "devices",
-                f"received {asked}, but without a GPU each worker of {name!r} has one "
-                "device, its CPU. Remove it, or use more `workers`.",
+                f"but without a GPU each worker of {name!r} has one device, its CPU",
+                received=str(asked),
+                remedy="Remove it, or use more `workers`.",
             )
         remark = f"{counted(workers, 'worker')}, {seen(0)}"
     elif devices > MOST_ON_CPU:
         raise refusal(
             "devices",
-            f"received {asked}, but {seen(0)}, and a CPU stands in for at most "
-            f"{MOST_ON_CPU}. Use fewer; more than there are cores gain nothing.",
+            f"but {seen(0)}, and a CPU stands in for at most {MOST_ON_CPU}",
+            received=str(asked),
+            remedy="Use fewer; more than there are cores gain nothing.",
         )
     elif devices > 1:
         remark = f"{seen(0)}, {devices} logical devices of the CPU stand in"

@@ -92,9 +92,8 @@ def choose(
     """
     wanted = distribution.get("strategy", "auto")
     if wanted not in STRATEGIES:
-        raise refusal(
-            "strategy", f"received {wanted!r}, allowed: {', '.join(STRATEGIES)}."
-        )
+        expected = ", ".join(STRATEGIES)
+        raise refusal("strategy", "", received=repr(wanted), expected=expected)
     name, why = wanted, "asked for"
     if wanted == "auto":
         name, why = _automatic(distribution, cluster)
@@ -122,9 +121,11 @@ def check_batch(batch_size: int, replicas: int) -> None:
     """
     if batch_size < replicas:
         raise UserError(
-            f"trainer.batch_size: received {batch_size}, fewer rows than the "
-            f"{replicas} replicas that share a step. Raise it to at least {replicas}, "
-            "or use fewer `workers` or `devices`."
+            f"fewer rows than the {replicas} replicas that share a step",
+            key="trainer.batch_size",
+            received=str(batch_size),
+            remedy=f"Raise it to at least {replicas}, or use fewer `workers` or "
+            "`devices`.",
         )
 
 
@@ -214,16 +215,18 @@ def _check_tpu(name: str, there: str | None) -> None:
     if name == "tpu" and not there:
         raise refusal(
             "strategy",
-            "received 'tpu', but there is no TPU: neither `trainer.distribution.tpu."
-            "name` nor the environment (TPU_NAME, COLAB_TPU_ADDR, GKE's TPU variables) "
-            "names one. Name it, `local` for one in this machine, or use `auto`.",
+            "but there is no TPU: neither `trainer.distribution.tpu.name` nor the "
+            "environment (TPU_NAME, COLAB_TPU_ADDR, GKE's TPU variables) names one",
+            received="'tpu'",
+            remedy="Name it, `local` for one in this machine, or use `auto`.",
         )
     if name == "multi_worker_mirrored" and there:
         raise refusal(
             "strategy",
-            f"received {name!r}, which cannot train on a TPU, but there is one: "
-            f"{there}. Use `tpu`, which takes all cores of all hosts of a TPU, or "
-            "unset TPU_NAME and its like to train on CPUs or GPUs.",
+            f"which cannot train on a TPU, but there is one: {there}",
+            received=repr(name),
+            remedy="Use `tpu`, which takes all cores of all hosts of a TPU, or unset "
+            "TPU_NAME and its like to train on CPUs or GPUs.",
         )
 
 
@@ -239,21 +242,24 @@ def _check_cluster(name: str, cluster: ClusterSpec) -> None:
             if not cluster.count(kind):
                 raise refusal(
                     "strategy",
-                    f"received {name!r}, but the cluster of TF_CONFIG has no `{kind}`, "
-                    f"which {role}; it has {tasks}. Add one, or use "
-                    "`multi_worker_mirrored`.",
+                    f"but the cluster of TF_CONFIG has no `{kind}`, which {role}; it "
+                    f"has {tasks}",
+                    received=repr(name),
+                    remedy="Add one, or use `multi_worker_mirrored`.",
                 )
     elif name == "multi_worker_mirrored" and cluster.count("ps"):
         raise refusal(
             "strategy",
-            f"received {name!r}, but the cluster of TF_CONFIG has parameter servers: "
-            f"{tasks}. Use `parameter_server`, or leave `ps` out of it.",
+            f"but the cluster of TF_CONFIG has parameter servers: {tasks}",
+            received=repr(name),
+            remedy="Use `parameter_server`, or leave `ps` out of it.",
         )
     elif name not in GANGS and len(cluster.tasks) > 1:
         raise refusal(
             "strategy",
             f"{name!r} trains in one process, but TF_CONFIG names {len(cluster.tasks)}"
-            f": {tasks}. Use `multi_worker_mirrored`, or unset TF_CONFIG.",
+            f": {tasks}",
+            remedy="Use `multi_worker_mirrored`, or unset TF_CONFIG.",
         )
 
 
@@ -266,8 +272,9 @@ def _processes(
         if (workers or 1) > 1:
             raise refusal(
                 "workers",
-                f"received {workers}, but {name!r} trains in one process. Use "
-                "`strategy: multi_worker_mirrored`, or remove `workers`.",
+                f"but {name!r} trains in one process",
+                received=str(workers),
+                remedy="Use `strategy: multi_worker_mirrored`, or remove `workers`.",
             )
         return 1, 0
     if name == "multi_worker_mirrored":
@@ -295,7 +302,9 @@ def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:
         if choice.name == name and value == "nccl":
             raise refusal(
                 key,
-                f"received 'nccl', which needs GPUs, but {devices.seen(0)}. Remove it.",
+                f"which needs GPUs, but {devices.seen(0)}",
+                received="'nccl'",
+                remedy="Remove it.",
             )
 
 
@@ -304,25 +313,30 @@ def _check_settings(choice: Choice, settings: Settings) -> None:
     on_cpus = choice.kind == "CPU" and choice.replicas != 1
     if settings.jit_compile and exchanging and on_cpus:
         raise UserError(
-            f"trainer.jit_compile: XLA cannot exchange gradients between CPUs, which "
-            f"{choice.name!r} does here ({choice.reason}). Remove it, or use "
-            "`strategy: one_device` or `central_storage`."
+            f"XLA cannot exchange gradients between CPUs, which {choice.name!r} does "
+            f"here ({choice.reason})",
+            key="trainer.jit_compile",
+            remedy="Remove it, or use `strategy: one_device` or `central_storage`.",
         )
     if settings.jit_compile and not choice.is_synchronous:
         raise UserError(
-            "trainer.jit_compile: XLA cannot read variables of another process, and "
-            "parameter servers are that. Remove it, or use `strategy: one_device`."
+            "XLA cannot read variables of another process, and parameter servers are "
+            "that",
+            key="trainer.jit_compile",
+            remedy="Remove it, or use `strategy: one_device`.",
         )
     if settings.deterministic and not choice.is_synchronous:
         raise UserError(
-            "trainer.deterministic: parameter servers take gradients in the order in "
-            "which they come, so no two runs are equal. Remove it, or use `strategy: "
-            "multi_worker_mirrored`."
+            "parameter servers take gradients in the order in which they come, so no "
+            "two runs are equal",
+            key="trainer.deterministic",
+            remedy="Remove it, or use `strategy: multi_worker_mirrored`.",
         )
     if settings.mixed_precision == "float16" and choice.kind == "TPU":
         raise UserError(
-            "trainer.mixed_precision: a TPU computes in bfloat16, not in float16. Use "
-            "`bfloat16`."
+            "a TPU computes in bfloat16, not in float16",
+            key="trainer.mixed_precision",
+            remedy="Use `bfloat16`.",
         )
 
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, first_line
 from strategos.components.processes import die_with_parent
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def build(
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:  # of many classes, those of HTTP and sockets among them
-        raise _unreachable(name, _first_line(error)) from error
+        raise _unreachable(name, _cause(error)) from error
 
 
 class _MissingTpuError(Exception):
@@ -177,10 +177,10 @@ def _unreachable(name: str, cause: str) -> UserError:
     return UserError(f"The TPU {name!r} cannot be used: {cause}. {_REMEDY}")
 
 
-def _first_line(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     if isinstance(error, _MissingTpuError):
         return str(error)
-    text = str(error).strip().partition("\n")[0].rstrip(".")
+    text = first_line(error).rstrip(".")
     kind = type(error).__name__
     return f"{kind}: {text}"[:_CAUSE_LETTERS] if text else kind
 
@@ -190,6 +190,6 @@ if __name__ == "__main__":
     try:
         _look_for(**json.loads(sys.argv[2]))
     except Exception as error:
-        print(_first_line(error), flush=True)
+        print(_cause(error), flush=True)
         os._exit(1)
     os._exit(0)

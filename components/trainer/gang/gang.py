@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from strategos.components import events, processes
-from strategos.components.errors import UserError
+from strategos.components.errors import ExitCode, UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
@@ -29,7 +29,7 @@ from strategos.components.trainer.gang.watchdog import (
     Watch,
     log,
 )
-from strategos.components.worker_process import PREEMPTED, WorkerError
+from strategos.components.worker_process import WorkerError
 
 Work = Callable[[ClusterSpec, Reporter, int], "dict[str, Any] | None"]
 
@@ -103,9 +103,11 @@ def exhausted(failure: Failure, restarts: int) -> Exception:
         if restarts
         else "trainer.distribution.max_restarts allows no restart."
     )
+    if isinstance(failure.error, UserError):
+        remedy = " ".join(filter(None, (failure.error.remedy, tried)))
+        return failure.error.but(remedy=remedy)
     if failure.error is not None:
-        kind = UserError if isinstance(failure.error, UserError) else WorkerError
-        return kind(f"{str(failure.error).rstrip('. ')}. {tried}")
+        return WorkerError(f"{str(failure.error).rstrip('. ')}. {tried}")
     name = failure.task[0].upper() + failure.task[1:]
     kind = UserError if failure.hint else WorkerError
     return kind(f"{name} {failure.what}. {tried} {failure.hint}".strip())
@@ -159,7 +161,7 @@ class Gang:
           SystemExit: SIGTERM was received.
         """
         if self._signals.asked_to_end:
-            raise SystemExit(PREEMPTED)
+            raise SystemExit(ExitCode.PREEMPTED)
 
     def attempt(self, cluster: ClusterSpec, number: int) -> dict[str, Any]:
         """Starts the tasks and watches them until all are done; ends all of them.

@@ -16,16 +16,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from strategos.components import oom
-from strategos.components.errors import UserError
+from strategos.components.errors import ExitCode, UserError
 from strategos.components.processes import die_with_parent
 from strategos.components.trainer.gang import contact, heartbeat, loopback
 from strategos.components.trainer.gang.preemption import Preempted
-from strategos.components.worker_process import (
-    PREEMPTED,
-    described,
-    error_of,
-    leave,
-)
+from strategos.components.worker_process import described, error_of, leave
 
 Work = Callable[[heartbeat.Reporter], "dict[str, Any] | None"]
 
@@ -151,7 +146,7 @@ class TaskProcess:
         self.last_report = time.monotonic()
         self.answer: dict[str, Any] | None = None
         self.failure: Failure | None = None
-        self._label = f"{name}: " if prefixed else ""
+        self._label = name if prefixed else ""
         reports_end, reporting = os.pipe()
         output_end, printing = os.pipe() if prefixed else (None, None)
         guarding, guarded = socket.socketpair() if exposed else (None, None)
@@ -202,7 +197,7 @@ class TaskProcess:
             elif "error" in report:
                 self.failure = self._raised(**report)
 
-    def _raised(self, error: dict[str, str], at: float, lost: bool) -> Failure:
+    def _raised(self, error: dict[str, Any], at: float, lost: bool) -> Failure:
         echo = lost and not self._alone
         what = "lost contact with another task" if echo else f"failed ({error['type']})"
         raised = error_of(error, self._label)
@@ -229,7 +224,7 @@ class TaskProcess:
             self._guard.close()
         if self.answer is None and self.failure is None:
             code = os.waitstatus_to_exitcode(status)
-            self.preempted |= code == PREEMPTED
+            self.preempted |= code == ExitCode.PREEMPTED
             self.failure = None if self.preempted else self._death(code)
 
     def _death(self, code: int) -> Failure:
@@ -289,7 +284,7 @@ def _run_task(
         while True:
             signal.pause()
     except Preempted:
-        code = PREEMPTED
+        code = ExitCode.PREEMPTED
     except BaseException as error:
         at = time.monotonic()  # the first of several failures is the cause
         reporter.report(error=described(error), at=at, lost=contact.is_loss(error))

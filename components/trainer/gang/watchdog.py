@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from strategos.components import events, processes
+from strategos.components.errors import ExitCode
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang.task_process import Failure, TaskProcess
 from strategos.components.trainer.operation import SAVE_SECONDS, Operation
-from strategos.components.worker_process import PREEMPTED
 
 Outside = Callable[[bool], bool]
 
@@ -251,7 +251,7 @@ class Watch:
             if self._save_takes_too_long("saving"):
                 break
             self._wait_for_events()
-        raise SystemExit(PREEMPTED)
+        raise SystemExit(ExitCode.PREEMPTED)
 
 
 def log(text: str) -> None:

@@ -265,7 +265,7 @@ class _Run:
 
 def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
     """A failure as a worker told it, and whether there had been a step."""
-    found = told["error"] and worker_process.error_of(told["error"], f"{name}: ")
+    found = told["error"] and worker_process.error_of(told["error"], name)
     values = {**told, "error": found}
     stepped = values.pop("stepped")
     if not told["preempted"]:  # which the whole gang is

@@ -34,7 +34,7 @@ def test_a_whole_workload_has_no_problems(workload):
 
 def test_a_missing_module_names_those_there(workload):
     problem = only(workload, "trainer.module=modle")
-    assert str(problem.where) == "--set trainer.module=modle"
+    assert str(problem.place) == "--set trainer.module=modle"
     assert "modules there: model, preprocessing" in str(problem)
     assert "Did you mean `model`?" in str(problem)
 
@@ -262,7 +262,7 @@ def test_a_remote_root_of_unknown_kind_is_refused(workload):
 )
 def test_a_remote_place_that_would_not_be_read_is_refused(workload, key, why):
     problem = only(workload, f"{key}=gs://bucket/x")
-    assert problem.key == key and f"received gs://bucket/x: {why}" in str(problem)
+    assert problem.key == key and f"received gs://bucket/x, but {why}" in str(problem)
 
 
 def test_a_cluster_may_push_to_a_remote_folder(workload):

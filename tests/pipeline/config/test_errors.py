@@ -59,7 +59,7 @@ def test_a_missing_key_points_at_its_section(write):
     text = FIVE_MISTAKES.split("trainer:")[0].replace("  spann: all\n", "")
     path = write("pipeline.yaml", text + "trainer: {epochs: 3}\n")
     (problem,) = problems(path)
-    assert (problem.key, str(problem.where)) == ("trainer.module", f"{path}:5:10")
+    assert (problem.key, str(problem.place)) == ("trainer.module", f"{path}:5:10")
     assert "Add `module:` under `trainer`." in str(problem)
 
 
@@ -95,7 +95,7 @@ def test_the_first_place_of_a_duplicate_is_told(write, workload):
     path = write("p.yaml", text)
     (problem,) = problems(path)
     line = len(text.splitlines())
-    assert str(problem.where) == f"{path}:{line}:26"
+    assert str(problem.place) == f"{path}:{line}:26"
     assert f"first given at {path}:{line}:17" in str(problem)
 
 
@@ -176,5 +176,5 @@ def test_problems_of_all_layers_come_together_in_reading_order(write, workload):
     main = write("m.yaml", workload.read_text().replace("512", "0"))
     overlay = write("prod.yaml", "pusher:\n  keep: none\n")
     found = problems(main, overlays=[overlay], sets=["trainer.epochs=x"])
-    places = [str(problem.where) for problem in found]
+    places = [str(problem.place) for problem in found]
     assert places == [f"{main}:9:15", f"{overlay}:2:9", "--set trainer.epochs=x"]

@@ -58,7 +58,9 @@ def test_a_server_that_comes_back_is_waited_for_and_that_is_reported(server, tmp
 def test_a_server_that_stays_away_is_an_error_that_says_what_to_do(server):
     connection, _ = server
     clock = Clock()
-    with pytest.raises(UserError, match="cannot be used .Connection refused.* Check"):
+    with pytest.raises(
+        UserError, match="cannot be used .Connection refused.*\n *Check"
+    ):
         metadata.patiently(lambda: "store", connection, 60, clock, clock.sleep)
     assert clock.now == 60
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.errors import UserError
+from strategos.components.errors import GateStoppedError, Place, UserError
 from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.runners import beam
+from strategos.pipeline.runners import beam, read_result, write_result
 from strategos.pipeline.runners.executor_client import ExecutorClient
 
 _COMPONENT = """
@@ -125,3 +125,17 @@ def test_node_is_blamed_for_the_end_of_beam_only_if_it_was_at_work(
     file.write_text("\n".join(lines))
     plan = Plan("run", None, None, events=file, log=tmp_path / "log.txt")
     assert beam._failure(plan, -9).node == blamed
+
+
+def test_an_error_keeps_its_fields_in_the_result_that_ml_metadata_records():
+    from google.protobuf import json_format
+    from tfx.proto.orchestration import execution_result_pb2
+
+    place = Place("schema.pbtxt", 3, 1)
+    error = GateStoppedError("too many", key="label", place=place, remedy="Less.")
+    result = execution_result_pb2.ExecutorOutput().execution_result
+    write_result(error, result)
+    assert (result.code, result.result_message) == (3, str(error))
+    recorded = json_format.MessageToJson(result)  # as TFX does it
+    back = read_result(json_format.Parse(recorded, type(result)()))
+    assert back.to_json() == error.to_json()

@@ -10,6 +10,7 @@ import time
 import pytest
 from rich.console import Console
 
+from strategos.components.errors import GateStoppedError, UserError
 from strategos.pipeline.view import report, terminal
 
 _START = 1_795_278_914.0
@@ -104,17 +105,18 @@ def test_rows_and_their_total_are_shown_while_a_node_runs(emit):
     assert plain(emit.path)[-1] == "ExampleGen     120,000 of 336,776 rows"
 
 
-@pytest.mark.parametrize(("exit_code", "word"), [(1, "failed"), (3, "stopped")])
-def test_a_failure_is_told_with_the_first_line_of_its_cause(emit, exit_code, word):
+@pytest.mark.parametrize(
+    ("kind", "word"), [(UserError, "failed"), (GateStoppedError, "stopped")]
+)
+def test_a_failure_is_told_with_the_first_line_of_its_cause(emit, kind, word):
     start(emit)
     emit("node_started", node="Trainer")
     emit(
         "node_failed",
         2,
         node="Trainer",
-        cause="model.py: no loss\nmore",
+        error=kind("model.py: no loss", remedy="Return one.").to_json(),
         seconds=2.0,
-        exit_code=exit_code,
     )
     assert plain(emit.path)[-1] == (
         f"Trainer        {word} after 2.0 s: model.py: no loss"

@@ -115,13 +115,13 @@ def test_idle_gpus_are_reported():
         (
             {"strategy": "magic"},
             ALONE,
-            "strategy: received 'magic', allowed: auto, one",
+            "strategy: received 'magic'\n    Allowed: auto, one",
         ),
-        ({"strategy": "tpu"}, ALONE, "there is no TPU: .*TPU_NAME.* Name it"),
+        ({"strategy": "tpu"}, ALONE, "there is no TPU: .*TPU_NAME.*\n    Name it"),
         (
             {"strategy": "multi_worker_mirrored"},
             ClusterSpec(tpu="my-tpu"),
-            "cannot train on a TPU, but there is one: my-tpu. Use `tpu`",
+            "cannot train on a TPU, but there is one: my-tpu\n    Use `tpu`",
         ),
         (
             {"strategy": "tpu"},
