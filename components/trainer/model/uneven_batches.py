@@ -1,10 +1,10 @@
 """Batches that the replicas cannot share evenly: the last of an epoch, or all.
 
 The N rows of a batch are split among R replicas as evenly as possible, n each. Keras
-averages the loss over the rows of a replica and then over the replicas; where the n
-differ, that is no average over the N rows (off by 3e-3 for 3 + 2 rows). Scaling the
-loss of a replica by n * R / N makes it one, so that gradients equal those of one
-device. Nothing is padded: metrics see real rows only.
+averages the loss over the rows of a replica and then over the replicas; if the n
+differ, the result is not the average over the N rows (off by 3e-3 for 3 + 2 rows).
+Scaling the loss of a replica by n * R / N corrects it, so that gradients equal those of
+one device. Nothing is padded: metrics see real rows only.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ def settle(
     *,
     own_loop: bool = False,
 ) -> TrainingContext:
-    """Lets each row count alike in uneven batches, or leaves the last one out.
+    """Weights rows equally in uneven batches, or leaves the smaller last batch out.
 
     Args:
-      model: The compiled model; what it does with uneven batches is changed in place.
+      model: The compiled model; its loss and metrics are changed in place.
       context: The facts of this run.
-      settings: What else decides the result.
+      settings: The settings of the run.
       strategy: Name of the strategy.
-      own_loop: Whether the user's loop, not `fit`, trains: it weighs by itself.
+      own_loop: Whether the user's loop trains instead of `fit`, and weights rows
+        itself.
 
     Returns:
-      `context`, or one like it that leaves a smaller last batch out.
+      `context`, or a copy that leaves a smaller last batch out.
 
     Raises:
-      UserError: All batches are uneven, and they cannot be weighed.
+      UserError: All batches are uneven, and rows cannot be weighted equally.
     """
     size, replicas = context.global_batch_size, context.replicas
     fixed = strategy == "tpu"
@@ -74,15 +75,15 @@ def settle(
 def evaluation_batch(rows: int, batch_size: int, replicas: int) -> int:
     """Rows of a batch, near `batch_size`, so that each replica has some in the last.
 
-    A mean over no rows is NaN. How evaluation is cut into batches decides nothing.
+    A mean over no rows is NaN. The batch size does not change the result of evaluation.
 
     Args:
-      rows: Of the evaluation split.
-      batch_size: Of training.
-      replicas: That share each batch.
+      rows: Rows of the evaluation split.
+      batch_size: Rows of a training batch.
+      replicas: Replicas that share each batch.
 
     Raises:
-      UserError: There are fewer rows than replicas.
+      UserError: The split has fewer rows than there are replicas.
     """
     if rows < replicas:
         raise UserError(
@@ -98,7 +99,7 @@ def evaluation_batch(rows: int, batch_size: int, replicas: int) -> int:
 
 
 def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
-    """Lets the loss of each row count alike, in batches that are split unevenly.
+    """Weights each row equally in the loss of batches that are split unevenly.
 
     Only for a model with Keras's own `train_step` and `compute_loss`.
     """
@@ -114,7 +115,7 @@ def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
         x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
     ) -> tf.Tensor:
         loss = compute_loss(x, y, y_pred, sample_weight)
-        # Keras has divided the penalties by the replicas: they count once, as they are.
+        # Keras has divided the penalties by the replicas: they count once, unscaled.
         penalty = tf.cast(_penalty(model) / replicas, loss.dtype)
         rows = context.rows_of_step(tf.cast(model.optimizer.iterations, tf.int64))
         share = tf.cast(_rows(y) * replicas / rows, loss.dtype)
@@ -124,10 +125,10 @@ def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
 
 
 def _skip_no_rows(model: tf.keras.Model) -> None:
-    """Keeps a replica without rows out of loss and metrics: a mean over none is NaN.
+    """Keeps a replica without rows out of loss and metrics: a mean over no rows is NaN.
 
-    Losses and metrics of Keras are 0 then; functions and losses of the user's own, and
-    what layers add to the loss, may be such means.
+    Keras's own losses and metrics are 0 for no rows; the user's functions and losses,
+    and losses that layers add, may be such means.
     """
     losses = model.compiled_loss
     compiled.replace_losses(model, _per_row)
@@ -143,12 +144,12 @@ def _skip_no_rows(model: tf.keras.Model) -> None:
 
 
 def _per_row(given: Any) -> Any:
-    """A loss or metric; where it would give one number, a vector: empty for no rows."""
+    """Wraps a loss or metric so that a scalar becomes a vector, empty for no rows."""
     if isinstance(given, tf.keras.losses.Loss):
         given.call = _per_row(given.call)
         return given
     if not inspect.isroutine(given):
-        return given  # the name of one, or an object that adds up by itself
+        return given  # a name, or an object that accumulates itself
 
     @functools.wraps(given)
     def values(y: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
@@ -163,10 +164,9 @@ def _rows(y: Any) -> tf.Tensor:
 
 
 def _penalty(model: tf.keras.Model) -> tf.Tensor:
-    """What the model's regularizers say of its weights, not of rows.
+    """The model's regularization losses, which depend on weights, not on rows.
 
-    Keras does not tell them from other losses: those are means over rows, and are
-    weighed as such.
+    Other losses that layers add are means over rows, and are weighted as such.
     """
     penalties = compiled.penalties(model)
     return tf.add_n([tf.cast(x, tf.float32) for x in penalties] or [0.0])
