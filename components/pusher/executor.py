@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 from tfx import types
@@ -14,15 +13,11 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, proto_utils
 
 from strategos.components.files import filesystems
-from strategos.components.pusher.serving import push
+from strategos.components.pusher import targets
 
 
 class Executor(tfx_pusher.Executor):
-    """TFX's Pusher, atomic on local file systems.
-
-    An object store has no atomic rename: there TFX's own way is used, which writes
-    `saved_model.pb` last, and nothing is pruned.
-    """
+    """TFX's Pusher, to one of our targets."""
 
     def Do(
         self,
@@ -35,22 +30,24 @@ class Executor(tfx_pusher.Executor):
         Raises:
           UserError: The destination cannot be written.
         """
+        self._log_startup(input_dict, output_dict, exec_properties)
         pushed = artifact_utils.get_single_instance(output_dict["pushed_model"])
         for name in ("candidate", "baseline"):
             pushed.set_string_custom_property(name, exec_properties[name])
         destination = _destination(exec_properties["push_destination"])
-        if filesystems.is_remote(destination):
-            filesystems.register(destination)
-            super().Do(input_dict, output_dict, exec_properties)
-        elif self.CheckBlessing(input_dict):
-            model = self.GetModelPath(input_dict)
-            copy = io_utils.copy_dir if filesystems.is_remote(model) else copytree
-            folder = push(model, Path(destination), exec_properties["keep"], copy=copy)
-            _publish(folder, pushed.uri)
-            self._MarkPushed(pushed, str(folder), folder.name)
-            logging.info("Pushed %s.", folder)
-        else:
+        filesystems.register(destination)
+        if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
+            return
+        model, target = self.GetModelPath(input_dict), targets.of(destination)
+        version = target.push(model, exec_properties["keep"])
+        path = target.path(version)
+        if target.is_remote:
+            io_utils.copy_dir(model, pushed.uri)
+        else:
+            _link(path, pushed.uri)
+        self._MarkPushed(pushed, path, str(version))
+        logging.info("Pushed %s.", path)
 
 
 def _destination(push_destination: str) -> str:
@@ -59,12 +56,12 @@ def _destination(push_destination: str) -> str:
     return parsed.filesystem.base_directory
 
 
-def _publish(folder: Path, uri: str) -> None:
-    """Makes the artifact a link to the version."""
+def _link(version: str, uri: str) -> None:
+    """Makes the artifact a link to the version, unless it is on an object store."""
     if filesystems.is_remote(uri):
         return
     link = Path(uri)
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_dir() and not link.is_symlink():
         link.rmdir()  # the launcher made it, empty
-    link.symlink_to(folder.resolve(), target_is_directory=True)
+    link.symlink_to(version, target_is_directory=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote, missing
+from strategos.components.pusher import targets
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
 from strategos.pipeline.checks.columns import column_problems
@@ -325,7 +326,7 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
 def serving_problems(config: Config) -> Iterator[UserError]:
     """A serving folder in which no version is found again."""
     key = "pusher.to"
-    if config.pusher and is_remote(config.pusher.to):
+    if config.pusher and targets.of(config.pusher.to).is_remote:
         yield config.problem(
             key,
             "but a remote folder is not searched for the model in production yet, so "

@@ -17,7 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.files.filesystems import is_remote
+from strategos.components.pusher import targets
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
@@ -213,7 +213,7 @@ def _release_nodes(
             model=candidate,
             model_blessing=blessing,
             infra_blessing=infra.outputs["blessing"],
-            destination=_real(config.pusher.to),
+            destination=targets.of(config.pusher.to).uri,
             keep=config.pusher.keep,
             **parameters.of(node_ids.PUSHER),
         )
@@ -252,11 +252,6 @@ def _evaluation_nodes(
 def _user_module(paths: WorkloadPaths, module: str, fingerprint: str) -> str:
     named = {"folder": paths.folder} if paths.folder else {}
     return _json({**named, "module": module, "fingerprint": fingerprint})
-
-
-def _real(path: str) -> str:
-    """The one name of a folder that may be reached through links."""
-    return path if is_remote(path) else os.path.realpath(path)
 
 
 def _json(value: Any) -> str:

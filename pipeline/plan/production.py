@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ml_metadata.proto import metadata_store_pb2
 
 from strategos.components import exported
-from strategos.components.pusher import serving
+from strategos.components.pusher import targets
 from strategos.components.runtime_parameters import NOTHING
 
 if TYPE_CHECKING:
@@ -46,34 +45,28 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
     lacks versions that were copied there by hand, pushed under another root, or whose
     record was lost. They serve all the same.
     """
-    folder = Path(destination).resolve()
+    target = targets.of(destination)
+    there = {target.path(version): version for version in target.versions()}
     pushed: dict[str, Production] = {}
     for artifact in store.get_artifacts_by_type("PushedModel"):
         properties = artifact.custom_properties
-        path = Path(properties["pushed_destination"].string_value)
-        here = str(folder / path.name)
-        is_new = here not in pushed or os.path.realpath(path) == here
-        if path.name.isdecimal() and os.path.isdir(here) and is_new:
+        place, name = os.path.split(properties["pushed_destination"].string_value)
+        here = f"{target.uri}/{name}"
+        is_new = here not in pushed or targets.of(place).uri == target.uri
+        if here in there and is_new:
             pushed[here] = Production(
                 path=here,
-                version=int(path.name),
+                version=there[here],
                 candidate=properties["candidate"].string_value,
                 baseline=properties["baseline"].string_value,
                 artifact=artifact.id,
             )
-    served = {each.path: each for each in _served(folder)}
+    served = {
+        path: Production(path, version)
+        for path, version in there.items()
+        if target.serves(version)
+    }
     return max((served | pushed).values(), key=lambda each: each.version, default=None)
-
-
-def _served(folder: Path) -> list[Production]:
-    """The versions that a model server would load from `folder`."""
-    if not folder.is_dir():
-        return []
-    return [
-        Production(str(folder / str(version)), version)
-        for version in serving.versions(folder)
-        if (folder / str(version) / exported.SAVED_MODEL).is_file()
-    ]
 
 
 def baseline(production: Production | None, candidate: str, fresh: bool) -> str:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
+from strategos.components.pusher import targets
 from strategos.components.pusher.executor import Executor
-from strategos.components.pusher.serving import push, versions
 
 
 @pytest.fixture
@@ -31,6 +32,15 @@ def saved_model(folder, content):
     (folder / "saved_model.pb").write_bytes(content)
     (folder / "variables" / "variables.index").write_bytes(content)
     return folder
+
+
+def push(model, serving, keep, clock=time.time):
+    target = targets.of(str(serving), clock)
+    return Path(target.path(target.push(model, keep)))
+
+
+def versions(serving):
+    return targets.of(str(serving)).versions()
 
 
 def at(seconds):
@@ -91,11 +101,11 @@ def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
 def write_with_limit(model, serving, on_limit):
     """Pushes in a process that may write no file larger than 4096 bytes."""
     code = f"""
-import pathlib, resource, signal
-from strategos.components.pusher.serving import push
+import resource, signal
+from strategos.components.pusher import targets
 signal.signal(signal.SIGXFSZ, signal.{on_limit})
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-push({str(model)!r}, pathlib.Path({str(serving)!r}), 3)
+targets.of({str(serving)!r}).push({str(model)!r}, 3)
 """
     child = [sys.executable, "-c", code]
     return subprocess.run(child, capture_output=True, text=True)
@@ -123,6 +133,19 @@ def test_destination_that_cannot_be_written_names_the_setting(model, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"pusher\.to: .*/file/serving: .*cannot be"):
         push(str(model), tmp_path / "file" / "serving", keep=3)
+
+
+def test_a_place_without_rename_gets_the_saved_model_last_and_keeps_all(model, serving):
+    """Object stores are reached through the same file functions as this folder."""
+    target = targets.RemoteFolder(str(serving), at(7))
+    assert target.versions() == []
+    assert target.push(str(model), keep=1) == 7
+    assert targets.RemoteFolder(str(serving), at(8)).push(str(model), keep=1) == 8
+    assert target.versions() == [7, 8] and target.serves(7) and not target.serves(9)
+    version = Path(target.path(7))
+    written = version / "variables" / "variables.index", version / "saved_model.pb"
+    assert [file.read_bytes() for file in written] == [b"new", b"new"]
+    assert written[0].stat().st_mtime_ns <= written[1].stat().st_mtime_ns
 
 
 def test_artifact_is_a_link_and_records_what_was_pushed(model, serving, tmp_path):

@@ -1,0 +1,181 @@
+"""Where models are pushed to: a place of numbered versions, the newest of which serves.
+
+A new kind of place is a subclass of `Target`, chosen by `of`. `strategos validate`
+imports this module, so TFX is imported in functions.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from strategos.components import exported
+from strategos.components.errors import UserError
+from strategos.components.files import filesystems
+
+ASIDE = ".tmp-"
+
+
+class Target(abc.ABC):
+    """Numbered versions of a model in one place.
+
+    Attributes:
+      uri: The one name of the place, without a slash at its end.
+      is_remote: Whether the place is on no file system of this machine. Runs do not
+        look for the model in production there yet.
+    """
+
+    uri: str
+    is_remote: bool
+
+    @abc.abstractmethod
+    def versions(self) -> list[int]:
+        """The numbers of the versions there, ascending; none without the place."""
+
+    @abc.abstractmethod
+    def push(self, model: str, keep: int) -> int:
+        """Makes `model` the newest version.
+
+        Args:
+          model: The SavedModel's folder.
+          keep: Number of versions to leave, the new one included, where old ones can
+            be removed.
+
+        Returns:
+          The version's number, unix seconds.
+
+        Raises:
+          UserError: The place cannot be written.
+        """
+
+    @abc.abstractmethod
+    def serves(self, version: int) -> bool:
+        """Whether a model server would load a version."""
+
+    def path(self, version: int) -> str:
+        """The folder or URL of a version."""
+        return f"{self.uri}/{version}"
+
+
+def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
+    """The target that `pusher.to` names.
+
+    Args:
+      uri: A folder, or a URL that TensorFlow writes to.
+      clock: Gives unix seconds.
+    """
+    return (RemoteFolder if filesystems.is_remote(uri) else Folder)(uri, clock)
+
+
+class Folder(Target):
+    """A folder of this machine: a version is whole or missing, and old ones go.
+
+    One process at a time pushes there: what lies aside is taken for the remains of a
+    crash.
+    """
+
+    is_remote = False
+
+    def __init__(self, uri: str, clock: Callable[[], float] = time.time):
+        self.uri = os.path.realpath(uri)
+        self._clock = clock
+
+    def versions(self) -> list[int]:
+        """See `Target`."""
+        folder = Path(self.uri)
+        if not folder.is_dir():
+            return []
+        return sorted(
+            int(path.name)
+            for path in folder.iterdir()
+            if path.name.isdecimal() and path.is_dir()
+        )
+
+    def serves(self, version: int) -> bool:
+        """See `Target`."""
+        return Path(self.path(version), exported.SAVED_MODEL).is_file()
+
+    def push(self, model: str, keep: int) -> int:
+        """See `Target`."""
+        folder = Path(self.uri)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for remains in folder.glob(f"{ASIDE}*"):
+                shutil.rmtree(remains)
+            newest = max(self.versions(), default=0)
+            version = max(int(self._clock()), newest + 1)
+            _copy(model, Path(self.path(version)))
+            for old in self.versions()[:-keep]:
+                _remove(Path(self.path(old)))
+        except OSError as error:
+            raise UserError(
+                f"pusher.to: {self.uri}: the model cannot be written there: "
+                f"{error.strerror or error}. Make it a folder that this user may write "
+                "to, with space for another version."
+            ) from error
+        return version
+
+
+class RemoteFolder(Target):
+    """A folder in an object store, which has no atomic rename.
+
+    As TFX's Pusher does it, `saved_model.pb` is written last, because model servers
+    take a version for whole once that file exists; and no version is removed.
+    """
+
+    is_remote = True
+
+    def __init__(self, uri: str, clock: Callable[[], float] = time.time):
+        self.uri = uri.rstrip("/")
+        self._clock = clock
+
+    def versions(self) -> list[int]:
+        """See `Target`."""
+        from tfx.dsl.io import fileio
+
+        names = fileio.listdir(self.uri) if fileio.isdir(self.uri) else []
+        return sorted(
+            int(n) for n in (name.rstrip("/") for name in names) if n.isdecimal()
+        )
+
+    def serves(self, version: int) -> bool:
+        """See `Target`."""
+        from tfx.dsl.io import fileio
+
+        return fileio.exists(f"{self.path(version)}/{exported.SAVED_MODEL}")
+
+    def push(self, model: str, keep: int) -> int:
+        """See `Target`."""
+        from tfx.dsl.io import fileio
+        from tfx.utils import io_utils
+
+        version = int(self._clock())
+        folder = self.path(version)
+        if not fileio.exists(folder):
+            last = exported.SAVED_MODEL
+            io_utils.copy_dir(model, folder, deny_regex_patterns=[r"saved_model\.pb"])
+            io_utils.copy_file(os.path.join(model, last), os.path.join(folder, last))
+        return version
+
+
+def _copy(model: str, folder: Path) -> None:
+    aside = folder.with_name(ASIDE + folder.name)
+    try:
+        if filesystems.is_remote(model):
+            from tfx.utils import io_utils
+
+            io_utils.copy_dir(model, str(aside))
+        else:
+            shutil.copytree(model, aside)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    # Aside first: a server never sees half of a version.
+    shutil.rmtree(folder.rename(folder.with_name(ASIDE + folder.name)))
