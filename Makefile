@@ -11,9 +11,11 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     loop/test_checkpoints.py model/test_uneven_batches.py model/test_effects.py \
     model/test_varying.py run) \
   $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py) \
-  tests/test_wheel.py $(wildcard tests/e2e/test_*.py)
+  tests/test_wheel.py $(wildcard tests/e2e/test_*.py) tests/e2e/servers
 # Test files that run at a time; each may use two gigabytes.
 JOBS ?= 2
+# Files in the order of tests/conftest.py, the longest first.
+PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
@@ -29,10 +31,10 @@ run: setup  ## Run the flights pipeline on the whole year.
 	@.venv/bin/strategos run examples/flights/pipeline.yaml
 
 test: setup  ## Run the tests (TESTS=tests/components for some of them).
-	@.venv/bin/pytest -n $(JOBS) --dist loadfile $(TESTS)
+	@.venv/bin/pytest $(PARALLEL) $(TESTS)
 
 test-faults: setup  ## Run the tests that kill, freeze and starve processes.
-	@.venv/bin/pytest -n $(JOBS) --dist loadfile -m faults $(TESTS)
+	@.venv/bin/pytest $(PARALLEL) -m faults $(TESTS)
 
 test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
 	@.venv/bin/pytest -m gpu -rs $(TESTS)

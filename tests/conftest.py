@@ -6,12 +6,45 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components import processes, worker_process
 from strategos.components.user_code import modules
+from strategos.pipeline.view import quiet
+
+# What this process starts that uses TensorFlow, and what a run does that uses TFX.
+_HOSTS = (
+    "strategos.components.infra_validator.probe",
+    "strategos.components.trainer.run.measure",
+    "strategos.components.trainer.run.worker",
+)
+_EXECUTORS = "strategos.pipeline.runners.executor_process"
+_TRAINING = "strategos.components.trainer.run.session"
+_TFX = (
+    "strategos.pipeline.plan.graph",
+    "tfx.dsl.compiler.compiler",
+    "tfx.orchestration.portable.beam_executor_operator",
+    "tfx.orchestration.portable.python_executor_operator",
+    "tfx.orchestration.python_execution_binary.python_execution_binary_utils",
+)
 
 # A job that a shell starts in the background ignores Ctrl-C, and so would all processes
 # that these tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where files take long, the longest first: so all of pytest's workers end together.
+_LONG = ("e2e", "components/trainer", "components/evaluator", "pipeline/runners")
+
+
+def pytest_collection_modifyitems(items):
+    """Long files come first; the tests of a file stay in their order."""
+    tests = Path(__file__).parent
+
+    def place(item):
+        path = item.path.relative_to(tests).as_posix()
+        found = [number for number, part in enumerate(_LONG) if path.startswith(part)]
+        return found[0] if found else len(_LONG)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -22,15 +55,35 @@ def no_user_code(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def warm_parent(tmp_path_factory):
-    """Makes a `Parent` of warm.py: `warm_parent(modules, imports, env)`."""
+def _warm_parent(tmp_path_factory):
     warm, made = runpy.run_path(str(Path(__file__).with_name("warm.py"))), []
 
-    def make(modules, imports, env):
+    def make(modules, imports):
         folder = tmp_path_factory.mktemp("warm")
+        env = {**worker_process.TENSORFLOW, **quiet.environment()}
         made.append(warm["Parent"](folder, modules, imports, env))
         return made[-1]
 
     yield make
     for parent in made:
         parent.end()
+
+
+@pytest.fixture(scope="session")
+def warm_tensorflow(_warm_parent):
+    """A `Parent` of warm.py that has imported TensorFlow."""
+    return _warm_parent(_HOSTS, [_TRAINING])
+
+
+@pytest.fixture(scope="session")
+def warm_tfx(_warm_parent):
+    """A `Parent` of warm.py that has imported what a run of a pipeline does."""
+    return _warm_parent([*_HOSTS, _EXECUTORS], [_TRAINING, *_TFX])
+
+
+@pytest.fixture(scope="module")
+def warm_processes(warm_tensorflow):
+    """What uses TensorFlow starts warm."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "start", warm_tensorflow.start)
+        yield

@@ -11,6 +11,7 @@ import fcntl
 import functools
 import importlib
 import json
+import logging
 import os
 import runpy
 import select
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,7 +49,7 @@ class Parent:
         env: Mapping[str, str],
     ):
         self._address, self._modules = str(folder / "socket"), modules
-        self._imports, self._env = imports, {**os.environ, **env}
+        self._imports, self._env = imports, env
         self._process: subprocess.Popen | None = None
 
     def address(self) -> str:
@@ -61,7 +63,7 @@ class Parent:
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                env=self._env,
+                env={**os.environ, **self._env},
             )
             assert self._process.stdout.read(), "the warm process did not start"
         return self._address
@@ -69,6 +71,15 @@ class Parent:
     def start(self, module: str, arguments: Sequence[str], **how: Any) -> Any:
         """Stands in for `processes.start`."""
         return _start(self.address, self._modules, module, arguments, **how)
+
+    def script(self, code: str, *arguments: str, **environ: str) -> Fork:
+        """Starts `python -c code *arguments`; its errors are in its output."""
+        file = tempfile.mkstemp(".py", dir=Path(self._address).parent)[1]
+        Path(file).write_text(code)
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+        env = {**os.environ, **self._env, **environ}
+        how |= {"stderr": subprocess.STDOUT, "env": env}
+        return Fork(self.address(), file, arguments, **how)
 
     def cli(self) -> list[str]:
         """The command that is `strategos` and starts its processes here."""
@@ -152,6 +163,18 @@ class Fork:
             self._channel.close()
         return self.returncode
 
+    def output(self) -> str:
+        """All that it prints, once it has ended well."""
+        with self.stdout:
+            output = self.stdout.read().decode()
+        assert self.wait() == 0, output
+        return output
+
+    def answer(self) -> Any:
+        """The JSON in the last line of its output that is some."""
+        lines = self.output().splitlines()
+        return json.loads([line for line in lines if line[:1] in ("[", "{")][-1])
+
     def poll(self) -> int | None:
         """Its exit code, if it has ended."""
         try:
@@ -206,6 +229,7 @@ def _keep(channel: socket.socket) -> NoReturn:
 
 
 def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    code = 1
     try:
         os.setsid()
         high = [fcntl.fcntl(each, fcntl.F_DUPFD, _HIGH) for each in descriptors]
@@ -218,12 +242,27 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
         os.environ.clear()
         os.environ.update(request["env"])
         tempfile.tempdir = None
-        sys.path[0] = request["cwd"]
-        sys.argv = [request["module"], str(os.getppid()), *request["arguments"]]
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
-        sys.stdout.flush()
-    finally:
-        os._exit(1)
+        logging.root.handlers.clear()
+        _main(request["module"], request["arguments"], request["cwd"])
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _main(module: str, arguments: Sequence[str], folder: str) -> None:
+    more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = [folder, *filter(None, more)]
+    if module.endswith(".py"):
+        sys.argv = [module, *arguments]
+        runpy.run_path(module, run_name="__main__")
+    else:
+        sys.argv = [module, str(os.getppid()), *arguments]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _cli(address: str, modules: list[str], arguments: list[str]) -> None:
@@ -231,7 +270,7 @@ def _cli(address: str, modules: list[str], arguments: list[str]) -> None:
 
     processes.start = functools.partial(_start, lambda: address, modules)
     sys.path[0] = os.getcwd()
-    cli.main(arguments)
+    sys.exit(cli.main(arguments))
 
 
 if __name__ == "__main__":

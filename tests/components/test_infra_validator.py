@@ -4,6 +4,8 @@ import pytest
 
 from strategos.components.errors import GateStoppedError
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(scope="module")
 def tf():

@@ -1,4 +1,4 @@
-"""Workspaces for end-to-end tests, and servers on ports of their own.
+"""Workspaces for end-to-end tests.
 
 The workloads are the real ones, on a few thousand of their rows.
 """
@@ -6,27 +6,21 @@ The workloads are the real ones, on a few thousand of their rows.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from strategos.components.files import filesystems
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FLIGHTS_PER_MONTH = 400
-
-_PASSWORD = "not-a-secret"
 
 # A few thousand rows make a weaker model than the whole year: the bounds follow.
 FEW_ROWS = (
@@ -67,9 +61,14 @@ def wait_for(condition, seconds=120.0):
 
 @dataclass(frozen=True)
 class Workspace:
-    """A copy of a workload with its own data, root and serving folder."""
+    """A copy of a workload with its own data, root and serving folder.
+
+    What `run` and `strategos` start are forks of a process that has imported TFX. Runs
+    that are to be killed, by `start`, are as users have them.
+    """
 
     folder: Path
+    warm: Callable[[], list[str]]
     settings: tuple[str, ...] = ()
     rows: int = 0
 
@@ -77,10 +76,16 @@ class Workspace:
     def yaml(self) -> Path:
         return self.folder / "pipeline.yaml"
 
-    def strategos(self, command: str, *arguments: str, expect: int | None = 0):
+    def strategos(
+        self,
+        command: str,
+        *arguments: str,
+        expect: int | None = 0,
+        warm: bool = True,
+    ):
         """Runs `strategos COMMAND`; asserts the exit code unless told not to."""
         done = subprocess.run(
-            self.command(command, *arguments),
+            self.command(command, *arguments, warm=warm),
             capture_output=True,
             text=True,
             env=self.environment(),
@@ -91,9 +96,9 @@ class Workspace:
         assert "Traceback" not in said
         return done
 
-    def run(self, *arguments: str, expect: int = 0):
-        sets = self.sets()
-        return self.strategos("run", str(self.yaml), *sets, *arguments, expect=expect)
+    def run(self, *arguments: str, **how):
+        """Runs the pipeline; `how` as of `strategos`."""
+        return self.strategos("run", str(self.yaml), *self.sets(), *arguments, **how)
 
     def start(self, *arguments: str, node: str) -> subprocess.Popen:
         """Starts a run; returns once it has begun with `node`."""
@@ -142,7 +147,10 @@ class Workspace:
     def sets(self) -> list[str]:
         return [word for setting in self.settings for word in ("--set", setting)]
 
-    def command(self, *arguments: str) -> list[str]:
+    def command(self, *arguments: str, warm: bool = False) -> list[str]:
+        """The command `strategos …`; what a warm one starts has no more to import."""
+        if warm:
+            return [*self.warm(), *arguments]
         return [sys.executable, "-m", "strategos.pipeline.cli", *arguments]
 
     def environment(self) -> dict[str, str]:
@@ -194,19 +202,29 @@ class Workspace:
         return found
 
 
-def _copy(name: str, folder: Path, settings=(), rows=0) -> Workspace:
-    # The YAML names the schema as ../../schemas/…: the copy keeps that true.
-    target = folder / "examples" / name
-    ignore = shutil.ignore_patterns("data", "runs", "serving", "__pycache__")
-    shutil.copytree(EXAMPLES / name, target, ignore=ignore)
-    shutil.copytree(SCHEMAS, folder / "schemas")
-    return Workspace(target, settings, rows)
+@pytest.fixture(scope="session")
+def make_workspace(warm_tfx):
+    """Makes a workspace of a folder: `make_workspace(folder, settings, rows)`."""
+
+    def make(folder: Path, settings=(), rows=0) -> Workspace:
+        return Workspace(folder, warm_tfx.cli, tuple(settings), rows)
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def make_workspace() -> type[Workspace]:
-    """Makes a workspace of a folder that holds a pipeline.yaml."""
-    return Workspace
+def copy_example(make_workspace):
+    """Makes a workspace of a copy: `copy_example(name, folder, settings, rows)`."""
+
+    def copy(name: str, folder: Path, settings=(), rows=0) -> Workspace:
+        # The YAML names the schema as ../../schemas/…: the copy keeps that true.
+        target = folder / "examples" / name
+        ignore = shutil.ignore_patterns("data", "runs", "serving", "__pycache__")
+        shutil.copytree(EXAMPLES / name, target, ignore=ignore)
+        shutil.copytree(SCHEMAS, folder / "schemas")
+        return make_workspace(target, settings, rows)
+
+    return copy
 
 
 @pytest.fixture(scope="session")
@@ -228,187 +246,30 @@ def flights_data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def workspace_in() -> Callable[..., Workspace]:
-    """A workspace of files that a test writes: `workspace_in(folder, settings)`."""
-    return Workspace
+def copy_flights(copy_example, flights_data):
+    """Makes a workspace of the flights workload: `copy_flights(folder)`."""
+
+    def copy(folder: Path) -> Workspace:
+        made = copy_example("flights", folder, FEW_ROWS, 12 * FLIGHTS_PER_MONTH)
+        shutil.copytree(flights_data, made.folder / "data")
+        return made
+
+    return copy
 
 
 @pytest.fixture
-def make_flights(flights_data, tmp_path):
-    """Makes a workspace of the flights workload."""
-
-    def make(folder: Path = tmp_path) -> Workspace:
-        workspace = _copy("flights", folder, FEW_ROWS, 12 * FLIGHTS_PER_MONTH)
-        shutil.copytree(flights_data, workspace.folder / "data")
-        return workspace
-
-    return make
+def make_flights(copy_flights, tmp_path):
+    """Makes a workspace of the flights workload in the test's folder."""
+    return lambda: copy_flights(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def flights(flights_data, tmp_path_factory) -> Workspace:
+def flights(copy_flights, tmp_path_factory) -> Workspace:
     """A flights workspace that the tests of a module share, in their order."""
-    folder = tmp_path_factory.mktemp("flights")
-    workspace = _copy("flights", folder, FEW_ROWS, 12 * FLIGHTS_PER_MONTH)
-    shutil.copytree(flights_data, workspace.folder / "data")
-    return workspace
+    return copy_flights(tmp_path_factory.mktemp("flights"))
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory) -> Workspace:
+def digits(copy_example, tmp_path_factory) -> Workspace:
     """A digits workspace that the tests of a module share, in their order."""
-    return _copy("digits", tmp_path_factory.mktemp("digits"))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _wait_for_port(port: int, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        assert process.poll() is None, "the server ended"
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"nothing listens on port {port}")
-
-
-class MariaDB:
-    """A MariaDB server of its own, with a database for ML Metadata."""
-
-    def __init__(self, folder: Path):
-        self.port = _free_port()
-        self.url = f"mysql://strategos@127.0.0.1:{self.port}/mlmd"
-        self._socket = f"--socket={folder}/socket"
-        user = f"--user={os.environ.get('USER', 'root')}"
-        self._options = ("--no-defaults", f"--datadir={folder}/data", user)
-
-    def create(self) -> None:
-        install = ("mariadb-install-db", "--auth-root-authentication-method=normal")
-        subprocess.run([*install, *self._options], check=True, capture_output=True)
-        self.start()
-        setup = (
-            "CREATE DATABASE mlmd; CREATE USER strategos@'%' IDENTIFIED BY "
-            f"'{_PASSWORD}'; GRANT ALL ON mlmd.* TO strategos@'%';"
-            f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
-            "GRANT ALL ON mlmd.* TO strategos@localhost;"
-        )
-        client = ["mariadb", "--no-defaults", self._socket, "--user=root"]
-        subprocess.run([*client, f"--execute={setup}"], check=True)
-
-    def start(self) -> None:
-        listen = (f"--port={self.port}", "--bind-address=127.0.0.1")
-        self._process = subprocess.Popen(
-            ["mariadbd", *self._options, self._socket, *listen],
-            stderr=subprocess.DEVNULL,
-        )
-        _wait_for_port(self.port, self._process)
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(timeout=60)
-
-
-@pytest.fixture(scope="module")
-def mariadb_server(tmp_path_factory) -> Iterator[MariaDB]:
-    """A MariaDB server that a test may stop and start again."""
-    if not shutil.which("mariadbd"):
-        pytest.skip("MariaDB is not installed (Debian: mariadb-server)")
-    server = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    server.create()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def mariadb(mariadb_server) -> str:
-    """The URL of a database on a MariaDB server of its own."""
-    return mariadb_server.url
-
-
-@pytest.fixture(scope="module")
-def postgresql(tmp_path_factory) -> Iterator[str]:
-    """The URL of a database on a PostgreSQL server of its own."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    programs, port = found[-1].parent, _free_port()
-    folder = tmp_path_factory.mktemp("postgresql")
-    as_user = []
-    if os.getuid() == 0:  # PostgreSQL refuses to run as root
-        as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
-        shutil.chown(folder, "postgres", "postgres")
-    (folder / "password").write_text(_PASSWORD)
-    (folder / "password").chmod(0o644)
-    subprocess.run(
-        [
-            *(*as_user, programs / "initdb", "-D", folder / "data", "-U", "strategos"),
-            *("-A", "scram-sha-256", f"--pwfile={folder / 'password'}"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    server = subprocess.Popen(
-        [
-            *(*as_user, programs / "postgres", "-D", folder / "data"),
-            *("-p", str(port), "-k", folder, "-h", "127.0.0.1"),
-        ],
-        stderr=subprocess.DEVNULL,
-    )
-    _wait_for_port(port, server)
-    subprocess.run(
-        [
-            *(programs / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "strategos"),
-            *("-d", "postgres", "-c", "CREATE DATABASE mlmd"),
-        ],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PGPASSWORD": _PASSWORD},
-    )
-    yield f"postgresql://strategos@127.0.0.1:{port}/mlmd"
-    server.terminate()
-    server.wait(timeout=60)
-    if as_user:
-        shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="module")
-def environment() -> Iterator[pytest.MonkeyPatch]:
-    """The environment of all processes that the tests of a module start."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def metadata_password(environment) -> str:
-    """The password of these servers, in the environment that runs read it from."""
-    environment.setenv("STRATEGOS_METADATA_PASSWORD", _PASSWORD)
-    return _PASSWORD
-
-
-@pytest.fixture(scope="module")
-def bucket(environment) -> Iterator[str]:
-    """The URL of an empty bucket on an S3 server of its own."""
-    boto3 = pytest.importorskip("boto3")
-    moto = pytest.importorskip("moto.server")
-    problem = filesystems.missing("s3://bucket")
-    if problem:
-        pytest.skip(problem)
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    port = _free_port()
-    server = moto.ThreadedMotoServer("127.0.0.1", port, verbose=False)
-    server.start()
-    endpoint = f"http://127.0.0.1:{port}"
-    environment.setenv("S3_ENDPOINT", endpoint)
-    environment.setenv("AWS_REGION", "us-east-1")
-    environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", _PASSWORD)
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_bucket(Bucket="bucket")
-    yield "s3://bucket"
-    server.stop()
+    return copy_example("digits", tmp_path_factory.mktemp("digits"))

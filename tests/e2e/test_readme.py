@@ -15,7 +15,7 @@ FILES = ("pipeline.yaml", "preprocessing.py", "model.py")
 
 
 @pytest.fixture
-def tutorial(tmp_path, workspace_in):
+def tutorial(tmp_path, make_workspace):
     """The files of the tutorial, and data in which cells of `shop` are empty."""
     text = README.read_text().partition("## Your own data")[2].partition("\n## ")[0]
     blocks = re.findall(r"^   ```(?:yaml|python)\n(.*?)^   ```", text, re.M | re.S)
@@ -30,11 +30,11 @@ def tutorial(tmp_path, workspace_in):
         lines.append(f"{generator.uniform(1, 9):.2f},{shop},{bought}")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows.csv").write_text("\n".join(lines) + "\n")
-    return workspace_in(tmp_path, ("pusher={to: serving}", "trainer.batch_size=32"))
+    return make_workspace(tmp_path, ("pusher={to: serving}", "trainer.batch_size=32"))
 
 
 def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
-    tutorial.run()
+    tutorial.run(warm=False)
     rows = tutorial.folder / "rows.csv"
     rows.write_text("price,shop\n5,north\n5,south\n5,\n")
     done = tutorial.strategos(

@@ -59,9 +59,9 @@ def _write_reviews(path) -> None:
 
 
 def test_a_model_of_ragged_words_is_judged_and_served_as_it_was_trained(
-    tmp_path, workspace_in
+    tmp_path, make_workspace
 ):
-    workspace = workspace_in(tmp_path)
+    workspace = make_workspace(tmp_path)
     workspace.yaml.write_text(PIPELINE)
     (tmp_path / "preprocessing.py").write_text(PREPROCESSING)
     (tmp_path / "model.py").write_text(MODEL)

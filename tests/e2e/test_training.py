@@ -7,7 +7,8 @@ import signal
 import pytest
 
 STEPS_PER_EPOCH = 46  # of the digits, at the batch of their YAML
-LONG = ("--to", "Trainer", "--set", "trainer.epochs=60")
+EPOCHS = 20  # enough to be ended in the middle of
+LONG = ("--to", "Trainer", "--set", f"trainer.epochs={EPOCHS}")
 SAVING = ("--set", "trainer.checkpoint.every=20 steps")
 
 
@@ -45,8 +46,8 @@ def test_training_that_was_killed_goes_on_in_the_next_run_on_other_devices(train
     one_device = ("--set", "trainer.distribution.strategy=one_device")
     assert "resuming at step" in trained.run(*LONG, *one_device).stderr
     facts = trained.last_run()["trainer"]
-    assert facts["steps"] == 60 * STEPS_PER_EPOCH
-    assert len(facts["history"]["loss"]) == 60
+    assert facts["steps"] == EPOCHS * STEPS_PER_EPOCH
+    assert len(facts["history"]["loss"]) == EPOCHS
     left = trained.folder / "runs" / "digits" / "Trainer" / "checkpoints"
     assert not any(left.glob("*"))
 
@@ -57,7 +58,7 @@ def test_training_starts_anew_where_that_is_asked_for(trained):
     assert interrupt(trained, signal.SIGTERM, *other) == 130
     done = trained.run(*LONG, *other, "--from-scratch")
     assert "resuming at step" not in done.stderr
-    assert trained.last_run()["trainer"]["steps"] == 60 * STEPS_PER_EPOCH
+    assert trained.last_run()["trainer"]["steps"] == EPOCHS * STEPS_PER_EPOCH
 
 
 def test_training_starts_from_the_newest_pushed_model_where_there_is_one(trained):

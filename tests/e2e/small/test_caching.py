@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -84,7 +85,7 @@ def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
     deeper = tmp_path / "ci" / "work" / "7"
     shutil.copytree(tmp_path / "a", deeper, copy_function=shutil.copyfile)
     shutil.rmtree(tmp_path / "a")
-    second = type(first)(deeper / "small", sets)
+    second = dataclasses.replace(first, folder=deeper / "small")
     done = second.run()
     assert "compiling" not in done.stderr
     shown = second.strategos("runs", "show", "--root", str(root), "--json")
@@ -108,7 +109,7 @@ def test_a_root_that_was_moved_is_not_mixed_with_a_new_one_at_its_place(
     rows = new.folder / "data" / "span-1" / "rows.csv"
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:101]))
     new.run("--to", "StatisticsGen")
-    moved = type(moved)(tmp_path / "b" / "small")
+    moved = dataclasses.replace(moved, folder=tmp_path / "b" / "small")
     done = moved.run("--set", "trainer.seed=2")
     assert f"was moved or copied here from {new.folder}/runs: its" in done.stderr
     run = moved.last_run()

@@ -29,7 +29,7 @@ def call(workspace, *arguments, cwd):
     """Runs `strategos …` in `cwd`, as the user of both workloads."""
     home = workspace.folder.parent.parent
     return subprocess.run(
-        workspace.command(*arguments),
+        workspace.command(*arguments, warm=True),
         cwd=cwd,
         env={**workspace.environment(), "XDG_STATE_HOME": str(home / "state")},
         capture_output=True,

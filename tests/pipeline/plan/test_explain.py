@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ from strategos.pipeline import cli
 from strategos.pipeline.plan import explain
 from strategos.pipeline.plan.explain import Explanation, Model, Step
 from strategos.pipeline.view import explain as explain_view
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 _YAML = """\
 name: small
@@ -47,7 +48,7 @@ def build_model(context):
 
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory) -> Path:
+def transformed(tmp_path_factory, warm_tfx) -> Path:
     """A workload that was run up to Transform; its YAML."""
     folder = tmp_path_factory.mktemp("workload")
     rows = (f"{n},{n % 7 / 7},{n % 5},{n % 2}" for n in range(500))
@@ -55,10 +56,8 @@ def transformed(tmp_path_factory) -> Path:
     (folder / "pipeline.yaml").write_text(_YAML)
     (folder / "preprocessing.py").write_text(_PREPROCESSING)
     (folder / "model.py").write_text(_MODEL)
-    command = [sys.executable, "-m", "strategos.pipeline.cli", "run", "pipeline.yaml"]
-    subprocess.run(
-        [*command, "--to", "Transform"], cwd=folder, check=True, capture_output=True
-    )
+    command = [*warm_tfx.cli(), "run", "pipeline.yaml", "--to", "Transform"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / "pipeline.yaml"
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -68,23 +65,16 @@ print(events.read_text())
 
 @pytest.mark.parametrize("runner", ["local", "beam"])
 def test_executors_learn_how_to_run_and_caching_does_not_see_it(
-    write, tmp_path, runner
+    write, tmp_path, runner, warm_tfx
 ):
     write("modules/only_trainer.py", _COMPONENT)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _RUN, runner, str(tmp_path)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(tmp_path / "modules"),
-            "TOLD": str(tmp_path / "told.json"),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        },
-        capture_output=True,
-        text=True,
+    running = warm_tfx.script(
+        *(_RUN, runner, str(tmp_path)),
+        PYTHONPATH=str(tmp_path / "modules"),
+        TOLD=str(tmp_path / "told.json"),
     )
-    log = Path(tmp_path, "log.txt")
-    assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+    lines = running.output().splitlines()
+    lines = [json.loads(line) for line in lines if line[:1] == "{"]
     told = [line for line in lines if "told" in line]
     restarts = [json.loads(each["told"])["max_restarts"] for each in told]
     assert restarts == [7, 7]  # the second was not executed

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -19,7 +17,6 @@ from strategos.components.trainer.cluster.environment import (
     visible_gpus,
 )
 from strategos.components.trainer.spec import Settings
-from strategos.components.worker_process import TENSORFLOW
 
 ALONE = ClusterSpec()
 WORKERS = ClusterSpec({"chief": ("a:1",), "worker": ("b:1",)}, Task("worker"))
@@ -289,57 +286,48 @@ BUILD = """
 """
 
 
-def start(distribution, **environ):
-    environ = {**os.environ, **TENSORFLOW, **environ}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(BUILD), json.dumps(distribution)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environ,
+@pytest.fixture
+def start(script):
+    """Starts a process that builds a strategy: `start(distribution, **environ)`."""
+    code = textwrap.dedent(BUILD)
+    return lambda distribution, **environ: script(
+        code, json.dumps(distribution), **environ
     )
 
 
-def answer(process):
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0
-    return json.loads(output.splitlines()[-1])
+@pytest.fixture
+def on_cpu(start):
+    """What such a process without GPUs answers."""
+    return lambda distribution: start(distribution, CUDA_VISIBLE_DEVICES="-1").answer()
 
 
-def built(distribution, **environ):
-    return answer(start(distribution, **environ))
-
-
-def on_cpu(distribution):
-    return built(distribution, CUDA_VISIBLE_DEVICES="-1")
-
-
-def test_mirrored_has_a_replica_on_each_logical_device():
+def test_mirrored_has_a_replica_on_each_logical_device(on_cpu):
     made = on_cpu({"strategy": "mirrored", "devices": 2})
     assert (made["class"], made["replicas"]) == ("MirroredStrategy", 2)
     assert made["variable"] == "MirroredVariable"
     assert made["result"] == [3.0, 5.0]  # 1 + 1 + (0 + 1), 2 + 2 + (0 + 1)
 
 
-def test_mirrored_exchanges_as_configured():
+def test_mirrored_exchanges_as_configured(on_cpu):
     ops = {"strategy": "mirrored", "devices": 2, "cross_device_ops": "reduction_to_one"}
     made = on_cpu(ops)
     assert made["exchange"] == "ReductionToOneDevice"
     assert made["result"] == [3.0, 5.0]
 
 
-def test_central_storage_computes_on_two_devices_and_stores_on_one():
+def test_central_storage_computes_on_two_devices_and_stores_on_one(on_cpu):
     made = on_cpu({"strategy": "central_storage", "devices": 2})
     assert (made["class"], made["replicas"]) == ("CentralStorageStrategy", 2)
     assert made["variable"] != "MirroredVariable"
     assert made["result"] == [3.0, 5.0]
 
 
-def test_one_device_is_the_default_strategy():
+def test_one_device_is_the_default_strategy(on_cpu):
     made = on_cpu({"strategy": "one_device"})
     assert (made["class"], made["replicas"]) == ("_DefaultDistributionStrategy", 1)
 
 
-def test_workers_of_a_cluster_reduce_together_as_configured():
+def test_workers_of_a_cluster_reduce_together_as_configured(start):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     cluster = ClusterSpec({"chief": tuple(addresses[:1]), "worker": (addresses[1],)})
     communication = {"implementation": "ring", "bytes_per_pack": 4096, "timeout": 60.0}
@@ -355,7 +343,7 @@ def test_workers_of_a_cluster_reduce_together_as_configured():
         )
         for task in cluster.tasks
     ]
-    for made in map(answer, started):
+    for made in [each.answer() for each in started]:
         assert made["replicas"] == 2
         assert made["result"] == [3.0, 5.0]
         assert "bytes_per_pack=4096,timeout_seconds=60.0" in made["options"]
@@ -378,8 +366,8 @@ needs_gpus = pytest.mark.skipif(
 
 @pytest.mark.gpu
 @needs_gpus
-def test_mirrored_trains_on_all_gpus_by_nccl_with_growing_memory():
-    made = built({"strategy": "mirrored", "cross_device_ops": "nccl"})
+def test_mirrored_trains_on_all_gpus_by_nccl_with_growing_memory(start):
+    made = start({"strategy": "mirrored", "cross_device_ops": "nccl"}).answer()
     assert made["replicas"] == made["gpus"] == len(visible_gpus())
     assert made["exchange"] == "NcclAllReduce"
     assert all(made["growth"])
@@ -387,14 +375,14 @@ def test_mirrored_trains_on_all_gpus_by_nccl_with_growing_memory():
 
 @pytest.mark.gpu
 @needs_gpus
-def test_one_device_takes_one_gpu_and_leaves_the_others():
-    made = built({"strategy": "one_device"})
+def test_one_device_takes_one_gpu_and_leaves_the_others(start):
+    made = start({"strategy": "one_device"}).answer()
     assert (made["gpus"], made["growth"]) == (1, [True])
 
 
 @pytest.mark.gpu
 @needs_gpus
-def test_two_workers_with_a_gpu_each_exchange_by_nccl():
+def test_two_workers_with_a_gpu_each_exchange_by_nccl(start):
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
     cluster = ClusterSpec({"worker": addresses})
     distribution = {
@@ -407,6 +395,6 @@ def test_two_workers_with_a_gpu_each_exchange_by_nccl():
         mine = cluster.at(task).share_gpus(environ)
         environ["TF_CONFIG"] = mine.tf_config()
         started.append(start(distribution, **environ))
-    for made in map(answer, started):
+    for made in [each.answer() for each in started]:
         assert made["replicas"] == len(visible_gpus()) // 2 * 2
         assert made["options"].endswith("CommunicationImplementation.NCCL)")

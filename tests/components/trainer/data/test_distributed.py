@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -84,27 +81,12 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(path):
+def run(script, path):
     """Starts a process per entry of `environments`; returns the answers of all."""
 
     def run(kind, environments=({},)):
-        command = [sys.executable, "-c", CHILD, kind, path]
-        children = [
-            subprocess.Popen(
-                command,
-                env={**os.environ, **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for environment in environments
-        ]
-        answers = []
-        for child in children:
-            output, errors = child.communicate(timeout=300)
-            assert not child.returncode, errors
-            answers.append(json.loads(output.splitlines()[-1]))
-        return answers
+        children = [script(CHILD, kind, path, **each) for each in environments]
+        return [child.answer() for child in children]
 
     return run
 

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
-from strategos.components import worker_process
-
 # Mirrored replicas stand in for those of two workers with seven each.
 TOTALS = """
 import json
@@ -24,13 +17,5 @@ print(json.dumps([agreement.total(step, True) for step in range(1, 40)]))
 """
 
 
-def test_values_are_summed_exactly_over_many_replicas():
-    done = subprocess.run(
-        [sys.executable, "-c", TOTALS],
-        env={**os.environ, **worker_process.TENSORFLOW},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    totals = json.loads(done.stdout)
-    assert totals == [[2 * step, 2] for step in range(1, 40)]
+def test_values_are_summed_exactly_over_many_replicas(script):
+    assert script(TOTALS).answer() == [[2 * step, 2] for step in range(1, 40)]

@@ -238,14 +238,20 @@ def test_training_ends_as_if_nothing_had_happened_at_a_random_moment(
     assert_equal_to(undisturbed, outcome, restarts=(0, 1))
 
 
+@pytest.fixture(scope="module")
+def undisturbed_servers(train):
+    return train(distribution=SERVERS)
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("task", ["chief-0", "worker-1", "ps-0"])
-def test_training_with_parameter_servers_survives_the_loss_of(train, task):
-    undisturbed = train(distribution=SERVERS)
+def test_training_with_parameter_servers_survives_the_loss_of(
+    train, undisturbed_servers, task
+):
     outcome = train(("chief-0", 16, f"kill {task}"), SERVERS)
     assert (outcome.error, outcome.facts["restarts"]) == ("", 1)
     assert outcome.facts["evaluation"]["accuracy"] == pytest.approx(
-        undisturbed.facts["evaluation"]["accuracy"], abs=0.1
+        undisturbed_servers.facts["evaluation"]["accuracy"], abs=0.1
     )
     assert_nothing_left(outcome)
 

@@ -45,9 +45,18 @@ def fitted(train):
     return train("model")[1]
 
 
+@pytest.fixture(scope="module")
+def on_one_device(train):
+    """Spec and facts of the example on one device, undisturbed."""
+    return train("custom_loop")
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_example_gives_the_curve_of_fit_under_any_strategy(fitted, train, strategy):
-    spec, facts = train("custom_loop", strategy)
+def test_the_example_gives_the_curve_of_fit_under_any_strategy(
+    fitted, on_one_device, train, strategy
+):
+    alone = strategy == "one_device"
+    spec, facts = on_one_device if alone else train("custom_loop", strategy)
     assert facts["replicas"] == (1 if strategy == "one_device" else 2)
     assert set(facts["history"]) == {"loss", "val_accuracy"}
     for name, values in facts["history"].items():
@@ -80,9 +89,9 @@ def run_fn(context):
 """
 
 
-def test_it_goes_on_from_its_checkpoint_with_equal_digits(train, digits):
+def test_it_goes_on_from_its_checkpoint_with_equal_digits(on_one_device, train, digits):
     digits.write_module("dying_loop", DYING)
-    _, undisturbed = train("custom_loop")
+    _, undisturbed = on_one_device
     _, facts = train("dying_loop", checkpoint_every="25 steps")
     assert facts["restarts"] == 1
     assert facts["history"] == undisturbed["history"]

@@ -5,6 +5,8 @@ Losses look normal where the weights are not: all tests here look at weights.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,18 @@ def largest(weights):
     return {name: float(np.abs(value).max()) for name, value in weights.items()}
 
 
+@pytest.fixture(scope="module")
+def towers(trained_weights):
+    """Largest weights by name: `towers(optimizers)` of one device, trained once."""
+
+    @functools.cache
+    def on_one_device(optimizers):
+        asked = {"epochs": 3, "optimizers": optimizers}
+        return largest(trained_weights("towers", ONE_DEVICE, **asked))
+
+    return lambda optimizers: on_one_device(tuple(optimizers))
+
+
 def test_adam_of_two_workers_leaves_no_row_of_an_embedding_far_from_one_device(
     trained_weights,
 ):
@@ -229,10 +243,10 @@ def test_no_update_of_a_users_optimizer_is_lost_or_seen_in_part(trained_weights,
     ids=["adam", "second-moment", "others", "legacy"],
 )
 def test_weights_are_of_the_size_that_they_have_on_one_device(
-    trained_weights, optimizers, gang
+    trained_weights, towers, optimizers, gang
 ):
+    expected = towers(optimizers)
     asked = {"epochs": 3, "optimizers": optimizers}
-    expected = largest(trained_weights("towers", ONE_DEVICE, **asked))
     found = largest(trained_weights("towers", gang, **asked))
     assert len(expected) == 3 * len(optimizers)
     # Stale gradients move a bias near 0 by some tenths; a torn update, by far more.

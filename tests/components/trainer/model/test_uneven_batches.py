@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 from strategos.components.errors import UserError
@@ -110,16 +105,9 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def histories():
+def histories(script):
     """By case, the history of one device and that of two replicas."""
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert not child.returncode, child.stderr
-    return json.loads(child.stdout.splitlines()[-1])
+    return script(CHILD).answer()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Servers of databases and of objects, on ports of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strategos.components.files import filesystems
+
+_PASSWORD = "not-a-secret"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for_port(port: int, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        assert process.poll() is None, "the server ended"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on port {port}")
+
+
+class MariaDB:
+    """A MariaDB server of its own, with a database for ML Metadata."""
+
+    def __init__(self, folder: Path):
+        self.port = _free_port()
+        self.url = f"mysql://strategos@127.0.0.1:{self.port}/mlmd"
+        self._socket = f"--socket={folder}/socket"
+        user = f"--user={os.environ.get('USER', 'root')}"
+        self._options = ("--no-defaults", f"--datadir={folder}/data", user)
+
+    def create(self) -> None:
+        install = ("mariadb-install-db", "--auth-root-authentication-method=normal")
+        subprocess.run([*install, *self._options], check=True, capture_output=True)
+        self.start()
+        setup = (
+            "CREATE DATABASE mlmd; CREATE USER strategos@'%' IDENTIFIED BY "
+            f"'{_PASSWORD}'; GRANT ALL ON mlmd.* TO strategos@'%';"
+            f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
+            "GRANT ALL ON mlmd.* TO strategos@localhost;"
+        )
+        client = ["mariadb", "--no-defaults", self._socket, "--user=root"]
+        subprocess.run([*client, f"--execute={setup}"], check=True)
+
+    def start(self) -> None:
+        listen = (f"--port={self.port}", "--bind-address=127.0.0.1")
+        self._process = subprocess.Popen(
+            ["mariadbd", *self._options, self._socket, *listen],
+            stderr=subprocess.DEVNULL,
+        )
+        _wait_for_port(self.port, self._process)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def mariadb_server(tmp_path_factory) -> Iterator[MariaDB]:
+    """A MariaDB server that a test may stop and start again."""
+    if not shutil.which("mariadbd"):
+        pytest.skip("MariaDB is not installed (Debian: mariadb-server)")
+    server = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    server.create()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def mariadb(mariadb_server) -> str:
+    """The URL of a database on a MariaDB server of its own."""
+    return mariadb_server.url
+
+
+@pytest.fixture(scope="module")
+def postgresql(tmp_path_factory) -> Iterator[str]:
+    """The URL of a database on a PostgreSQL server of its own."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not found:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    programs, port = found[-1].parent, _free_port()
+    folder = tmp_path_factory.mktemp("postgresql")
+    as_user = []
+    if os.getuid() == 0:  # PostgreSQL refuses to run as root
+        as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+        shutil.chown(folder, "postgres", "postgres")
+    (folder / "password").write_text(_PASSWORD)
+    (folder / "password").chmod(0o644)
+    subprocess.run(
+        [
+            *(*as_user, programs / "initdb", "-D", folder / "data", "-U", "strategos"),
+            *("-A", "scram-sha-256", f"--pwfile={folder / 'password'}"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    server = subprocess.Popen(
+        [
+            *(*as_user, programs / "postgres", "-D", folder / "data"),
+            *("-p", str(port), "-k", folder, "-h", "127.0.0.1"),
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    _wait_for_port(port, server)
+    subprocess.run(
+        [
+            *(programs / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "strategos"),
+            *("-d", "postgres", "-c", "CREATE DATABASE mlmd"),
+        ],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PGPASSWORD": _PASSWORD},
+    )
+    yield f"postgresql://strategos@127.0.0.1:{port}/mlmd"
+    server.terminate()
+    server.wait(timeout=60)
+    if as_user:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[pytest.MonkeyPatch]:
+    """The environment of all processes that the tests of a module start."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def metadata_password(environment) -> str:
+    """The password of these servers, in the environment that runs read it from."""
+    environment.setenv("STRATEGOS_METADATA_PASSWORD", _PASSWORD)
+    return _PASSWORD
+
+
+@pytest.fixture(scope="module")
+def bucket(environment) -> Iterator[str]:
+    """The URL of an empty bucket on an S3 server of its own."""
+    boto3 = pytest.importorskip("boto3")
+    moto = pytest.importorskip("moto.server")
+    problem = filesystems.missing("s3://bucket")
+    if problem:
+        pytest.skip(problem)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    port = _free_port()
+    server = moto.ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server.start()
+    endpoint = f"http://127.0.0.1:{port}"
+    environment.setenv("S3_ENDPOINT", endpoint)
+    environment.setenv("AWS_REGION", "us-east-1")
+    environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", _PASSWORD)
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    yield "s3://bucket"
+    server.stop()
