@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,23 +28,11 @@ class PastRuns:
 
 
 @pytest.fixture(scope="session")
-def past_runs(tmp_path_factory) -> PastRuns:
+def past_runs(tmp_path_factory, warm_tfx) -> PastRuns:
     """What `past_runs.py` leaves: pushed, cached, gated, failed, killed."""
     root = tmp_path_factory.mktemp("root")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            Path(__file__).with_name("past_runs.py"),
-            root,
-        ],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return PastRuns(root, json.loads(done.stdout.splitlines()[-1]))
+    program = Path(__file__).with_name("past_runs.py").read_text()
+    return PastRuns(root, warm_tfx.script(program, str(root)).answer())
 
 
 _PIPELINE = """\
