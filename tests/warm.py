@@ -222,8 +222,11 @@ def _keep(channel: socket.socket) -> NoReturn:
         os.close(descriptor)
     try:
         channel.send(str(pid).encode())
-        _, status = os.waitpid(pid, 0)
-        channel.send(str(os.waitstatus_to_exitcode(status)).encode())
+        end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        sign = 1 if end.si_code == os.CLD_EXITED else -1
+        channel.send(str(sign * end.si_status).encode())
+        channel.recv(1)  # its id stays taken until the other side has its exit code
+        os.waitpid(pid, 0)
     finally:
         os._exit(0)
 
