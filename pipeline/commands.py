@@ -14,6 +14,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode
 
 if TYPE_CHECKING:
+    from strategos.components.example_gen.spans import Listing
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
 
@@ -22,25 +23,29 @@ def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, its live view and the table at its end."""
     overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
+    config = _load(arguments, *overrides).config
+    data = config.data.listing()
+    _refuse(config, data)
     return _run(
-        _load(arguments, *overrides).config,
+        config,
+        data,
         from_node=arguments.from_node,
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
     )
 
 
-def _run(config: Config, **options: Any) -> int:
+def _run(config: Config, data: Listing, **options: Any) -> int:
+    """Runs what `_refuse` let pass."""
     from strategos.pipeline.history import roots, runs
     from strategos.pipeline.plan import planning
     from strategos.pipeline.run import orchestration
     from strategos.pipeline.view import report
 
-    _refuse(config)
-    _refuse_training(config, probe=True)
+    _refuse_training(config, data, probe=True)
     connection = _connection(config)
     result = orchestration.run(
-        config, connection, planning.Options(**options), report.LiveView
+        config, data, connection, planning.Options(**options), report.LiveView
     )
     roots.remember(config.run.root)
     done = runs.run(runs.Store(connection, root=config.run.root), result.run_id)
@@ -52,8 +57,9 @@ def _run(config: Config, **options: Any) -> int:
 def validate(arguments: argparse.Namespace) -> int:
     """`strategos validate`: every problem at once, without TensorFlow."""
     config = _load(arguments).config
-    _refuse(config)
-    _refuse_training(config, probe=False)
+    data = config.data.listing()
+    _refuse(config, data)
+    _refuse_training(config, data, probe=False)
     print(f"{arguments.pipeline}: no problems found")
     return ExitCode.DONE
 
@@ -74,8 +80,9 @@ def explain(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.view import explain as explain_view
 
     config = _load(arguments).config
-    _refuse(config)
-    _refuse_training(config, probe=False)
+    data = config.data.listing()
+    _refuse(config, data)
+    _refuse_training(config, data, probe=False)
     found = explain.distribution(config)
     if arguments.json:
         print(json.dumps(found.to_json(), indent=2))
@@ -99,20 +106,18 @@ def worker(arguments: argparse.Namespace) -> int:
 
 def retrain(arguments: argparse.Namespace) -> int:
     """`strategos retrain`: the decision, its reason, and the run if it is due."""
-    from strategos.components.example_gen import spans as span_files
     from strategos.pipeline.history import runs
     from strategos.pipeline.plan import retraining
     from strategos.pipeline.run import orchestration
 
     loaded = _load(arguments)
     settings = loaded.config
-    _refuse(settings)
-    orchestration.make_data(settings)
-    found = span_files.find_spans(settings.data.examples)
-    chosen = span_files.select_spans(found, str(settings.data.spans))
+    data = settings.data.listing()
+    _refuse(settings, data)
+    orchestration.make_data(settings, data)
     decision = retraining.decide(
         now=time.time(),
-        spans=[(span.number, span.version) for span in chosen],
+        spans=[(span.number, span.version) for span in data.chosen],
         last=_last_push(runs, settings),
         settings=settings.schedule,
     )
@@ -122,7 +127,7 @@ def retrain(arguments: argparse.Namespace) -> int:
     if decision.due and not decision.new:
         # Due by age alone: from the cache nothing would be trained or pushed.
         loaded = _load(arguments, "run.cache=false")
-    return _run(loaded.config, spans=decision.spans)
+    return _run(loaded.config, data)
 
 
 def _last_push(runs: Any, settings: Config) -> Any:
@@ -246,15 +251,16 @@ def compile(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.view import quiet
 
     settings = _load(arguments).config
-    _refuse(settings, here=False)
-    orchestration.make_data(settings)
+    data = settings.data.listing()
+    _refuse(settings, data, here=False)
+    orchestration.make_data(settings, data)
     quiet.hush()
     from strategos.pipeline.config.types import LATEST
     from strategos.pipeline.plan import kubeflow
 
     default = f"{settings.name}-{arguments.target}.json"
     output = Path(arguments.output or default)
-    kubeflow.compile_to(settings, arguments.target, output)
+    kubeflow.compile_to(settings, data, arguments.target, output)
     print(f"{output}: compiled for {arguments.target}")
     if settings.trainer.warm_start == LATEST:
         print(
@@ -279,29 +285,28 @@ def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
-def _refuse(config: Config, *, here: bool = True) -> None:
+def _refuse(config: Config, data: Listing, *, here: bool = True) -> None:
     """Raises for problems that only the file system shows; `here` as in `checks`."""
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.config import loading
 
-    problems = file_checks.check(config, here=here)
+    problems = file_checks.check(config, data, here=here)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 
 
-def _refuse_training(config: Config, *, probe: bool) -> None:
+def _refuse_training(config: Config, data: Listing, *, probe: bool) -> None:
     """Raises where this machine, or these data, cannot train as is asked.
 
     Args:
       config: The effective settings.
+      data: The files that `data.examples` names.
       probe: Whether a TPU is asked if it is there.
     """
     from strategos.pipeline.checks import training
     from strategos.pipeline.config import loading
 
-    problems = training.check(config)
-    if probe and not problems:
-        problems = training.probe(config)
+    problems = training.check(config, data, probe=probe)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import glob
 import hashlib
 import os
@@ -49,6 +50,40 @@ class Span:
     version: int | None
     date: str | None
     files: tuple[str, ...]
+
+
+class Listing:
+    """The files of a run's data: listed at first use, then handed on.
+
+    A listing that found no file is no answer yet: the next use lists again.
+    """
+
+    def __init__(self, pattern: str, which: str = "all"):
+        """Lists nothing yet.
+
+        Args:
+          pattern: The glob, see the module.
+          which: The spans to read, see `select_spans`.
+        """
+        self._pattern, self._which = pattern, which
+
+    @functools.cached_property
+    def found(self) -> list[Span]:
+        """All spans; raises as `find_spans`."""
+        return find_spans(self._pattern)
+
+    @functools.cached_property
+    def chosen(self) -> list[Span]:
+        """The spans to read; raises as `find_spans` and `select_spans`."""
+        return select_spans(self.found, self._which)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pattern matches no file (yet)."""
+        try:
+            return not self.found
+        except NoFilesError:
+            return True
 
 
 def find_spans(pattern: str) -> list[Span]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
+from strategos.components.example_gen.spans import Listing
 from strategos.components.files.filesystems import is_remote, missing
 from strategos.components.pusher import targets
 from strategos.components.user_code import modules
@@ -39,14 +40,15 @@ _NOT_FOR_STOCK = (
 """Keys of `trainer` for what a module for TFX's own Trainer does by itself."""
 
 
-def check(config: Config, *, here: bool = True) -> list[UserError]:
+def check(config: Config, data: Listing, *, here: bool = True) -> list[UserError]:
     """Problems with the files, modules and folders that `config` names.
 
     Args:
       config: The effective settings.
+      data: The files that `data.examples` names.
       here: Whether the pipeline runs on this machine; False for a cluster.
     """
-    files, problems = data_files(config)
+    files, problems = data_files(config, data)
     schema, found = _schema_features(config)
     return [
         *problems,
@@ -60,9 +62,9 @@ def check(config: Config, *, here: bool = True) -> list[UserError]:
     ]
 
 
-def check_data(config: Config) -> list[UserError]:
+def check_data(config: Config, data: Listing) -> list[UserError]:
     """Problems with the data files and their columns, once there are data."""
-    files, problems = data_files(config)
+    files, problems = data_files(config, data)
     schema, _ = _schema_features(config)
     return [*problems, *column_problems(config, files, schema)]
 
@@ -236,7 +238,7 @@ def _no_module(config: Config, key: str, module: str) -> UserError:
     )
 
 
-def data_files(config: Config) -> tuple[list[str], list[UserError]]:
+def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError]]:
     """The files to read, and what is wrong with their names."""
     from strategos.components.example_gen import sources, spans
 
@@ -244,9 +246,9 @@ def data_files(config: Config) -> tuple[list[str], list[UserError]]:
     if is_remote(config.data.examples):
         return [], [_not_local(config, key, config.data.examples)]
     try:
-        found = spans.find_spans(config.data.examples)
-        key = "data.spans"
-        chosen = spans.select_spans(found, config.data.spans)
+        if data.found:
+            key = "data.spans"
+        chosen = data.chosen
     except spans.NoFilesError as error:
         if config.data.prepare:
             return [], []

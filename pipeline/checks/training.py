@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from strategos.components.errors import Place, UserError
 from strategos.components.example_gen import sources
+from strategos.components.example_gen.spans import Listing
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
@@ -18,25 +19,35 @@ from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.sections import Config
 
 
-def check(config: Config, environ: Mapping[str, str] = os.environ) -> list[UserError]:
-    """Why training as `config` says cannot be here; needs no network."""
-    problems = list(_step_problems(config))
-    if config.trainer.distribution.launched_by.on_this_host:
-        try:
-            _choose(config, environ)
-        except UserError as error:
-            problems.append(_located(config, error))
-    return problems
+def check(
+    config: Config,
+    data: Listing,
+    *,
+    probe: bool,
+    environ: Mapping[str, str] = os.environ,
+) -> list[UserError]:
+    """Why training as `config` says cannot be here.
 
-
-def probe(config: Config, environ: Mapping[str, str] = os.environ) -> list[UserError]:
-    """Why the TPU that training would take does not answer; takes at most 15 s.
-
-    To be asked where `check` found nothing.
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+      probe: Whether the TPU that training would take must answer, which takes at most
+        15 s; otherwise no network is needed.
+      environ: What names a cluster or a TPU.
     """
+    problems = list(_step_problems(config, data))
     if not config.trainer.distribution.launched_by.on_this_host:
-        return []
-    choice, cluster = _choose(config, environ)
+        return problems
+    try:
+        choice, cluster = _choose(config, environ)
+    except UserError as error:
+        return [*problems, _located(config, error)]
+    return problems or (_probe(config, choice, cluster) if probe else [])
+
+
+def _probe(
+    config: Config, choice: strategy.Choice, cluster: ClusterSpec
+) -> list[UserError]:
     if choice.name != "tpu":
         return []
     try:
@@ -62,7 +73,7 @@ def _located(config: Config, error: UserError) -> UserError:
     return error.but(place=Place("the environment"))
 
 
-def _step_problems(config: Config) -> Iterator[UserError]:
+def _step_problems(config: Config, data: Listing) -> Iterator[UserError]:
     """Steps that the data cannot fill, whichever of the rows are for training."""
     trainer = config.trainer
     needs = []
@@ -75,7 +86,7 @@ def _step_problems(config: Config) -> Iterator[UserError]:
         needs.append(("warm_up_steps", rows, message))
     if not needs:
         return
-    files, _ = file_checks.data_files(config)
+    files, _ = file_checks.data_files(config, data)
     there = _count_rows(files, enough=max(rows for _, rows, _ in needs))
     for name, rows, message in needs:
         if there is not None and there < rows:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.example_gen.spans import Listing
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.pipeline.config.distribution import Distribution
@@ -159,6 +160,10 @@ class Data(Section):
                 remedy="Remove `spans`, or put {SPAN} or {DATE} into the pattern.",
             )
         return spans
+
+    def listing(self) -> Listing:
+        """The files of these data, which a command lists once and hands on."""
+        return Listing(self.examples, self.spans)
 
 
 class Schema(Section):

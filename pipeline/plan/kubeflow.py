@@ -16,6 +16,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError
 
 if TYPE_CHECKING:
+    from strategos.components.example_gen.spans import Listing
     from strategos.components.trainer.operation import Operation
     from strategos.pipeline.config.sections import Config
 
@@ -26,11 +27,12 @@ _ENTRYPOINT = ["python", "-m", "tfx.orchestration.kubeflow.v2.container"]
 _ENTRYPOINT[-1] += ".kubeflow_v2_run_executor"
 
 
-def compile_to(config: Config, target: str, output: Path) -> None:
+def compile_to(config: Config, data: Listing, target: str, output: Path) -> None:
     """Writes the pipeline of `config` for `target` to the file `output`.
 
     Args:
       config: The effective settings, with a section named as the target.
+      data: The files that `data.examples` names here.
       target: `kubeflow` or `vertex`.
       output: A JSON file; replaced as a whole.
 
@@ -45,7 +47,7 @@ def compile_to(config: Config, target: str, output: Path) -> None:
             f"`{target}: {{image: …, root: …}}`: the image to run in and where "
             "artifacts are kept."
         )
-    job = _compile(config, section)
+    job = _compile(config, data, section)
     document = job if target == "vertex" else job["pipelineSpec"]
     aside = output.with_name(f".{output.name}.tmp")
     aside.write_text(json.dumps(document, indent=1, sort_keys=True))
@@ -83,13 +85,13 @@ def _in_image(config: Config, section: Any) -> Config:
     return copy
 
 
-def _compile(config: Config, section: Any) -> dict[str, Any]:
+def _compile(config: Config, data: Listing, section: Any) -> dict[str, Any]:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
     from strategos.pipeline.plan import caching, graph, planning
 
     there = _in_image(config, section)
-    defaults = planning.parameters(config)  # from the data that are here
+    defaults = planning.parameters(config, data)  # from the data that are here
     defaults["warm_start"] = there.runtime_parameters()["warm_start"]
     fingerprints = caching.Fingerprints.of(config)
     pipeline = graph.build(there, fingerprints, defaults)

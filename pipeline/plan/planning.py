@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import events, runtime_parameters
 from strategos.components.errors import BadInputError
-from strategos.components.example_gen import spans as span_files
+from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
@@ -27,6 +26,7 @@ from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
+    from strategos.components.example_gen.spans import Listing
     from strategos.pipeline.config.sections import Config
 
 
@@ -55,14 +55,11 @@ class Options:
       from_node: Start here; what lies before is taken from the last run.
       to_node: Stop after this one.
       from_scratch: Train from the start, whatever an interrupted training has left.
-      spans: (number, version) of the spans to read, where they have been decided
-        before; by default those that `data.spans` selects when the run starts.
     """
 
     from_node: str | None = None
     to_node: str | None = None
     from_scratch: bool = False
-    spans: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass
@@ -96,40 +93,28 @@ def earlier_runs(root: str) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def parameters(
-    config: Config, spans: Sequence[tuple[int, int | None]] = ()
-) -> dict[str, Any]:
-    """A value for each runtime parameter, data spans resolved to what is there.
+def parameters(config: Config, data: Listing) -> dict[str, Any]:
+    """A value for each runtime parameter.
 
     Args:
       config: The effective settings.
-      spans: (number, version) of the spans to read; by default those that
-        `data.spans` selects now.
+      data: The files that `data.examples` names.
 
     Raises:
       BadInputError: No data match the pattern or the choice of spans.
     """
-    chosen = _spans(config, spans)
-    memo = file_hashes(config.run.root)
+    chosen, memo = data.chosen, file_hashes(config.run.root)
     return {
         **dict.fromkeys((each.name for each in runtime_parameters.TABLE), NOTHING),
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
-        "data_fingerprint": span_files.fingerprint(chosen, memo),
+        "data_fingerprint": spans.fingerprint(chosen, memo),
     }
-
-
-def _spans(
-    config: Config, decided: Sequence[tuple[int, int | None]]
-) -> list[span_files.Span]:
-    if decided:
-        return span_files.resolve_spans(config.data.examples, decided)
-    found = span_files.find_spans(config.data.examples)
-    return span_files.select_spans(found, str(config.data.spans))
 
 
 def plan(
     config: Config,
+    data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
     options: Options,
     files: RunFiles,
@@ -139,6 +124,7 @@ def plan(
 
     Args:
       config: The effective settings, already checked.
+      data: The files that `data.examples` names.
       connection: ML Metadata's.
       options: Flags of this run.
       files: Where the run reports to.
@@ -147,7 +133,7 @@ def plan(
     Raises:
       BadInputError: What was asked for cannot be run.
     """
-    values = parameters(config, options.spans)
+    values = parameters(config, data)
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id

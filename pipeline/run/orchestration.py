@@ -20,7 +20,6 @@ from strategos.components.errors import (
     InterruptedRunError,
     UserError,
 )
-from strategos.components.example_gen import spans as span_files
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from ml_metadata.proto import metadata_store_pb2
 
+    from strategos.components.example_gen.spans import Listing
     from strategos.pipeline.config.sections import Config
 
 _GATES = {
@@ -69,6 +69,7 @@ class Result:
 
 def run(
     config: Config,
+    data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
     options: Options,
     on_start: Callable[[Path], Any],
@@ -77,6 +78,7 @@ def run(
 
     Args:
       config: The effective settings, already checked.
+      data: The files that `data.examples` names.
       connection: ML Metadata's.
       options: Flags of this run.
       on_start: Called with the event file before anything is reported; returns a
@@ -89,7 +91,7 @@ def run(
     root = config.run.root
     with lock.hold(root, run_id=run_id), Interruption() as interruption:
         light.hide_heavy_imports()
-        prepare_data(config)
+        prepare_data(config, data)
         store = metadata.initialise(connection)
         if connection.HasField("sqlite"):
             moved_root.follow(store, root)
@@ -98,32 +100,32 @@ def run(
         events.open_sink(str(files.events))
         _log_to(files.log)
         with on_start(files.events), ExecutorClient(files.log, files.events) as client:
-            plan = planning.plan(config, connection, options, files, client)
+            plan = planning.plan(config, data, connection, options, files, client)
             result = _run_plan(plan, config, client, interruption)
             events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result
 
 
-def make_data(config: Config) -> None:
+def make_data(config: Config, data: Listing) -> None:
     """What `prepare_data` does, for commands that do not hold the root's lock.
 
     Raises:
       BadInputError: As `prepare_data`, or a run is on, which may be making the data.
     """
-    if config.data.prepare and not _has_data(config.data.examples):
+    if config.data.prepare and data.is_empty:
         with lock.hold(config.run.root, run_id="data.prepare"):
-            prepare_data(config)
+            prepare_data(config, data)
 
 
-def prepare_data(config: Config) -> None:
+def prepare_data(config: Config, data: Listing) -> None:
     """Lets the workload make its data, where it names how and they are missing.
 
     Raises:
       BadInputError: The function failed, or made nothing that matches the pattern,
         or data without a column that the settings name.
     """
-    if not config.data.prepare or _has_data(config.data.examples):
+    if not config.data.prepare or not data.is_empty:
         return
     module, _, function = config.data.prepare.partition(":")
     command = [sys.executable, "-W", "ignore", "-c", _PREPARE]
@@ -144,17 +146,10 @@ def prepare_data(config: Config) -> None:
             key="data.prepare",
             place=config.where("data.prepare"),
         )
-    span_files.find_spans(config.data.examples)
-    problems = file_checks.check_data(config)
+    # Raises if nothing was made, which `check_data` lets pass.
+    problems = file_checks.check_data(config, data) if data.found else []
     if problems:
         raise ConfigError(problems, str(config.path))
-
-
-def _has_data(pattern: str) -> bool:
-    try:
-        return bool(span_files.find_spans(pattern))
-    except span_files.NoFilesError:
-        return False
 
 
 def _run_plan(

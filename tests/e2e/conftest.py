@@ -42,8 +42,9 @@ from strategos.pipeline.plan import caching, graph, planning
 from strategos.pipeline.run import orchestration
 
 config = loading.load(sys.argv[1], (), sys.argv[2:]).config
-orchestration.prepare_data(config)
-parameters = planning.parameters(config)
+data = config.data.listing()
+orchestration.prepare_data(config, data)
+parameters = planning.parameters(config, data)
 pipeline = graph.build(config, caching.Fingerprints.of(config), parameters)
 database = str(Path(config.run.root) / "metadata.sqlite")
 pipeline.metadata_connection_config = sqlite_metadata_connection_config(database)

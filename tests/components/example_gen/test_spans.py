@@ -172,3 +172,12 @@ def test_fingerprint_of_moved_data_is_the_same(make, tmp_path):
     os.rename(f"{root}/here", f"{root}/there")
     after = spans.fingerprint(spans.find_spans(root + "/there/{SPAN}/*.csv"))
     assert before == after
+
+
+def test_a_listing_stays_what_it_was_once_there_were_files(tmp_path):
+    listing = spans.Listing(f"{tmp_path}/{{SPAN}}.csv", "1..9")
+    assert listing.is_empty
+    (tmp_path / "1.csv").touch()
+    assert _numbers(listing.chosen) == [1]
+    (tmp_path / "2.csv").touch()
+    assert _numbers(listing.chosen) == _numbers(listing.found) == [1]

@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from strategos.pipeline.checks.files import check
+from strategos.pipeline.checks import files
 from strategos.pipeline.config.loading import ConfigError, load
 from strategos.pipeline.run import orchestration
+
+
+def check(config, **where) -> list:
+    return files.check(config, config.data.listing(), **where)
 
 
 def found(path: Path, *sets: str) -> list:
@@ -176,9 +180,10 @@ def test_data_that_are_made_are_checked_before_the_first_node(write, workload):
     )
     sets = ["data.examples=made.csv", "data.prepare=make", "schedule=null"]
     config = load(workload, sets=sets).config
-    assert check(config) == []
+    data = config.data.listing()
+    assert files.check(config, data) == []
     with pytest.raises(ConfigError, match=r"made.csv has no column `late`"):
-        orchestration.prepare_data(config)
+        orchestration.prepare_data(config, data)
 
 
 def test_columns_of_compressed_files_are_read(workload):
@@ -275,8 +280,8 @@ def test_nothing_heavy_is_imported(workload):
         "import sys\n"
         "from strategos.pipeline.config.loading import load\n"
         "from strategos.pipeline.checks.files import check\n"
-        f"assert not check(load({str(workload)!r}, sets=['schema.file=schema.pbtxt'])"
-        ".config)\n"
+        f"config = load({str(workload)!r}, sets=['schema.file=schema.pbtxt']).config\n"
+        "assert not check(config, config.data.listing())\n"
         "heavy = {'tensorflow', 'tfx', 'apache_beam', 'pandas', 'numpy', 'pyarrow',\n"
         "         'tensorflow_transform', 'ml_metadata', 'google.cloud.aiplatform'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

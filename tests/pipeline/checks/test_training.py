@@ -11,8 +11,13 @@ import time
 
 import pytest
 
-from strategos.pipeline.checks.training import check, probe
+from strategos.pipeline.checks import training
 from strategos.pipeline.config.loading import load
+
+
+def check(config, environ, probe=False):
+    data = config.data.listing()
+    return training.check(config, data, probe=probe, environ=environ)
 
 
 def found(workload, *sets, environ=None):
@@ -112,7 +117,7 @@ def test_a_tpu_that_does_not_answer_is_told_within_seconds(workload):
         config = load(workload, sets=[tpu]).config
         assert check(config, {}) == []
         started = time.monotonic()
-        (problem,) = probe(config, {})
+        (problem,) = check(config, {}, probe=True)
         assert time.monotonic() - started < 60  # TensorFlow alone: more than 100
     assert problem.key.startswith("trainer.distribution")
     assert name in str(problem)
@@ -137,7 +142,8 @@ def test_nothing_heavy_is_imported(workload):
         "import json, sys\n"
         "from strategos.pipeline.config.loading import load\n"
         "from strategos.pipeline.checks.training import check\n"
-        f"assert not check(load({str(workload)!r}).config, {{}})\n"
+        f"config = load({str(workload)!r}).config\n"
+        "assert not check(config, config.data.listing(), probe=False, environ={})\n"
         "heavy = {'tensorflow', 'tfx', 'apache_beam', 'pandas', 'numpy', 'pyarrow'}\n"
         "print(json.dumps(sorted(heavy & set(sys.modules))))\n"
     )

@@ -13,7 +13,7 @@ def compiled(workload):
 
     def compile_with(*sets):
         config = loading.load(workload, (), sets).config
-        defaults = planning.parameters(config)
+        defaults = planning.parameters(config, config.data.listing())
         fingerprints = caching.Fingerprints.of(config)
         return Compiler().compile(graph.build(config, fingerprints, defaults))
 

@@ -75,7 +75,8 @@ def plan(workload):
         connection = metadata.connection(config.run.root, "sqlite", None)
         metadata.initialise(connection)
         options = planning.Options()
-        made = planning.plan(config, connection, options, files, client)
+        data = config.data.listing()
+        made = planning.plan(config, data, connection, options, files, client)
         nodes = (node.pipeline_node for node in made.ir.nodes)
         return {node.node_info.id: node.parameters.parameters for node in nodes}
 
@@ -105,18 +106,22 @@ def test_a_runtime_parameter_by_set_compiles_nothing_anew(plan, setting, value):
     assert plan.client.compiled == 2
 
 
+def warm_start(config):
+    return planning.parameters(config, config.data.listing())["warm_start"]
+
+
 def test_a_folder_stands_for_the_weights_in_it(workload):
     for given in ("old/4", "old/4/Format-Weights"):
         config = load(workload, sets=[f"trainer.warm_start={given}"]).config
         expected = str(workload.parent / "old" / "4" / "Format-Weights")
-        assert planning.parameters(config)["warm_start"] == expected
-    assert planning.parameters(load(workload).config)["warm_start"] == "none"
+        assert warm_start(config) == expected
+    assert warm_start(load(workload).config) == "none"
 
 
 def test_weights_count_by_what_they_are_and_not_by_where_they_lie(write, workload):
     def parameter(folder):
         config = load(workload, sets=[f"trainer.warm_start={folder}"]).config
-        named = planning.parameters(config)["warm_start"]
+        named = warm_start(config)
         found = caching.weights_by_content(named, config)
         paths = graph.workload_paths(config)
         assert paths.weights == named
