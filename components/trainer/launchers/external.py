@@ -263,12 +263,12 @@ class _Run:
         gang.report_restart(failed, number if failed.counts else "not counted")
 
 
-def _failure(name: str, told: Mapping[str, Any]) -> tuple[Failure, bool]:
-    """A failure as a worker told it, and whether there had been a step."""
-    found = told["error"] and worker_process.error_of(told["error"], name)
-    values = {**told, "error": found}
+def _failure(name: str, report: Mapping[str, Any]) -> tuple[Failure, bool]:
+    """The failure that a worker reported, and whether a step had been done."""
+    found = report["error"] and worker_process.error_of(report["error"], name)
+    values = {**report, "error": found}
     stepped = values.pop("stepped")
-    if not told["preempted"]:  # which the whole gang is
+    if not report["preempted"]:  # the whole gang is preempted
         values["task"] = name
     return Failure(**values), stepped
 
