@@ -23,7 +23,9 @@ BOUNDS = {
     "may_rise": "a rise of at most {}",
 }
 
-_SKIPPED = "skipped: "
+FEW_EXAMPLES = "few_examples"
+NO_BASELINE = "no_baseline"
+UNDEFINED_BASELINE = "undefined_baseline"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Check:
       examples: Number of examples in the slice.
       ok: Whether the bound holds; a skipped bound does.
       note: Why it was skipped, why the value is undefined, or what was compared.
+      skipped: `FEW_EXAMPLES`, `NO_BASELINE` or `UNDEFINED_BASELINE` if it was skipped.
+      feature: The sliced feature; None overall.
     """
 
     metric: str
@@ -50,6 +54,8 @@ class Check:
     examples: int
     ok: bool
     note: str | None = None
+    skipped: str | None = None
+    feature: str | None = None
 
 
 def judge(
@@ -157,13 +163,17 @@ def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _check(
     metric: str, bound: str, required: float, piece: SliceMetrics, few: int = 0
 ) -> Check:
-    def verdict(received: float | None, ok: bool, note: str | None = None) -> Check:
-        return Check(
-            metric, piece.name, bound, required, received, piece.examples, ok, note
-        )
+    def verdict(
+        received: float | None,
+        ok: bool,
+        note: str | None = None,
+        skipped: str | None = None,
+    ) -> Check:
+        found = (required, received, piece.examples, ok, note, skipped)
+        return Check(metric, piece.name, bound, *found, piece.feature)
 
     if piece.examples < few:
-        return verdict(None, True, f"{_SKIPPED}fewer than {few} examples")
+        return verdict(None, True, f"fewer than {few} examples", FEW_EXAMPLES)
     value = piece.metrics[metric]
     if not math.isfinite(value):
         return verdict(None, False, _why_undefined(metric))
@@ -172,10 +182,12 @@ def _check(
     if bound == "at_most":
         return verdict(value, value <= required)
     if piece.baseline is None:
-        return verdict(None, True, f"{_SKIPPED}no model in production to compare with")
+        note = "no model in production to compare with"
+        return verdict(None, True, note, NO_BASELINE)
     before = piece.baseline[metric]
     if not math.isfinite(before):
-        return verdict(None, True, f"{_SKIPPED}undefined for the model in production")
+        note = "undefined for the model in production"
+        return verdict(None, True, note, UNDEFINED_BASELINE)
     change = before - value if bound == "may_drop" else value - before
     old, new = _apart(before, value)
     return verdict(change, change <= required, f"from {old} to {new}")
@@ -183,7 +195,8 @@ def _check(
 
 def _missing(metric: str, bound: str, required: float, feature: str) -> Check:
     note = f"no example has a value of `{feature}`"
-    return Check(metric, f"{feature}=*", bound, required, None, 0, False, note)
+    found = (required, None, 0, False, note, None)
+    return Check(metric, f"{feature}=*", bound, *found, feature)
 
 
 def _why_undefined(metric: str) -> str:
@@ -204,10 +217,7 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         return "no bounds configured"
     failed = failures({"bounds": records})
     if not failed:
-        notes = [check["note"] or "" for check in records]
-        skipped = Counter(
-            note.removeprefix(_SKIPPED) for note in notes if note.startswith(_SKIPPED)
-        )
+        skipped = Counter(check["note"] for check in records if check["skipped"])
         held = f"bounds held: {len(records) - skipped.total()}"
         why = "; ".join(f"{count} ({note})" for note, count in skipped.items())
         return f"{held}, skipped: {why}" if skipped else held

@@ -113,9 +113,8 @@ def _validation(
             for check in failed:
                 _add_failure(entry, check, piece, candidate)
     for check in checks:
-        if not check.examples and not check.ok:  # `*` may be a value, too
-            feature = check.slice.removesuffix("=*")
-            result.missing_slices.add(feature_keys=[feature])
+        if check.feature and not check.examples and not check.ok:
+            result.missing_slices.add(feature_keys=[check.feature])
     return result
 
 

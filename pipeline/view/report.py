@@ -222,7 +222,7 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     small = {
         bound["slice"]
         for bound in summary["bounds"]
-        if (bound["note"] or "").startswith("skipped: fewer")
+        if bound.get("skipped") == verdicts.FEW_EXAMPLES
     }
     found = []
     for piece in summary["slices"]:

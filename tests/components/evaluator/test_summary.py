@@ -56,7 +56,8 @@ def test_slice_with_too_few_examples_is_skipped_with_a_note():
         carrier("OO", 0.1, 99),
     )
     assert check.ok and check.received is None
-    assert check.note == "skipped: fewer than 100 examples"
+    assert check.skipped == summary.FEW_EXAMPLES
+    assert check.note == "fewer than 100 examples"
 
 
 def test_min_examples_is_not_for_the_overall_bound():

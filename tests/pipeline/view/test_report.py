@@ -6,6 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
+from strategos.components.evaluator import summary as verdicts
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.view import report, terminal
 
@@ -138,7 +139,7 @@ def test_without_a_model_in_production_there_is_nothing_to_compare(blessed):
 def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     slices = [piece(c, auc) for c, auc in zip("ABCDEFG", range(7), strict=True)]
     slices += [piece("tiny", 0.0, examples=3), piece("one class", None)]
-    skipped = check(slice="carrier=tiny", note="skipped: fewer than 100 examples")
+    skipped = check(slice="carrier=tiny", skipped=verdicts.FEW_EXAMPLES)
     text = summary(slices=slices) | {"bounds": [check(), skipped]}
     lines = reported(dataclasses.replace(blessed, summary=text))
     at = next(i for i, line in enumerate(lines) if "worst slices" in line)
