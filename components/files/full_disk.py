@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 
+from strategos.components.errors import first_line
 from strategos.components.wording import data_size
 
 _WORDS = (
@@ -39,7 +40,7 @@ def message(text: str, folder: str) -> str:
     free = f"{data_size(usage.free)} of {data_size(usage.total)} free now"
     return (
         f"no space left in {place}, on the disk mounted at {disk} ({free}; "
-        f"{text.strip().splitlines()[0]}). Make room there, or name folders on a "
+        f"{first_line(text)}). Make room there, or name folders on a "
         "larger disk (`--set run.root=DIR`; TMPDIR in the environment), and run again: "
         "finished nodes are kept."
     )

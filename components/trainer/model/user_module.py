@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, first_line
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
@@ -224,7 +224,7 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
 
 
 def _unanswered(what: str, error: Exception, where: str | None) -> UserError:
-    text = str(error).strip().partition("\n")[0].rstrip(".") or "no message"
+    text = first_line(error).rstrip(".") or "no message"
     return UserError(
         f"{what}: another task or a service on the network did not answer "
         f"({type(error).__name__}: {text})"
