@@ -19,6 +19,11 @@ from strategos.components.example_gen import sources, spans
 CSV = b"x,y\n1,2\n3,4\n"
 
 
+def zipped(content):
+    """By gzip, with the same bytes at any time: names of tests are made of them."""
+    return gzip.compress(content, mtime=0)
+
+
 def zipped(name):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -44,7 +49,7 @@ def refused(path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", gzip.compress(CSV), "is compressed by gzip, not CSV. Let its name"),
+        ("a.csv", zipped(CSV), "is compressed by gzip, not CSV. Let its name"),
         ("a.csv", zipped("a.csv"), "is a ZIP archive or an Excel workbook, not CSV."),
         ("a.csv", parquet(), "is a Parquet file, not CSV. Let its name end in .parq"),
         ("a.csv", bz2.compress(CSV), "is compressed by bzip2, not CSV. Unpack it."),
@@ -66,17 +71,17 @@ def refused(path):
         ),
         ("a.csv.gz", CSV, "is not compressed by gzip. Let its name end in .csv."),
         ("a.csv.gz", parquet(), "is a Parquet file. Let its name end in .parquet."),
-        ("a.csv.gz", gzip.compress(parquet()), "is a Parquet file, not CSV."),
-        ("a.csv.gz", gzip.compress(CSV * 999)[:-9], "cannot be read: Compressed file "),
+        ("a.csv.gz", zipped(parquet()), "is a Parquet file, not CSV."),
+        ("a.csv.gz", zipped(CSV * 999)[:-9], "cannot be read: Compressed file "),
         (
             "a.csv.gz",
-            gzip.compress("x\nü".encode("latin1")),
+            zipped("x\nü".encode("latin1")),
             "is not UTF-8 text (line 2",
         ),
         ("a.parquet", CSV, "cannot be read as Parquet: it is text. If it is CSV, let"),
         (
             "a.parquet",
-            gzip.compress(CSV),
+            zipped(CSV),
             "cannot be read as Parquet: it is compressed",
         ),
         ("a.parquet", b"", "cannot be read as Parquet: it is empty."),
@@ -96,7 +101,7 @@ def test_file_of_another_format(tmp_path, name, content, message):
     ("name", "content", "rows", "above"),
     [
         ("a.csv", CSV, 2, 1),
-        ("a.csv.gz", gzip.compress(CSV), 2, 1),
+        ("a.csv.gz", zipped(CSV), 2, 1),
         ("a.csv", b'x\n"1\n2"\n', 2, 1),  # a quoted line break: more than there are
         ("a.parquet", parquet(), 2, 2),
     ],
@@ -109,7 +114,7 @@ def test_rows_are_counted_no_further_than_asked(tmp_path, name, content, rows, a
 
 
 def test_a_damaged_file_is_not_counted(tmp_path):
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(CSV * 9999)[:-9])
+    (tmp_path / "a.csv.gz").write_bytes(zipped(CSV * 9999)[:-9])
     source = sources.open_source(f"{tmp_path}/a.csv.gz")
     with pytest.raises(UserError, match="cut off or damaged"):
         source.count_rows(enough=10**6)
