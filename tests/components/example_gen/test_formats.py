@@ -19,7 +19,7 @@ from strategos.components.example_gen import sources, spans
 CSV = b"x,y\n1,2\n3,4\n"
 
 
-def zipped(content):
+def gzipped(content):
     """By gzip, with the same bytes at any time: names of tests are made of them."""
     return gzip.compress(content, mtime=0)
 
@@ -49,7 +49,7 @@ def refused(path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", zipped(CSV), "is compressed by gzip, not CSV. Let its name"),
+        ("a.csv", gzipped(CSV), "is compressed by gzip, not CSV. Let its name"),
         ("a.csv", zipped("a.csv"), "is a ZIP archive or an Excel workbook, not CSV."),
         ("a.csv", parquet(), "is a Parquet file, not CSV. Let its name end in .parq"),
         ("a.csv", bz2.compress(CSV), "is compressed by bzip2, not CSV. Unpack it."),
@@ -71,17 +71,17 @@ def refused(path):
         ),
         ("a.csv.gz", CSV, "is not compressed by gzip. Let its name end in .csv."),
         ("a.csv.gz", parquet(), "is a Parquet file. Let its name end in .parquet."),
-        ("a.csv.gz", zipped(parquet()), "is a Parquet file, not CSV."),
-        ("a.csv.gz", zipped(CSV * 999)[:-9], "cannot be read: Compressed file "),
+        ("a.csv.gz", gzipped(parquet()), "is a Parquet file, not CSV."),
+        ("a.csv.gz", gzipped(CSV * 999)[:-9], "cannot be read: Compressed file "),
         (
             "a.csv.gz",
-            zipped("x\nü".encode("latin1")),
+            gzipped("x\nü".encode("latin1")),
             "is not UTF-8 text (line 2",
         ),
         ("a.parquet", CSV, "cannot be read as Parquet: it is text. If it is CSV, let"),
         (
             "a.parquet",
-            zipped(CSV),
+            gzipped(CSV),
             "cannot be read as Parquet: it is compressed",
         ),
         ("a.parquet", b"", "cannot be read as Parquet: it is empty."),
@@ -101,7 +101,7 @@ def test_file_of_another_format(tmp_path, name, content, message):
     ("name", "content", "rows", "above"),
     [
         ("a.csv", CSV, 2, 1),
-        ("a.csv.gz", zipped(CSV), 2, 1),
+        ("a.csv.gz", gzipped(CSV), 2, 1),
         ("a.csv", b'x\n"1\n2"\n', 2, 1),  # a quoted line break: more than there are
         ("a.parquet", parquet(), 2, 2),
     ],
@@ -114,7 +114,7 @@ def test_rows_are_counted_no_further_than_asked(tmp_path, name, content, rows, a
 
 
 def test_a_damaged_file_is_not_counted(tmp_path):
-    (tmp_path / "a.csv.gz").write_bytes(zipped(CSV * 9999)[:-9])
+    (tmp_path / "a.csv.gz").write_bytes(gzipped(CSV * 9999)[:-9])
     source = sources.open_source(f"{tmp_path}/a.csv.gz")
     with pytest.raises(UserError, match="cut off or damaged"):
         source.count_rows(enough=10**6)
