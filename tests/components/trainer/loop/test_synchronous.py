@@ -119,6 +119,7 @@ def trained(workload, tmp_path_factory) -> Trained:
             "hyperparameters": '{"units": [16]}',
             "distribution": '{"strategy": "one_device"}',
             "settings": json.dumps({"callbacks": {"tensorboard": TENSORBOARD}}),
+            "warm_start": "none",
         },
     )
     events.open_sink(None)
