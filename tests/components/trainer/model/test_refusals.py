@@ -39,7 +39,7 @@ from strategos.components.trainer.spec import Settings
         (
             "def build_model(context):\n    pass\n",
             {"distribution": {"strategy": "magic"}},
-            r"distribution.strategy: received 'magic', allowed: auto, one_device",
+            r"distribution.strategy: received 'magic'\n    Allowed: auto, one_device",
         ),
     ],
 )
