@@ -48,6 +48,7 @@ parameters = planning.parameters(config, data)
 pipeline = graph.build(config, caching.Fingerprints.of(config), parameters)
 database = str(Path(config.run.root) / "metadata.sqlite")
 pipeline.metadata_connection_config = sqlite_metadata_connection_config(database)
+pipeline.enable_cache = True
 LocalDagRunner().run(pipeline)
 """
 
