@@ -11,21 +11,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.example_gen.spans import Listing
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
+from strategos.pipeline.config.clusters import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
-from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import refuse
 from strategos.pipeline.config.trainer import (
     Callbacks,
@@ -261,38 +255,6 @@ class Schedule(Section):
     def max_age_seconds(self) -> int | None:
         """`max_age` in seconds."""
         return None if self.max_age is None else seconds(self.max_age)
-
-
-class Kubeflow(Section):
-    """What `strategos compile --target kubeflow` writes into the pipeline."""
-
-    image: Text = Field(description="Container image that holds Strategos.")
-    root: Text = Field(
-        "minio://mlpipeline/v2/artifacts", description="URL of the artifacts."
-    )
-    context: PathText = Field(
-        ".",
-        validate_default=True,
-        description="Folder that the image contains as `/workload`, with the modules, "
-        "the schema and the data.",
-    )
-
-
-class Vertex(Section):
-    """What `strategos compile --target vertex` writes into the pipeline."""
-
-    project: Text = Field(description="Google Cloud project.")
-    region: Text = Field("us-central1", description="Google Cloud region.")
-    image: Text = Field(description="Container image that holds Strategos.")
-    root: Annotated[
-        str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
-    ] = Field(description="URL of the artifacts.")
-    context: PathText = Field(
-        ".",
-        validate_default=True,
-        description="Folder that the image contains as `/workload`, with the modules, "
-        "the schema and the data.",
-    )
 
 
 class Config(Section):
