@@ -1,4 +1,4 @@
-"""Which columns the data have, and of what kind a schema says they are."""
+"""Checks the columns of the data files, and reads their kinds from a schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _NOT_IN_DATA = frozenset(
 
 
 class Kind(enum.IntEnum):
-    """What a tf.Example can hold, each able to hold the values of those before it."""
+    """Types of a tf.Example's values, ordered: each holds all values of those before.
+
+    UNKNOWN is the kind of a column without any value.
+    """
 
     UNKNOWN = 0
     INT = 1
@@ -27,10 +30,17 @@ class Kind(enum.IntEnum):
 
 
 def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
-    """The kind of each column, as `schema_file` declares it.
+    """The kind of each column, as a schema declares it.
+
+    Args:
+      files: Data files, whose columns must match the schema.
+      schema_file: Path of a TFMD schema in text form. Features in the lifecycle stages
+        PLANNED, ALPHA, DEPRECATED and DISABLED are ignored.
 
     Raises:
-      UserError: A file lacks a column that the schema wants, or has one more.
+      UserError: A file lacks a column that the schema requires, or has a column that
+        the schema does not declare; or the schema has a type other than INT, FLOAT and
+        BYTES.
     """
     schema = read_schema(schema_file)
     wanted = [f for f in schema.feature if f.lifecycle_stage not in _NOT_IN_DATA]
@@ -56,10 +66,10 @@ def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
 
 
 def check_same(files: Sequence[Source]) -> None:
-    """Rejects files of which one has a column that another lacks.
+    """Rejects files with different sets of columns; their order may differ.
 
     Raises:
-      UserError: Names the column and the files.
+      UserError: A file lacks a column that another file has.
     """
     have: dict[str, list[str]] = {}
     for file in files:
@@ -87,7 +97,7 @@ def _declared(feature: schema_pb2.Feature, schema_file: str) -> Kind:
 
 
 def _is_optional(feature: schema_pb2.Feature) -> bool:
-    """Whether the schema says, in so many words, that no example need have it."""
+    """Whether the schema declares a presence of zero, so that no example needs it."""
     presence = feature.presence
     return feature.HasField("presence") and not (
         presence.min_count or presence.min_fraction

@@ -41,10 +41,10 @@ class ExampleGen(base_component.BaseComponent):
       )
 
     `outputs["examples"]` is a standard Examples artifact with the splits `train` and
-    `eval`. No rows are dropped or shuffled; what divides them is told in `splitting`,
-    what types they get in `inference`, `columns` and `features`. There is no custom
-    driver: which spans are meant, and that their files changed, is said by `spans` and
-    `fingerprint`, which whoever starts the run takes from the module `spans`.
+    `eval`. No row is dropped or shuffled. `splitting` documents how rows are divided;
+    `inference`, `columns` and `features` document the types of their values. The
+    component has no custom driver: the caller selects the spans and computes the
+    fingerprint of their files with the module `spans`, and passes both as parameters.
     """
 
     SPEC_CLASS = ExampleGenSpec
@@ -66,21 +66,21 @@ class ExampleGen(base_component.BaseComponent):
         """Constructs an ExampleGen.
 
         Args:
-          pattern: Absolute glob; may hold {SPAN}, {DATE}, {VERSION} (see `spans`). ""
-            for the one in the environment (see `workload_paths`).
-          spans: JSON list of [span, version or null]; `[]` is all that match. May be a
-            RuntimeParameter.
-          fingerprint: Of the files of these spans, so that the cache sees them change.
-            May be a RuntimeParameter.
+          pattern: Absolute glob; may contain {SPAN}, {DATE}, {VERSION} (see `spans`).
+            "" takes the pattern from the environment (see `workload_paths`).
+          spans: JSON list of [span, version or null]; `[]` means all that match. May
+            be a RuntimeParameter.
+          fingerprint: Hash of the files of these spans: a changed file makes another
+            cache key. May be a RuntimeParameter.
           split: JSON `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`.
-          schema_file: TFMD schema in text form that gives the types; without one they
-            are inferred from all the data.
-          schema_fingerprint: Of its content, for the cache. With one and no
-            `schema_file`, the environment names the file.
-          label: Column that must have more than one value.
-          null_values: JSON list of the spellings of a missing value, which count in
-            columns that hold numbers otherwise. An empty field always is missing.
-          stack: Versions that the cache should tell apart.
+          schema_file: TFMD schema in text form that declares the types. Default "":
+            types are inferred from all the data.
+          schema_fingerprint: Hash of the schema's content, part of the cache key. With
+            a fingerprint but no `schema_file`, the environment names the file.
+          label: Column that must have more than one value; "" checks none.
+          null_values: JSON list of spellings of a missing value. They apply to columns
+            whose other values are numbers. An empty field is always missing.
+          stack: Versions of the libraries, part of the cache key.
         """
         super().__init__(
             spec=ExampleGenSpec(

@@ -49,7 +49,8 @@ class Executor(base_executor.BaseExecutor):
         """Writes the `examples` artifact; see `component.ExampleGen`.
 
         Raises:
-          UserError: The data cannot become examples; the message says why.
+          UserError: The data cannot be converted to examples; the message names the
+            file and the row.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         here = WorkloadPaths.from_environment()
@@ -85,12 +86,12 @@ class Executor(base_executor.BaseExecutor):
 
 
 class _Reader:
-    """All rows of all spans, converted, with progress and places for errors.
+    """Converts all rows of all spans, reports progress, names the row of an error.
 
     Attributes:
       rows: Rows read so far.
-      rounded: A sentence per column of inferred type that holds a number which
-        float32 has not.
+      rounded: One sentence per column of inferred type FLOAT with a number that
+        float32 cannot represent.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class _Reader:
         batch: pa.RecordBatch,
         converted: pa.RecordBatch,
     ) -> None:
-        """Notes the first number of each float column that float32 has not."""
+        """Records the first number of each column that float32 cannot represent."""
         for name, profile in list(self._floats.items()):
             found = features.first_rounded(batch, converted, name, self._nulls)
             if found:
@@ -158,8 +159,8 @@ class _Reader:
                 place = f"{source.path}: {source.where(row + found[0])}"
                 self.rounded.append(
                     f"`{name}` is FLOAT because of {profile.because_of[Kind.FLOAT]}; "
-                    f"{found[1][:100]} ({place}) has no float32 of its own and is "
-                    f"changed. Correct the value, or declare the type in a schema."
+                    f"float32 cannot represent {found[1][:100]} ({place}), so its "
+                    f"value changes. Correct it, or declare the type in a schema."
                 )
 
     def _report(self, rows: int, last: bool = False) -> None:
@@ -173,7 +174,7 @@ class _Reader:
 
 
 class _Label:
-    """Watches that the label, where it is a plain column, has more than one value."""
+    """Checks that a label with one value per row has more than one distinct value."""
 
     def __init__(self, name: str, kinds: Mapping[str, Kind]):
         self._name = name
@@ -182,7 +183,7 @@ class _Label:
         self._rows = 0
 
     def see(self, batch: pa.RecordBatch) -> None:
-        """Notes the values of one batch."""
+        """Records the values of one batch."""
         if not self._watched:
             return
         column = batch.column(batch.schema.get_field_index(self._name))
@@ -194,7 +195,11 @@ class _Label:
             self._seen.update(column.flatten().unique()[:2].to_pylist())
 
     def check(self) -> None:
-        """Raises `UserError` where a model could learn nothing."""
+        """Rejects a constant label.
+
+        Raises:
+          UserError: All rows have the same value, or none.
+        """
         if not self._watched or len(self._seen) > 1:
             return
         value = self._seen.pop() if self._seen else "missing"
@@ -213,7 +218,7 @@ def _settle(
     exec_properties: Mapping[str, Any],
     nulls: numerals.Nulls,
 ) -> tuple[dict[str, Kind], dict[str, Profile]]:
-    """The kind of each column, and of what is inferred the profile."""
+    """The kind of each column, and the profiles of the columns that were inferred."""
     for file in files:
         splitter.check(file.path, file.names)
     schema_file = exec_properties["schema_file"]
@@ -248,7 +253,7 @@ def _describe(
     chosen: Sequence[spans.Span],
     writers: Sequence[ShardWriter],
 ) -> None:
-    """Records what the artifact holds as its properties."""
+    """Records spans, files and numbers of rows as properties of the artifact."""
     newest = max(span.number for span in chosen)
     artifact.span = newest
     artifact.set_int_custom_property("span", newest)

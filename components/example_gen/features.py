@@ -1,8 +1,9 @@
-"""The columns of a file as features: lists of int64, float32 or bytes.
+"""Converts the columns of a file to features: lists of int64, float32 or bytes.
 
 Integers and decimals without a fraction become int64, other numbers float32, booleans
-0 and 1; text stays UTF-8, times and dates become text. A list column is a feature with
-as many values as the row has. A missing value is a null list: see `examples`.
+0 and 1; text stays UTF-8, times and dates become text. A row of a list column becomes a
+feature with that row's number of values. A missing value becomes a null list, which
+`records.encode` writes as a feature without values.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _ARROW = {
     Kind.FLOAT: pa.float32(),
     Kind.BYTES: pa.binary(),
 }
-_ALL_WHOLE = 2**24  # up to here float32 has all whole numbers
+_ALL_WHOLE = 2**24  # float32 represents all whole numbers up to here
 
 
 class BadValueError(ValueError):
     """A value that its column's kind cannot hold.
 
     Attributes:
-      column: Its name.
+      column: Name of the column.
       row: Index of the row in the batch.
-      value: What stands there.
-      reason: What is wrong with it, where the kind is not.
+      value: The value received.
+      reason: What is wrong with the value; "" if it is only of another kind.
     """
 
     def __init__(self, column: str, row: int, value: object, reason: str = ""):
@@ -45,7 +46,7 @@ class BadValueError(ValueError):
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
-    """The kind for columns of an Arrow type.
+    """The kind for columns of an Arrow type; of a list type, the kind of its values.
 
     Raises:
       TypeError: A tf.Example cannot hold such values.
@@ -74,16 +75,18 @@ def convert(
     kinds: Mapping[str, Kind],
     nulls: numerals.Nulls = numerals.ONLY_EMPTY,
 ) -> pa.RecordBatch:
-    """The columns as lists of int64, float32 or binary: what a tf.Example holds.
+    """Converts columns to lists of int64, float32 or binary, as a tf.Example has them.
 
     Args:
-      batch: Columns as a file has them. One of `kinds` that it lacks is missing in
-        all rows.
-      kinds: By column; UNKNOWN is one without any value.
-      nulls: Spellings of a missing value in text that is read as numbers.
+      batch: Columns as the file has them. A column of `kinds` that `batch` lacks counts
+        as missing in all rows.
+      kinds: Kind by column name; UNKNOWN for a column without any value.
+      nulls: Spellings of a missing value in text that is read as numbers. Default:
+        only empty fields.
 
     Returns:
-      One list per row and column, null where the value is missing.
+      Columns in the order of `kinds`, with one list per row; null if the value is
+      missing.
 
     Raises:
       BadValueError: A value is not of its column's kind.
@@ -99,9 +102,17 @@ def convert(
 def first_rounded(
     batch: pa.RecordBatch, converted: pa.RecordBatch, name: str, nulls: numerals.Nulls
 ) -> tuple[int, str] | None:
-    """Row and value that `convert` made another number, the first of column `name`.
+    """Finds the first value of a column that `convert` rounded to another number.
 
-    See `numerals.first_rounded`; columns of lists are not looked at.
+    Args:
+      batch: Columns as the file has them.
+      converted: The result of `convert` for `batch`.
+      name: A column of kind FLOAT. Columns of lists are not checked.
+      nulls: Spellings of a missing value.
+
+    Returns:
+      Index of the row and the value as text, None if no value was rounded; see
+      `numerals.first_rounded`.
     """
     bounds = pc.min_max(converted.column(name).flatten()).as_py()
     if not max(map(abs, filter(None, bounds.values())), default=0) >= _ALL_WHOLE:
@@ -114,11 +125,11 @@ def first_rounded(
 
 
 def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
-    """Index of the first value for which `holds` fails, found by halving.
+    """Index of the first value for which `holds` is False, by binary search.
 
     Args:
-      values: At least one of which does not hold.
-      holds: Whether all values of a slice hold.
+      values: At least one value for which `holds` is False.
+      holds: True for a slice if it is true for each value of the slice.
     """
     start, stop = 0, len(values)
     while stop - start > 1:
@@ -131,7 +142,7 @@ def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
 
 
 def to_text(column: pa.Array) -> pa.Array:
-    """A flat column's values as binary: text as written, numbers in decimal."""
+    """Values of a column without lists as binary: text unchanged, numbers decimal."""
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_bytes(column.type) or _is_text(column.type):
@@ -188,12 +199,12 @@ def _lists(lengths: np.ndarray, missing: np.ndarray, values: pa.Array) -> pa.Lis
 
 
 def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
-    """Flat values in the Arrow type of `kind`; null where one is missing.
+    """Casts values (no lists) to the Arrow type of `kind`; missing ones are null.
 
     Raises:
       pa.ArrowInvalid: A value is not of this kind.
     """
-    if values.null_count == len(values):  # of whatever type
+    if values.null_count == len(values):  # has any Arrow type
         return pa.nulls(len(values), _ARROW[kind])
     if kind == Kind.BYTES:
         return to_text(values)
@@ -203,7 +214,7 @@ def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
     if kind == Kind.INT and kind_of(values.type) == Kind.FLOAT:
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
-    if types.is_float16(values.type):  # which Arrow does not cast
+    if types.is_float16(values.type):  # Arrow does not cast float16
         missing = values.is_null().to_numpy(zero_copy_only=False)
         halves = values.to_numpy(zero_copy_only=False)
         values = pa.array(halves.astype(np.float32), mask=missing)

@@ -1,4 +1,8 @@
-"""What a data file really is, whatever its name says; the standard library suffices."""
+"""Identifies the format of a data file by its content.
+
+Error messages name the format found, and the remedy. This module needs only the
+standard library.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ _BINARY = {
     b"ORC": ("an ORC file", "Convert it to Parquet"),
     b"ARROW1": ("an Arrow file", "Convert it to Parquet"),
 }
-_UNICODE = (  # UTF-32 begins as UTF-16 does
+_UNICODE = (  # UTF-32 first: its mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, "UTF-32LE"),
     (codecs.BOM_UTF32_BE, "UTF-32BE"),
     (codecs.BOM_UTF16_LE, "UTF-16LE"),
@@ -33,7 +37,7 @@ _UNICODE = (  # UTF-32 begins as UTF-16 does
 
 
 def head(path: str) -> bytes:
-    """The first bytes of a file.
+    """The first 4 KiB of a file.
 
     Raises:
       UserError: The file cannot be opened.
@@ -46,7 +50,15 @@ def head(path: str) -> bytes:
 
 
 def identify(head: bytes) -> tuple[str, str] | None:
-    """What a file is by its first bytes, and what to do; None for text."""
+    """Identifies a binary format by its first bytes.
+
+    Args:
+      head: First bytes of the file, see the function `head`.
+
+    Returns:
+      What the file is and the remedy, without the full stop; None if unknown, as for
+      text.
+    """
     if head.startswith(_GZIP):
         return "compressed by gzip", "Let its name end in .csv.gz"
     if head.startswith(PARQUET):
@@ -58,7 +70,7 @@ def identify(head: bytes) -> tuple[str, str] | None:
 
 
 def unreadable(path: str, error: OSError) -> str:
-    """The message for a file that the system does not let us read."""
+    """The error message for a file that cannot be opened."""
     remedy = "Check the path."
     if isinstance(error, PermissionError):
         remedy = f"Allow it, for example: chmod a+r {path}."
@@ -66,7 +78,10 @@ def unreadable(path: str, error: OSError) -> str:
 
 
 def not_utf8(path: str) -> str:
-    """The message for a CSV file of which some byte is not UTF-8, with its line."""
+    """The error message for a CSV file (plain or gzip) that is not UTF-8.
+
+    Reads the file again to name the first line and byte that are not.
+    """
     opener = gzip.open if path.endswith(".gz") else open
     with opener(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -85,7 +100,14 @@ def not_utf8(path: str) -> str:
 
 
 def unpacked(path: str, head: bytes) -> bytes:
-    """The text at the beginning of a gzip file; none if the file is damaged.
+    """Decompresses the beginning of a gzip file.
+
+    Args:
+      path: The file, for the message.
+      head: Its first bytes, compressed.
+
+    Returns:
+      The first bytes of the text, at most 4 KiB; b"" if the file is damaged.
 
     Raises:
       UserError: The file is not compressed by gzip.
@@ -97,14 +119,18 @@ def unpacked(path: str, head: bytes) -> bytes:
     try:
         return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, _HEAD)
     except zlib.error:
-        return b""  # reading says where the damage is
+        return b""  # reading the whole file reports the damage, with its place
 
 
 def check_text(path: str, head: bytes) -> None:
     """Rejects a file that does not begin as UTF-8 text does.
 
+    Args:
+      path: The file, for the message.
+      head: First bytes of the file, decompressed.
+
     Raises:
-      UserError: Names the file, what it is, and what to do.
+      UserError: The file has another format or encoding, or contains zero bytes.
     """
     found = identify(head)
     if found:
@@ -125,7 +151,7 @@ def check_text(path: str, head: bytes) -> None:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """The encoding of two or four bytes per character that `head` is in, if any."""
+    """UTF-16 or UTF-32, if the text in `head` has that encoding."""
     for mark, name in _UNICODE:
         if head.startswith(mark):
             return name.removesuffix("LE").removesuffix("BE")

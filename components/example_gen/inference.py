@@ -1,4 +1,4 @@
-"""Types of columns that no schema declares: the narrowest that holds all values."""
+"""Infers the types of columns without a schema: the narrowest that holds all values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SHOWN_DOUBTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Witness:
-    """The value because of which a column got its type.
+    """The first value that made a column's type as wide as it is.
 
     Attributes:
-      source: Its file.
-      row: Index of its row there; None where the file declares the type.
+      source: File of the value.
+      row: Index of the row in that file; None if the file declares the type.
       value: The value as text, or the type that the file declares.
     """
 
@@ -43,17 +43,18 @@ class Profile:
     """What the values of one column have in common.
 
     Attributes:
-      kind: The narrowest that holds all values seen; UNKNOWN as long as none was.
-      values: How many values were seen.
-      numbers: How many of them are numbers; of text columns at least so many.
-      because_of: By kind, the first value that needs it.
+      kind: The narrowest kind that holds all values seen; UNKNOWN before the first.
+      values: Number of values seen.
+      numbers: Number of values that are numbers; a lower bound in text columns.
+      because_of: By kind, the first value that needs at least this kind.
     """
 
     def __init__(self, nulls: numerals.Nulls):
-        """Nothing is seen yet.
+        """Starts without any value.
 
         Args:
-          nulls: Spellings of a missing value, where all others are numbers.
+          nulls: Spellings of a missing value in a column whose other values are
+            numbers.
         """
         self._nulls = nulls
         self._only_nulls = False  # so far nothing but null spellings
@@ -64,13 +65,22 @@ class Profile:
 
     @property
     def kind(self) -> Kind:
-        """A column of null spellings alone is text: `NA` may be Namibia."""
+        """The narrowest kind that holds all values seen.
+
+        A column of null spellings alone is text: `NA` may be Namibia.
+        """
         if self._kind == Kind.UNKNOWN and self._only_nulls:
             return Kind.BYTES
         return self._kind
 
     def see_text(self, text: pa.StringArray, source: Source, row: int) -> None:
-        """Takes in the fields of a CSV file from `row` on; null is an empty one."""
+        """Adds fields of a CSV file.
+
+        Args:
+          text: string[rows], null for an empty field.
+          source: The file.
+          row: Index of the first of these rows in the file.
+        """
         if text.null_count == len(text):
             return
         self._widen(text.slice(0, _SAMPLE), source, row)  # to fail on more is slow
@@ -82,7 +92,13 @@ class Profile:
             self.values += numbers
 
     def see_type(self, data_type: pa.DataType, source: Source, rows: int) -> None:
-        """Takes in `rows` values of a type that the file declares."""
+        """Adds the values of a column whose type the file declares.
+
+        Args:
+          data_type: The declared Arrow type.
+          source: The file.
+          rows: Number of rows in the file, all counted as values.
+        """
         kind = features.kind_of(data_type)
         if kind > self._kind:
             self._kind = kind
@@ -95,7 +111,7 @@ class Profile:
         """Raises the kind until it holds all of `text`.
 
         Returns:
-          How many values there are, all of them numbers; None in a text column.
+          The number of values, all of them numbers; None for a text column.
         """
         kind = max(self._kind, Kind.INT)
         while kind < Kind.BYTES:
@@ -123,7 +139,7 @@ class Profile:
         return self._read(kind, text) is not None
 
     def _count(self, text: pa.StringArray) -> None:
-        """Counts values of a text column, and numbers unless they are few."""
+        """Counts the values of a text column, and its numbers in a sample of them."""
         text = text.drop_null()
         every = text.take(pa.array(range(0, len(text), len(text) // _SAMPLE + 1)))
         found = numerals.count(every)
@@ -135,10 +151,10 @@ class Profile:
 
 
 def infer(files: Sequence[Source], nulls: numerals.Nulls) -> dict[str, Profile]:
-    """The profile of each column, over all the data of all files.
+    """Reads all files and returns the profile of each column, by name.
 
     Args:
-      files: In the order in which messages should name them.
+      files: At least one file; messages name them in this order.
       nulls: Spellings of a missing value in columns of numbers.
 
     Raises:
@@ -152,11 +168,14 @@ def infer(files: Sequence[Source], nulls: numerals.Nulls) -> dict[str, Profile]:
 
 
 def describe(profiles: Mapping[str, Profile]) -> list[str]:
-    """What was inferred, for whoever reads the run's report.
+    """Describes the inferred types, for the run's report.
+
+    Args:
+      profiles: Profile by column name, from `infer`.
 
     Returns:
-      A line per type with its columns, then a sentence per text column that is nearly
-      all numbers.
+      One line per type with its columns, then one sentence per text column of which
+      nearly all values are numbers.
     """
     lines = []
     for kind in (Kind.INT, Kind.FLOAT, Kind.BYTES, Kind.UNKNOWN):
@@ -176,7 +195,7 @@ def describe(profiles: Mapping[str, Profile]) -> list[str]:
 
 
 def _nearly_numeric(profile: Profile) -> bool:
-    """Whether a text column would have another type but for a few of its values."""
+    """Whether only a few values make a column text instead of a number."""
     return (
         profile.kind == Kind.BYTES
         and profile.numbers >= _NEARLY_ALL * profile.values

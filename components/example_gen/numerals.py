@@ -1,8 +1,8 @@
-"""Text as numbers: what reads as one, and what reads as a missing value.
+"""Parses text as numbers and missing values.
 
-A number is what Python's `int` and `float` read, as in TFX's CsvExampleGen: spaces
-around it and a plus sign are allowed, hexadecimal digits are not. One departure:
-digits grouped by underscores (`1_000`) stay text.
+A text is a number if Python's `int` or `float` parses it, as in TFX's CsvExampleGen:
+surrounding spaces and a plus sign are allowed, hexadecimal digits are not. One
+exception: digits grouped by underscores (`1_000`) stay text.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _INT64 = 2**63
 class Nulls:
     """The spellings of a missing value in a column of numbers.
 
-    An empty field, or one of spaces alone, is missing there in any case.
+    An empty field, or a field of spaces only, is always missing in such a column.
 
     Attributes:
-      spelled: The spellings, without spaces around them.
-      read_as_numbers: Whether one of them would otherwise be a finite number.
+      spelled: The spellings, without surrounding spaces.
+      read_as_numbers: Whether a spelling is also a finite number, such as -999.
     """
 
     spelled: pa.Array
@@ -42,7 +42,7 @@ class Nulls:
 
     @classmethod
     def of(cls, spellings: Iterable[str]) -> Nulls:
-        """From the texts of `data.null_values`."""
+        """Builds the set from the texts of `data.null_values`."""
         spelled = pa.array({"", *(text.strip() for text in spellings)}, pa.string())
         finite = pc.and_not(
             pc.match_substring_regex(spelled, _NUMBER),
@@ -51,7 +51,7 @@ class Nulls:
         return cls(spelled, pc.any(finite).as_py())
 
     def hide(self, text: pa.Array) -> pa.Array:
-        """`text` with null in place of each spelling."""
+        """Returns `text` (strings) with null in place of each spelling."""
         trimmed = pc.ascii_trim_whitespace(text)
         spelled = pc.is_in(trimmed, value_set=self.spelled.cast(text.type))
         # Not `if_else`: pyarrow 18.1 gives it wrong bytes of a slice of strings.
@@ -62,20 +62,20 @@ ONLY_EMPTY = Nulls.of(())
 
 
 def read(text: pa.Array, kind: Kind, nulls: Nulls = ONLY_EMPTY) -> pa.Array:
-    """The numbers in `text`, an array of strings.
+    """Parses strings as numbers.
 
     Args:
-      text: The fields; null is missing.
+      text: string[rows]; null is missing.
       kind: INT or FLOAT.
-      nulls: Spellings that are missing too.
+      nulls: Further spellings of a missing value. Default: only empty fields.
 
     Returns:
-      int64 or float64, as long as `text`, null where a value is missing.
+      int64[rows] or float64[rows], null where a value is missing.
 
     Raises:
-      pa.ArrowInvalid: A field is no number of this kind.
+      pa.ArrowInvalid: A field is not a number of this kind.
     """
-    if not nulls.read_as_numbers:  # then none is in what can be read as it stands
+    if not nulls.read_as_numbers:  # text that parses at once contains no spelling
         try:
             numbers = _read(text, kind)
             if not (kind == Kind.FLOAT and pc.any(pc.is_nan(numbers)).as_py()):
@@ -88,19 +88,19 @@ def read(text: pa.Array, kind: Kind, nulls: Nulls = ONLY_EMPTY) -> pa.Array:
     if kind == Kind.FLOAT and pc.any(pc.is_nan(numbers)).as_py():
         unread = plain.filter(pc.is_nan(numbers))
         if not pc.all(pc.match_substring_regex(unread, _NAN)).as_py():
-            raise pa.ArrowInvalid("not a number")  # Arrow takes `nan(1)` for one
+            raise pa.ArrowInvalid("not a number")  # Arrow parses `nan(1)` as NaN
     return numbers
 
 
 def identifies(text: pa.Array, numbers: pa.Array) -> bool:
-    """Whether a whole number in `text` would lose something as a number.
+    """Whether a whole number in `text` is an identifier, damaged by parsing it.
 
-    Leading zeros (`00501`), and digits beyond int64, which a float would round: TFX
-    keeps the latter as text too.
+    Parsing drops leading zeros (`00501`), and a float rounds whole numbers beyond
+    int64; TFX keeps the latter as text, too.
 
     Args:
-      text: Strings.
-      numbers: What `read` made of them.
+      text: string[rows].
+      numbers: The result of `read` for `text`.
     """
     suspects = pc.and_(pc.less(text, "1"), pc.greater(pc.binary_length(text), 1))
     suspects = pc.and_(suspects, pc.is_valid(numbers))
@@ -117,12 +117,12 @@ def identifies(text: pa.Array, numbers: pa.Array) -> bool:
 
 
 def count(text: pa.Array) -> int:
-    """How many of the strings read as numbers."""
+    """How many of the strings are numbers."""
     return pc.sum(pc.match_substring_regex(text, _NUMBER)).as_py() or 0
 
 
 def why_not(text: str) -> str:
-    """Why `identifies` holds for `text`; "" where it does not read as a number."""
+    """Why `identifies` is true for `text`, as half a sentence; "" if it is not."""
     value = pa.array([text])
     if _matches(value, _LEADING_ZEROS)[0]:
         return "has leading zeros, as identifiers have"
@@ -132,14 +132,14 @@ def why_not(text: str) -> str:
 
 
 def first_rounded(column: pa.Array, nulls: Nulls = ONLY_EMPTY) -> int | None:
-    """Index of the first value that float32 makes another one.
+    """Index of the first value that float32 cannot represent; None without one.
 
-    Of whole numbers that is each which float32 has not; of others, one that becomes
+    A whole number counts if float32 rounds it; another number only if it becomes
     infinite.
 
     Args:
-      column: Integers or strings that `read` as FLOAT.
-      nulls: Spellings of a missing value.
+      column: Integers, or strings that `read` parses as FLOAT.
+      nulls: Spellings of a missing value. Default: only empty fields.
     """
     if pa.types.is_integer(column.type):
         return _first(_changed(column.cast(pa.float64(), safe=False)))
@@ -151,10 +151,10 @@ def first_rounded(column: pa.Array, nulls: Nulls = ONLY_EMPTY) -> int | None:
 
 
 def _read(text: pa.Array, kind: Kind) -> pa.Array:
-    """As Arrow reads numbers, but for hexadecimal ones.
+    """Parses numbers as Arrow does, except hexadecimal ones.
 
     Raises:
-      pa.ArrowInvalid: A string is no number of this kind.
+      pa.ArrowInvalid: A string is not a number of this kind.
     """
     if kind == Kind.FLOAT:
         return text.cast(pa.float64())
@@ -166,7 +166,7 @@ def _read(text: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _changed(numbers: pa.DoubleArray) -> np.ndarray:
-    """Which of the numbers float32 does not have; a missing one is not."""
+    """bool[rows]: whether float32 changes the number; False for a missing one."""
     values = numbers.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         changed = values.astype(np.float32) != values
@@ -182,5 +182,5 @@ def _first(flags: np.ndarray) -> int | None:
 
 
 def _to_numpy(flags: pa.BooleanArray) -> np.ndarray:
-    """Without nulls: a missing value is not what was asked for."""
+    """Converts flags to NumPy; null, the flag of a missing value, becomes False."""
     return pc.fill_null(flags, False).to_numpy(zero_copy_only=False)

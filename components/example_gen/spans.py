@@ -1,10 +1,10 @@
-"""Which files a pattern names: spans, their versions, and a fingerprint of them.
+"""Finds the files of a pattern: spans, their versions, and a fingerprint of the files.
 
 A pattern is a glob with the placeholders of TFX's ExampleGen. `{SPAN}` is a number,
-`{SPAN:2}` one of exactly two digits, `{DATE}` a day as `yyyymmdd` (or `{YYYY}`, `{MM}`
-and `{DD}`, each anywhere), `{VERSION}` the number of an edition of a span, of which the
-newest counts. The number of a day's span is its distance from 1 January 1970 in days.
-Nothing but the standard library is needed here.
+`{SPAN:2}` a number of exactly two digits, `{DATE}` a day as `yyyymmdd` (or `{YYYY}`,
+`{MM}` and `{DD}`, each anywhere), `{VERSION}` the version of a span; the newest version
+counts. The span of a day has as its number the days since 1 January 1970.
+This module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Span:
     """The files of one span, in its newest version.
 
     Attributes:
-      number: The span's number; 0 where the pattern has no span.
-      version: Its version, where the pattern has one.
-      date: The day as `yyyy-mm-dd`, where the pattern has dates.
+      number: The span's number; 0 if the pattern has no span.
+      version: The span's version; None if the pattern has none.
+      date: The day as `yyyy-mm-dd`; None if the pattern has no dates.
       files: Paths, sorted.
     """
 
@@ -53,17 +53,17 @@ class Span:
 
 
 class Listing:
-    """The files of a run's data: listed at first use, then handed on.
+    """The files of a run's data, listed at the first use only.
 
-    A listing that found no file is no answer yet: the next use lists again.
+    A listing without any file is not kept: the next use lists again.
     """
 
     def __init__(self, pattern: str, which: str = "all"):
-        """Lists nothing yet.
+        """Stores the arguments; the first use of an attribute lists the files.
 
         Args:
-          pattern: The glob, see the module.
-          which: The spans to read, see `select_spans`.
+          pattern: A glob with placeholders, see this module's docstring.
+          which: The spans to read, see `select_spans`; by default all.
         """
         self._pattern, self._which = pattern, which
 
@@ -87,9 +87,11 @@ class Listing:
 
 
 def find_spans(pattern: str) -> list[Span]:
-    """The spans that `pattern` matches, ascending, the newest version of each.
+    """Finds the newest version of each span that `pattern` matches, by number.
 
-    A plain glob is one span with number 0.
+    Args:
+      pattern: A glob with placeholders, see this module's docstring. A plain glob is
+        one span with number 0.
 
     Raises:
       NoFilesError: The pattern matches no file.
@@ -102,12 +104,19 @@ def find_spans(pattern: str) -> list[Span]:
 
 
 def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[Span]:
-    """The spans that `chosen` names as (number, version), in that order.
+    """Finds the files of given spans.
 
-    A version of None means the newest. Nothing chosen means all that `pattern` matches.
+    Args:
+      pattern: A glob with placeholders, see this module's docstring.
+      chosen: (number, version) of each span; a version of None means the newest.
+        Empty: all spans that `pattern` matches.
+
+    Returns:
+      The spans, in the order of `chosen`.
 
     Raises:
-      BadInputError: One of them is not there (any more).
+      NoFilesError: The pattern matches no file.
+      BadInputError: A span or version does not exist (any more).
     """
     found = {(span.number, span.version): span for span in _find_editions(pattern)}
     newest = {number: span for (number, _), span in found.items()}
@@ -126,9 +135,12 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[
 
 
 def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
-    """The spans that `which` asks for: `all`, `latest`, `3` or `1..6`.
+    """Selects spans by the setting `data.spans`.
 
-    A range takes what exists between its ends, both included.
+    Args:
+      spans: All spans, ascending by number.
+      which: `all`, `latest`, a number (`3`) or a range (`1..6`): the spans that exist
+        between its ends, both included.
 
     Raises:
       BadInputError: `which` has another form or selects nothing.
@@ -156,14 +168,14 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
 
 
 def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
-    """A hash of the files' names and content.
+    """Hashes the names and contents of the spans' files, to 16 hexadecimal digits.
 
-    Names count from the folder that all files share: data that moved as a whole are
-    the same data.
+    Names are relative to the folder that all files share: moving all data together
+    keeps the fingerprint.
 
     Args:
-      spans: Whose files are meant.
-      memo: Where the hashes of files are remembered, see `file_digests`.
+      spans: Spans with their files.
+      memo: File that caches the hashes of files, see `files.digests`. Default: none.
 
     Raises:
       BadInputError: A file cannot be read.
@@ -193,7 +205,7 @@ def _find_editions(pattern: str) -> list[Span]:
     parts = _parse(pattern)
     found = sorted(glob.glob(_to_glob(parts), recursive=True))
     files = list(filter(os.path.isfile, found))
-    _refuse_folders(pattern, filter(os.path.isdir, found))
+    _reject_folders(pattern, filter(os.path.isdir, found))
     regex = re.compile(_to_regex(parts))
     editions: dict[tuple[int, int], list[str]] = {}
     dates: dict[int, str] = {}
@@ -219,10 +231,13 @@ def _find_editions(pattern: str) -> list[Span]:
     ]
 
 
-def _refuse_folders(pattern: str, folders: Iterable[str]) -> None:
-    """Raises `BadInputError` at a folder that is named as a data file is.
+def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
+    """Rejects a folder with the suffix of a data file.
 
-    Spark writes such folders; passed over, their rows would be lost without a word.
+    Spark writes such folders; ignoring one would lose its rows silently.
+
+    Raises:
+      BadInputError: Names the folder, and the pattern that matches the files in it.
     """
     for folder in sorted(folders):
         name = folder.rstrip(os.sep)
@@ -236,7 +251,7 @@ def _refuse_folders(pattern: str, folders: Iterable[str]) -> None:
 
 
 def _parse(pattern: str) -> list[str]:
-    """Splits into glob text (even places) and placeholders (odd), after checks."""
+    """Checks a pattern; returns glob text (even indices) and placeholders (odd)."""
     parts = _PLACEHOLDER.split(pattern)
     problems = [
         f"a brace without its other half in {text!r}"
@@ -257,7 +272,7 @@ def _parse(pattern: str) -> list[str]:
 
 
 def _misused(names: Sequence[str]) -> list[str]:
-    """What is wrong with these placeholders taken together."""
+    """Problems of the placeholders of one pattern taken together."""
     problems = [
         f"{{{name}}} occurs twice"
         for name in ("SPAN", "VERSION", *_DIGITS)
@@ -297,7 +312,7 @@ def _width(placeholder: str) -> int:
 
 
 def _glob_to_regex(text: str) -> str:
-    """`text` as a regular expression; `glob` has already checked its meaning."""
+    """Translates a glob to a regular expression."""
     tokens = re.split(r"(\*\*/|\*|\?|\[!?\]?[^\]]*\])", text)
     special = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
     for index, token in enumerate(tokens):
@@ -311,7 +326,7 @@ def _glob_to_regex(text: str) -> str:
 
 
 def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
-    """The span's number, and its date where the pattern has one."""
+    """The span's number, and its date if the pattern has dates."""
     if "SPAN" in groups:
         return int(groups["SPAN"]), None
     day = groups.get("DATE") or "".join(groups.get(n, "") for n in ("YYYY", "MM", "DD"))
@@ -343,7 +358,7 @@ def _nothing_found(pattern: str) -> str:
 
 
 def _deepest_folder(pattern: str) -> str:
-    """The last folder that a leading piece of `pattern` matches."""
+    """The deepest existing folder that a leading part of `pattern` matches."""
     piece = os.path.dirname(os.path.abspath(pattern))
     while True:
         found = glob.glob(_to_glob(_PLACEHOLDER.split(piece)), recursive=True)

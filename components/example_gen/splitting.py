@@ -1,13 +1,14 @@
-"""Which rows train and which evaluate: by the values of key columns, or by position.
+"""Splits rows into train and eval: by the values of key columns, or by position.
 
-**By hash**: rows with equal keys lie in the same split, in every run, whatever else the
-data hold. The key is the text of the key columns as the file has it (missing: empty),
-joined by the byte 0x1F; the first eight bytes of its SHA-256, as a big-endian fraction
-of 2**64, are below `train / (train + eval)` for the rows that train.
+**By hash**: rows with equal keys are in the same split, in every run, whatever other
+rows the data contain. The key is the text of the key columns as the file has it
+(missing: empty), joined by the byte 0x1F. A row is in `train` if the first eight bytes
+of the key's SHA-256, as a big-endian fraction of 2**64, are below
+`train / (train + eval)`.
 
-**By ratio**: the same fraction is a mix (SplitMix64) of the span's number and of the
-row's position in the span, counted through its files in the order of their names. What
-later spans bring moves no row of the earlier ones.
+**By ratio**: the fraction is a mix (SplitMix64) of the span's number and of the row's
+position in the span, counted through its files in the order of their names. Later spans
+move no row of earlier spans to another split.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Splitter:
     """How rows are split.
 
     Attributes:
-      keys: The columns to hash; none means by ratio.
-      train: The share of the training split.
-      eval: The share of the evaluation split.
+      keys: The columns to hash; empty: by ratio.
+      train: The share of the training split, relative to `train + eval`.
+      eval: The share of the evaluation split, relative to `train + eval`.
     """
 
     keys: tuple[str, ...]
@@ -43,16 +44,20 @@ class Splitter:
 
     @classmethod
     def from_json(cls, text: str) -> Splitter:
-        """Reads `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`."""
+        """Parses `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`."""
         settings = json.loads(text)
         keys = settings["keys"] if settings["by"] == "hash" else []
         return cls(tuple(keys), settings["train"], settings["eval"])
 
     def check(self, path: str, names: tuple[str, ...]) -> None:
-        """Refuses keys that the file `path` does not have.
+        """Rejects a file that lacks a key column.
+
+        Args:
+          path: The file, for the message.
+          names: Its columns.
 
         Raises:
-          UserError: A key is not among the columns `names`.
+          UserError: A key is not among `names`.
         """
         for key in self.keys:
             if key not in names:
@@ -66,11 +71,14 @@ class Splitter:
 
         Args:
           batch: Rows as the file has them.
-          span: Number of the span that they are from.
-          row: Position of the first of them in that span.
+          span: Number of the span of these rows.
+          row: Index of the first of these rows in the span.
 
         Returns:
           bool[rows].
+
+        Raises:
+          UserError: A key column has lists.
         """
         hashes = (
             _hash_keys([batch.column(key) for key in self.keys])

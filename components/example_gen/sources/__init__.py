@@ -14,15 +14,15 @@ from strategos.components.example_gen.sources.source import Source
 SOURCES: tuple[type[Source], ...] = (CsvSource, ParquetSource)
 
 SUFFIXES = tuple(suffix for kind in SOURCES for suffix in kind.suffixes)
-"""Names of files that can be read end in one of these."""
+"""Suffixes of the file names that ExampleGen reads."""
 
 
 def check(path: str) -> type[Source]:
-    """The class that reads `path`, whose first bytes are looked at.
+    """Selects the class for a file by its name, and checks the file's first bytes.
 
     Raises:
-      UserError: The file cannot be opened, or is not what its name says, or its format
-        is not read here.
+      UserError: The file cannot be opened, its content contradicts its suffix, or no
+        class reads files with this suffix.
     """
     for kind in SOURCES:
         if path.endswith(kind.suffixes):
@@ -35,9 +35,9 @@ def check(path: str) -> type[Source]:
 
 
 def open_source(path: str) -> Source:
-    """The source for `path`, with its column names.
+    """Checks a file and opens it, which reads its column names.
 
     Raises:
-      UserError: See `check`; or the file has no columns or no rows.
+      UserError: See `check`; or the file has no columns, or is Parquet without rows.
     """
     return check(path)(path)

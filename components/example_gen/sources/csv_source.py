@@ -78,7 +78,7 @@ class CsvSource(Source):
         self.rows = rows
 
     def count_rows(self, enough: int) -> int:
-        """See `Source`: counts lines, and a quoted line break makes two of a row."""
+        """See `Source`: counts lines; a row with a quoted line break counts twice."""
         try:
             with self._opener()(self.path, "rb") as file:
                 return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)
@@ -86,8 +86,8 @@ class CsvSource(Source):
             raise UserError(self._explain(error)) from error
 
     def where(self, row: int) -> str:
-        """See `Source`; the line counts from 1, the header included."""
-        with contextlib.suppress(csv.Error):  # at a zero byte, before Python 3.11
+        """See `Source`: a line number from 1, header included."""
+        with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
             for index, (line, _) in enumerate(self._records()):
                 if index == row + 1:
                     return f"line {line}"
@@ -122,7 +122,7 @@ class CsvSource(Source):
         return tuple(header)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """The records with the line on which each starts: slow, for errors only."""
+        """Yields each record with the line where it starts; slow, for errors only."""
         csv.field_size_limit(sys.maxsize)
         with self._opener()(self.path, "rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)

@@ -20,7 +20,7 @@ _MAX_ROWS = 16384
 
 
 class ParquetSource(Source):
-    """A Parquet file; lists become multivalent features, binary columns bytes."""
+    """A Parquet file; a list column becomes a feature with many values per row."""
 
     suffixes = (".parquet",)
 
@@ -50,7 +50,7 @@ class ParquetSource(Source):
             raise UserError(f"{path}: cannot be read as Parquet: {_other(head)}")
 
     def inspect(self, profiles: Mapping[str, Profile]) -> None:
-        """See `Source`; shows the types that the file declares."""
+        """See `Source`: reads only the declared types, no values."""
         for name, data_type in self._types.items():
             profiles[name].see_type(data_type, self, self.rows or 0)
 
@@ -65,7 +65,7 @@ class ParquetSource(Source):
                 raise UserError(self._unreadable(error)) from error
 
     def count_rows(self, enough: int) -> int:
-        """See `Source`; the file's metadata have the number."""
+        """See `Source`: exact, from the file's metadata."""
         return self.rows or 0
 
     def _open(self) -> pyarrow.parquet.ParquetFile:
@@ -98,7 +98,7 @@ class ParquetSource(Source):
 
 
 def _other(head: bytes) -> str:
-    """What a file is that does not begin as Parquet does, and what to do."""
+    """Describes a file that does not begin as Parquet does, with the remedy."""
     found = formats.identify(head)
     if not found and head and b"\0" not in head and b"\n" in head:
         found = ("text", "If it is CSV, let its name end in .csv")

@@ -1,4 +1,4 @@
-"""What a format of data files must offer."""
+"""The interface of a data file format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Source(abc.ABC):
-    """One file of rows. Opening it reads the names of its columns, and no row.
+    """One file of rows. The constructor reads the column names, but no row.
 
     Attributes:
-      suffixes: How the names of such files end.
+      suffixes: Suffixes of the file names, such as `.csv`.
       path: Path of the file.
-      names: Its columns, in the order of the file.
-      rows: How many rows it has, where that is known before they are read.
+      names: Column names, in the order of the file.
+      rows: Number of rows; None if unknown before `batches` has read all of them.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -35,24 +35,29 @@ class Source(abc.ABC):
         """Reads the header.
 
         Args:
-          path: A file for which `check` has passed.
+          path: A file that `check` accepts.
 
         Raises:
-          UserError: The file is malformed, or has no columns.
+          UserError: The file is malformed or has no columns; or it has no rows, if the
+            header holds their number.
         """
 
     @classmethod
     @abc.abstractmethod
     def check(cls, path: str) -> None:
-        """Rejects a file whose first bytes are not what its name says.
+        """Rejects a file whose first bytes contradict the suffix of its name.
 
         Raises:
-          UserError: Names the file, what it is, and what to do.
+          UserError: The file cannot be opened or has another format; the message names
+            the format found and the remedy.
         """
 
     @abc.abstractmethod
     def inspect(self, profiles: Mapping[str, Profile]) -> None:
-        """Shows all values of each column, or their type, to its profile.
+        """Adds all values of each column, or their declared type, to its profile.
+
+        Args:
+          profiles: Profile by column name, updated in place.
 
         Raises:
           UserError: The file is malformed.
@@ -60,27 +65,38 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in order, in batches of columns as the file has them.
+        """Yields the rows in order, in batches with the file's columns and types.
 
         Raises:
-          UserError: The file is malformed.
+          UserError: The file is malformed or has no rows.
         """
 
     @abc.abstractmethod
     def count_rows(self, enough: int) -> int:
-        """Rows of the file, or more; counting stops above `enough`.
+        """Counts the rows without parsing them, so the count may be too high.
+
+        Args:
+          enough: Counting may stop at this number of rows.
 
         Raises:
           UserError: The file is malformed.
         """
 
     def where(self, row: int) -> str:
-        """The place of the row with index `row` (from 0), for a message."""
+        """The place of a row in the file, for an error message.
+
+        Args:
+          row: Index of the row, from 0.
+        """
         return f"row {row + 1}"
 
 
 def check_names(path: str, names: Sequence[str]) -> None:
     """Rejects columns without a name, and names that occur twice.
+
+    Args:
+      path: The file, for the message.
+      names: Column names, in the order of the file.
 
     Raises:
       UserError: Names the file and the column.
