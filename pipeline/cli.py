@@ -25,10 +25,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
+    """Runs one command and returns its exit code.
+
+    Args:
+      argv: The arguments after the program's name; those of this process by default.
+    """
     _open_streams()
     arguments = _parser().parse_args(argv)
-    # To a worker SIGTERM says more than that: its host is taken back.
+    # A worker handles SIGTERM itself: its host is being reclaimed.
     signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]
     try:
         with Interruption(*signals):
@@ -45,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _end_as_interrupted("strategos: interrupted\n")
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
-            sys.stderr.close()  # on which the interpreter would complain of it too
+            sys.stderr.close()  # else the interpreter reports the broken pipe there too
             return ExitCode.FAILED
         if arguments.debug:
             raise
@@ -53,32 +57,35 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"strategos: {full_disk.message(str(error), '.')}", file=sys.stderr)
             return ExitCode.FAILED
         print(
-            f"strategos: {type(error).__name__}: {error}\nThis is a fault of "
-            "Strategos, not of your pipeline; run again with --debug to see where.",
+            f"strategos: {type(error).__name__}: {error}\nThis is a bug in "
+            "Strategos, not in your pipeline; run again with --debug to see where.",
             file=sys.stderr,
         )
         return ExitCode.FAILED
 
 
 def _open_streams() -> None:
-    """Lets output never fail for its letters, or for being closed by the caller."""
+    """Replaces closed streams, and escapes characters that the locale cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-` in a shell
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # As stderr has it: a locale without `ö` is no reason to fail.
+        # Python's default for stderr: a locale without `ö` is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _end_as_interrupted(message: str = "") -> NoReturn:
     """Ends this process as INTERRUPTED, whatever signals follow.
 
-    Not by returning: where the interrupt passed through an `exec` on its way, however
-    well it was caught, the interpreter would end itself by SIGINT at its exit.
+    Uses `os._exit`: after a KeyboardInterrupt inside `exec`, CPython re-raises SIGINT
+    at shutdown even if it was caught.
+
+    Args:
+      message: Written to stderr first.
     """
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-    with contextlib.suppress(OSError):  # nobody may be there to read
+    with contextlib.suppress(OSError):  # the reader of a pipe may have ended
         sys.stderr.write(message)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -86,7 +93,7 @@ def _end_as_interrupted(message: str = "") -> NoReturn:
 
 
 def _nobody_reads() -> bool:
-    """Whether what we print goes into a pipe without a reader, as that of `head`."""
+    """Whether stdout is a pipe whose reader has ended, such as `head`."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), select.POLLOUT)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -115,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the versions that the packages' metadata name; imports none of them."""
+    """Prints versions from the packages' metadata, without importing the packages."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, nargs=0, **kwargs)
@@ -147,23 +154,21 @@ def _settings() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="a YAML file laid over the pipeline's; may be given several times",
+        help="a YAML file whose settings override the pipeline's; may be repeated",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one setting, such as trainer.epochs=3; wins over the files",
+        help="one setting, such as trainer.epochs=3; overrides the files",
     )
     return parser
 
 
 def _add_running(commands, parents) -> None:
     run = commands.add_parser("run", parents=parents, help="run the pipeline once")
-    run.add_argument(
-        "--runner", choices=["local", "beam"], help="instead of run.runner"
-    )
+    run.add_argument("--runner", choices=["local", "beam"], help="override run.runner")
     run.add_argument(
         "--from", dest="from_node", metavar="NODE", help="start at this node"
     )
@@ -188,13 +193,14 @@ def _add_running(commands, parents) -> None:
     explain = commands.add_parser(
         "explain",
         parents=[subject, *parents],
-        help="on what the model would train, why, and what that costs",
+        help="show which devices would train the model, why, and at what cost",
     )
     explain.add_argument("--json", action="store_true", help="as JSON")
     commands.add_parser(
         "worker",
         parents=parents,
-        help="train here, as the task that TF_CONFIG names, for a run elsewhere",
+        help="run this host's TF_CONFIG task for a training that was started on "
+        "another host",
     )
     retrain = commands.add_parser(
         "retrain", parents=parents, help="run if new data or age make it due"
@@ -203,7 +209,7 @@ def _add_running(commands, parents) -> None:
         "--if-due", action="store_true", help="do nothing unless a run is due"
     )
     retrain.add_argument(
-        "--dry-run", action="store_true", help="say what would be done and why"
+        "--dry-run", action="store_true", help="print the decision and its reason only"
     )
 
 
@@ -212,12 +218,12 @@ def _add_seeing(commands, shared) -> None:
     root.add_argument(
         "--root",
         metavar="DIR",
-        help="the pipeline root (default: that of ./pipeline.yaml, else the last used)",
+        help="the pipeline root (default: of ./pipeline.yaml, else the last one used)",
     )
     place = argparse.ArgumentParser(add_help=False, parents=[root])
     place.add_argument("--json", action="store_true", help="as JSON")
     runs = commands.add_parser(
-        "runs", parents=[shared, place], help="what ran, when and how it ended"
+        "runs", parents=[shared, place], help="list past runs and how they ended"
     )
     runs.add_argument(
         "show_or_pipeline",
@@ -226,10 +232,10 @@ def _add_seeing(commands, shared) -> None:
         help="`show` for one run in full (default: the last)",
     )
     runs.add_argument(
-        "--limit", type=_count, default=20, metavar="N", help="how many (default 20)"
+        "--limit", type=_count, default=20, metavar="N", help="at most N (default 20)"
     )
     lineage = commands.add_parser(
-        "lineage", parents=[shared, place], help="what a model was made from"
+        "lineage", parents=[shared, place], help="show what a model was made from"
     )
     lineage.add_argument(
         "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
@@ -239,12 +245,14 @@ def _add_seeing(commands, shared) -> None:
         "tensorboard", parents=[shared, root], help="show the logs of the last runs"
     )
     tensorboard.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
-    tensorboard.add_argument("--run", metavar="RUN", help="the logs of this run alone")
+    tensorboard.add_argument("--run", metavar="RUN", help="only the logs of this run")
     tensorboard.add_argument(
-        "--port", type=int, help="0 for any that is free (default 6006, or near it)"
+        "--port",
+        type=int,
+        help="0 for any free port (default: 6006, or the next free one)",
     )
     doctor = commands.add_parser(
-        "doctor", parents=[shared], help="check this machine and say what to do"
+        "doctor", parents=[shared], help="check this machine and suggest fixes"
     )
     doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
 
@@ -257,7 +265,7 @@ def _count(text: str) -> int:
 
 def _add_deploying(commands, parents) -> None:
     predict = commands.add_parser(
-        "predict", parents=parents, help="answer plain rows with the pushed model"
+        "predict", parents=parents, help="predict rows with the newest pushed model"
     )
     predict.add_argument("rows", metavar="ROWS.csv")
     predict.add_argument("--json", action="store_true", help="as JSON lines")

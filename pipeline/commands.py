@@ -1,4 +1,7 @@
-"""What each `strategos` command does; `cli` parses and calls the one of that name."""
+"""One function per `strategos` command, which `cli` calls by the command's name.
+
+Each takes the parsed arguments and returns the exit code.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """`strategos run`: one run, its live view and the table at its end."""
+    """`strategos run`: one run, with its live view and a table at the end."""
     overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
     config = _load(arguments, *overrides).config
     data = config.data.listing()
-    _refuse(config, data)
+    _reject(config, data)
     return _run(
         config,
         data,
@@ -36,13 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(config: Config, data: Listing, **options: Any) -> int:
-    """Runs what `_refuse` let pass."""
+    """Runs the pipeline; `options` are fields of `planning.Options`."""
     from strategos.pipeline.history import roots, runs
     from strategos.pipeline.plan import planning
     from strategos.pipeline.run import orchestration
     from strategos.pipeline.view import report
 
-    _refuse_training(config, data, probe=True)
+    _reject_training(config, data, probe=True)
     connection = _connection(config)
     result = orchestration.run(
         config, data, connection, planning.Options(**options), report.LiveView
@@ -55,17 +58,17 @@ def _run(config: Config, data: Listing, **options: Any) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """`strategos validate`: every problem at once, without TensorFlow."""
+    """`strategos validate`: reports all problems at once, without TensorFlow."""
     config = _load(arguments).config
     data = config.data.listing()
-    _refuse(config, data)
-    _refuse_training(config, data, probe=False)
+    _reject(config, data)
+    _reject_training(config, data, probe=False)
     print(f"{arguments.pipeline}: no problems found")
     return ExitCode.DONE
 
 
 def config(arguments: argparse.Namespace) -> int:
-    """`strategos config`: effective settings and where each came from."""
+    """`strategos config`: the effective settings, each with its origin."""
     from strategos.pipeline.config import loading
 
     loaded = _load(arguments)
@@ -75,14 +78,14 @@ def config(arguments: argparse.Namespace) -> int:
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """`strategos explain distribution`: the strategy, why, and what a step costs."""
+    """`strategos explain distribution`: the strategy, its reason and a step's cost."""
     from strategos.pipeline.plan import explain
     from strategos.pipeline.view import explain as explain_view
 
     config = _load(arguments).config
     data = config.data.listing()
-    _refuse(config, data)
-    _refuse_training(config, data, probe=False)
+    _reject(config, data)
+    _reject_training(config, data, probe=False)
     found = explain.distribution(config)
     if arguments.json:
         print(json.dumps(found.to_json(), indent=2))
@@ -92,7 +95,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def worker(arguments: argparse.Namespace) -> int:
-    """`strategos worker`: one task of the training of a run on another host."""
+    """`strategos worker`: runs one task of a training started on another host."""
     from strategos.components.trainer.hosts import worker as host_worker
 
     settings = _load(arguments).config
@@ -113,7 +116,7 @@ def retrain(arguments: argparse.Namespace) -> int:
     loaded = _load(arguments)
     settings = loaded.config
     data = settings.data.listing()
-    _refuse(settings, data)
+    _reject(settings, data)
     orchestration.make_data(settings, data)
     decision = retraining.decide(
         now=time.time(),
@@ -125,7 +128,7 @@ def retrain(arguments: argparse.Namespace) -> int:
     if arguments.dry_run or (arguments.if_due and not decision.due):
         return ExitCode.DONE
     if decision.due and not decision.new:
-        # Due by age alone: from the cache nothing would be trained or pushed.
+        # Due by age alone: with the cache, no node would train or push anything.
         loaded = _load(arguments, "run.cache=false")
     return _run(loaded.config, data)
 
@@ -141,7 +144,11 @@ def _last_push(runs: Any, settings: Config) -> Any:
 
 
 def runs(arguments: argparse.Namespace) -> int:
-    """`strategos runs` and `strategos runs show [RUN]`."""
+    """`strategos runs` and `strategos runs show [RUN]`.
+
+    Raises:
+      BadInputError: An argument is neither `show` nor a YAML file.
+    """
     from strategos.pipeline.history import roots, runs
     from strategos.pipeline.view import report
 
@@ -192,7 +199,7 @@ def lineage(arguments: argparse.Namespace) -> int:
 
 
 def tensorboard(arguments: argparse.Namespace) -> int:
-    """`strategos tensorboard`: what the Trainer of the last runs has logged."""
+    """`strategos tensorboard`: shows the training logs of the last runs."""
     from strategos.pipeline.history import roots, tensorboard
 
     history = roots.open_history(arguments.pipeline, arguments.root)
@@ -202,7 +209,7 @@ def tensorboard(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """`strategos doctor`: what is wrong with this machine and what to do."""
+    """`strategos doctor`: checks this machine; FAILED if something needs fixing."""
     from strategos.pipeline.checks import machine
 
     checks = machine.diagnose(arguments.pipeline)
@@ -212,7 +219,11 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def predict(arguments: argparse.Namespace) -> int:
-    """`strategos predict`: plain rows through the pushed model's serving signature."""
+    """`strategos predict`: rows through the pushed model's serving signature.
+
+    Raises:
+      BadInputError: No model is pushed, or the file of rows does not exist.
+    """
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.config import loading
     from strategos.pipeline.history import runs
@@ -246,13 +257,13 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def compile(arguments: argparse.Namespace) -> int:
-    """`strategos compile`: the pipeline for Kubeflow or Vertex, as a file."""
+    """`strategos compile`: writes the pipeline to a file for Kubeflow or Vertex."""
     from strategos.pipeline.run import orchestration
     from strategos.pipeline.view import quiet
 
     settings = _load(arguments).config
     data = settings.data.listing()
-    _refuse(settings, data, here=False)
+    _reject(settings, data, here=False)
     orchestration.make_data(settings, data)
     quiet.hush()
     from strategos.pipeline.config.types import LATEST
@@ -285,8 +296,14 @@ def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
-def _refuse(config: Config, data: Listing, *, here: bool = True) -> None:
-    """Raises for problems that only the file system shows; `here` as in `checks`."""
+def _reject(config: Config, data: Listing, *, here: bool = True) -> None:
+    """Raises a ConfigError for problems with files, modules and folders.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+      here: Whether the pipeline runs on this machine; False for a cluster.
+    """
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.config import loading
 
@@ -295,13 +312,13 @@ def _refuse(config: Config, data: Listing, *, here: bool = True) -> None:
         raise loading.ConfigError(problems, str(config.path))
 
 
-def _refuse_training(config: Config, data: Listing, *, probe: bool) -> None:
-    """Raises where this machine, or these data, cannot train as is asked.
+def _reject_training(config: Config, data: Listing, *, probe: bool) -> None:
+    """Raises a ConfigError if this machine or the data cannot train as configured.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      probe: Whether a TPU is asked if it is there.
+      probe: Whether to connect to the TPU, if one would train.
     """
     from strategos.pipeline.checks import training
     from strategos.pipeline.config import loading

@@ -1,4 +1,4 @@
-"""The section `trainer.distribution`: on what the model trains."""
+"""The section `trainer.distribution`: devices and processes that train the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strategos.components.trainer.cluster.strategy import (
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.config.problems import raise_all, refuse_at
+from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import (
     Duration,
     NotNegative,
@@ -46,7 +46,7 @@ class Communication(Section):
 
 
 class Tpu(Section):
-    """Which TPU, where the environment does not name it."""
+    """Address of the TPU, if the environment does not name it."""
 
     name: str | None = Field(None, description="Name of the TPU, or its gRPC address.")
     zone: str | None = Field(None, description="Google Cloud zone of the TPU.")
@@ -54,7 +54,7 @@ class Tpu(Section):
 
 
 class VariablePartitioner(Section):
-    """How variables that are large are split over the parameter servers."""
+    """How large variables are sharded over the parameter servers."""
 
     kind: Literal["min_size", "max_size"] = Field(
         "min_size",
@@ -71,7 +71,7 @@ class VariablePartitioner(Section):
 
 
 class ParameterServer(Section):
-    """What there is under `strategy: parameter_server` only."""
+    """Settings for `strategy: parameter_server` only."""
 
     variable_partitioner: VariablePartitioner | None = Field(
         None, description="How large variables are sharded. Without it, none is."
@@ -87,10 +87,10 @@ _UNDER = {
     "tpu": ("tpu", "auto"),
     "shard": ("multi_worker_mirrored", "auto"),
 }
-"""Keys that mean something under some strategies only."""
+"""Keys that have an effect under some strategies only, with those strategies."""
 
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
-"""Keys whose value is handed on as it is."""
+"""Keys whose values reach the Trainer unchanged."""
 
 _SHORTEST_STALL = 15  # seconds
 
@@ -98,7 +98,7 @@ _GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
 
 
 class Distribution(Section):
-    """On what the model trains."""
+    """Devices and processes that train the model."""
 
     strategy: Literal[STRATEGIES] = Field(
         "auto",
@@ -175,20 +175,20 @@ class Distribution(Section):
     def _fits_strategy(self) -> Distribution:
         errors = list(self._misplaced())
         if self.strategy == "one_device" and (self.devices or 1) > 1:
-            message = f"`one_device` trains on one, not on {self.devices}"
+            message = f"`one_device` trains on one device, not on {self.devices}"
             remedy = "Use `strategy: mirrored`, or remove `devices`."
-            errors.append(refuse_at(("devices",), message, remedy=remedy))
+            errors.append(reject_at(("devices",), message, remedy=remedy))
         if self.launched_by.hosts_join and self.strategy not in _GANGS:
             message = f"under `{self.strategy}` there are no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
-            errors.append(refuse_at(("launcher",), message, remedy=remedy))
+            errors.append(reject_at(("launcher",), message, remedy=remedy))
         if seconds(self.stall_timeout) < _SHORTEST_STALL:
-            message = "all that works says so every five seconds, not more often"
+            message = "a process that works sends a heartbeat only every five seconds"
             errors.append(
-                refuse_at(
+                reject_at(
                     ("stall_timeout",),
                     message,
-                    remedy=f"Give it {_SHORTEST_STALL}s or more.",
+                    remedy=f"Set it to {_SHORTEST_STALL}s or more.",
                 )
             )
         if errors:
@@ -196,25 +196,27 @@ class Distribution(Section):
         return self
 
     def _misplaced(self) -> Iterator[InitErrorDetails]:
-        """Keys that are given and mean nothing under the strategy."""
+        """Yields an error for each key that has no effect under the strategy."""
         for key, strategies in _UNDER.items():
             if not self._given(key) or self.strategy in strategies:
                 continue
-            message = f"means nothing under `strategy: {self.strategy}`"
+            message = f"has no effect under `strategy: {self.strategy}`"
             remedy = f"Remove it, or use `strategy: {strategies[0]}`."
             if key == "tpu" and self.strategy == "multi_worker_mirrored":
                 message = "a TPU does not train under `multi_worker_mirrored`"
-                remedy = "Use `strategy: tpu`, which takes all cores of all its hosts."
-            yield refuse_at((key,), message, remedy=remedy)
+                remedy = (
+                    "Use `strategy: tpu`: it uses all cores of all the TPU's hosts."
+                )
+            yield reject_at((key,), message, remedy=remedy)
 
     def _given(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)
         return getattr(self, key) != default
 
     def for_results(self) -> dict[str, Any]:
-        """What changes results: the strategy, and what it does not do by default.
+        """The settings that change results, without those at their defaults.
 
-        Sizes are bytes, times seconds.
+        Sizes are in bytes, times in seconds.
         """
         settings: dict[str, Any] = {"strategy": self.strategy}
         if self.strategy in _UNDER["workers"]:
@@ -248,7 +250,7 @@ class Distribution(Section):
 
     @property
     def known_replicas(self) -> int:
-        """Replicas that share a global batch, as far as the settings tell."""
+        """Replicas that share a global batch, as far as the settings determine it."""
         workers = 1
         if self.strategy == "multi_worker_mirrored":
             unknown = self.launched_by.hosts_join
@@ -257,10 +259,10 @@ class Distribution(Section):
 
     @property
     def launched_by(self) -> Launcher:
-        """What the launcher promises about the processes that train."""
+        """The launcher: its properties describe the processes that train."""
         return LAUNCHERS[self.launcher]
 
     @property
     def bytes_per_second(self) -> float | None:
-        """`bandwidth` as a number."""
+        """`bandwidth` in bytes a second; None where it is not set."""
         return None if self.bandwidth is None else rate(self.bandwidth)

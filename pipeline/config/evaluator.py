@@ -11,14 +11,14 @@ from pydantic_core import InitErrorDetails
 from strategos.components.evaluator.metrics import METRICS, names
 from strategos.components.wording import nearest
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import raise_all, refuse_at
+from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 
 _Change = Annotated[float, Field(ge=0)]
 
 
 class Limits(Section):
-    """What a metric must reach."""
+    """Limits for the value of a metric."""
 
     at_least: float | None = Field(None, description="The smallest value that passes.")
     at_most: float | None = Field(None, description="The largest value that passes.")
@@ -34,13 +34,13 @@ class Limits(Section):
         low, high = self.at_least, self.at_most
         if low is not None and high is not None and low > high:
             message = f"{low:g} is more than at_most ({high:g}): nothing can pass"
-            remedy = "Swap or correct the two."
-            raise_all([refuse_at(("at_least",), message, remedy=remedy)])
+            remedy = "Swap or correct the two limits."
+            raise_all([reject_at(("at_least",), message, remedy=remedy)])
         return self
 
 
 class Bound(Limits):
-    """What a metric must reach, overall and on slices."""
+    """Limits for a metric, overall and on slices."""
 
     slices: dict[str, Limits] = Field(
         default_factory=dict,
@@ -52,7 +52,7 @@ class Bound(Limits):
 
 
 class Evaluator(Section):
-    """How the model is judged."""
+    """How the model is evaluated."""
 
     task: Literal["binary", "multi_class", "regression"] = Field(
         "binary", description="Kind of prediction."
@@ -127,11 +127,11 @@ def _unknown_metric(
     elif near := _known_by_class(name, task) or nearest(name, names(task)):
         remedy = f"Did you mean `{near}`?"
     allowed = ", ".join(names(task))
-    return refuse_at(loc, message, expected=allowed, remedy=remedy)
+    return reject_at(loc, message, expected=allowed, remedy=remedy)
 
 
 def _known_by_class(name: str, task: str) -> str | None:
-    """The metric whose class in Keras or TFMA is called so: `mean_squared_error`."""
+    """The metric whose class in Keras or TFMA has this name: `mean_squared_error`."""
     wanted = name.replace("_", "").lower()
     known = {METRICS[metric].classes[task].lower(): metric for metric in names(task)}
     return known.get(wanted)
@@ -140,12 +140,12 @@ def _known_by_class(name: str, task: str) -> str | None:
 def _not_among(
     name: str, info: ValidationInfo, key: str, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
-    """A bound on what is not measured; silent where `key` itself is wrong."""
+    """Yields an error if `name` is not in the valid list `evaluator.<key>`."""
     known = info.data.get(key)
     if known is None or name in known:
         return
     near = nearest(name, known)
-    yield refuse_at(
+    yield reject_at(
         loc,
         f"a bound on `{name}`, which is not in `evaluator.{key}`",
         expected=", ".join(known),
@@ -156,13 +156,13 @@ def _not_among(
 def _direction_errors(
     metric: str, limits: Limits, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
-    """A limit on a change for the better is a slip."""
+    """Yields an error for a limit on an improvement, which is always a mistake."""
     higher = METRICS[metric].higher_is_better if metric in METRICS else None
     if higher is None:
         return
     wrong, right = ("may_rise", "may_drop") if higher else ("may_drop", "may_rise")
     if getattr(limits, wrong) is not None:
-        yield refuse_at(
+        yield reject_at(
             (*loc, wrong),
             f"{metric} is better when {'higher' if higher else 'lower'}",
             remedy=f"Use `{right}`.",

@@ -1,6 +1,6 @@
-"""What the models of the YAML surface say about themselves: keys, types, neighbours.
+"""Keys, types and allowed values of the YAML surface, read from its models.
 
-Errors, the reference in `docs/` and the loader all ask here, so that a key is
+Errors, the reference in `docs/` and the loader all use this module, so that a key is
 described in one place only: where `config` declares it.
 """
 
@@ -21,7 +21,7 @@ from strategos.components.wording import listed
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a value may be, in words, where the type alone does not tell."""
+    """A description of the allowed values, where the type alone is not enough."""
 
     text: str
 
@@ -31,7 +31,7 @@ class PathMark:
     """Marks a value as a path, relative to the file that names it.
 
     Attributes:
-      words: Values that are no paths.
+      words: Values with a special meaning, which are not paths.
     """
 
     words: tuple[str, ...] = ()
@@ -39,7 +39,12 @@ class PathMark:
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the surface: `path` is ("trainer", "epochs")."""
+    """One key of the surface.
+
+    Attributes:
+      path: Such as ("trainer", "epochs").
+      field: The field of the model that declares the key.
+    """
 
     path: tuple[str, ...]
     field: FieldInfo
@@ -59,7 +64,12 @@ def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def keys(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[Key]:
-    """All keys below `model`, depth first; a mapping's free keys read `NAME`."""
+    """Yields all keys below `model`, depth first.
+
+    Args:
+      model: A section, or the whole surface.
+      path: The path of `model` itself. User-chosen keys of a mapping appear as `NAME`.
+    """
     for name, field in fields(model).items():
         key = Key((*path, name), field)
         yield key
@@ -75,7 +85,12 @@ def _below(annotation: Any, path: tuple[str, ...]) -> Iterator[Key]:
 
 
 def at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
-    """The annotation of the value at `path`, or None where no such key exists."""
+    """The annotation of the value at `path`; None if the key does not exist.
+
+    Args:
+      model: The section that `path` starts at.
+      path: Names of keys, and indices of list items.
+    """
     annotation: Any = model
     for part in path:
         bare, _ = _strip(annotation)
@@ -92,37 +107,37 @@ def at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
 
 
 def model_at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
-    """The section class at `path`, or None where there is a plain value."""
+    """The section class at `path`; None for a plain value. See `at`."""
     bare, _ = _strip(at(model, path))
     return bare if _is_model(bare) else None
 
 
 def is_free(model: type[BaseModel], path: Iterable[str | int]) -> bool:
-    """Whether the mapping at `path` takes whatever the user likes."""
+    """Whether the mapping at `path` accepts any keys and values. See `at`."""
     bare, _ = _strip(at(model, path))
     return typing.get_origin(bare) is dict and typing.get_args(bare)[1] is Any
 
 
 def is_mapping_of_models(annotation: Any) -> bool:
-    """Whether the value is a mapping of free names to sections."""
+    """Whether the value is a mapping of user-chosen names to sections."""
     bare, _ = _strip(annotation)
     return typing.get_origin(bare) is dict and _is_model(typing.get_args(bare)[1])
 
 
 def is_path(annotation: Any, value: str) -> bool:
-    """Whether `value` is a path there."""
+    """Whether `value`, for a key with this annotation, is a path."""
     marks = [item for item in _strip(annotation)[1] if isinstance(item, PathMark)]
     return any(value not in mark.words for mark in marks)
 
 
 def is_switch(annotation: Any) -> bool:
-    """Whether the value is a section, or `true` or `false` in its place."""
+    """Whether the value may be `true` or `false` in place of a section."""
     bare, metadata = _strip(annotation)
     return _is_model(bare) and any(isinstance(item, Allowed) for item in metadata)
 
 
 def describe(annotation: Any) -> str:
-    """What a value of this type may be, in words: "a whole number, at least 1"."""
+    """Describes the allowed values of a type: "a whole number, at least 1"."""
     bare, metadata = _strip(annotation)
     for item in metadata:
         if isinstance(item, Allowed):
@@ -158,7 +173,7 @@ def _bounds(metadata: Iterable[Any]) -> str:
 
 
 def _strip(annotation: Any) -> tuple[Any, list[Any]]:
-    """The type without `Annotated` and `| None`, and the metadata met on the way."""
+    """Splits a type into itself, without `Annotated` and `| None`, and its metadata."""
     metadata: list[Any] = []
     while True:
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

@@ -1,10 +1,10 @@
-"""From files and flags to the effective settings, each with its origin.
+"""Loads the effective settings from files and flags, each with its origin.
 
     loaded = load("pipeline.yaml", overlays=["prod.yaml"], sets=["trainer.epochs=2"])
     loaded.config.trainer.epochs           # 2
     loaded.origins["trainer.epochs"]       # "--set"
 
-Layers lie over each other in the order main file, overlays, `--set`.
+Later layers override earlier ones: main file, overlays, `--set`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Loaded:
 
     Attributes:
       config: The settings.
-      origins: Where each value came from, by key path: `pipeline.yaml:12`, `--set`,
+      origins: The origin of each value by key path: `pipeline.yaml:12`, `--set`,
         `default` or `environment`.
     """
 
@@ -60,16 +60,16 @@ def load(
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Reads the YAML at `path`, with overlays and `KEY=VALUE` sets laid over it.
+    """Reads the YAML at `path`, overridden by overlays and `KEY=VALUE` settings.
 
     Args:
-      path: The main YAML; its folder is where the user's modules lie.
-      overlays: YAML files, the later over the earlier.
+      path: The main YAML; its folder contains the user's modules.
+      overlays: YAML files; a later one overrides an earlier one.
       sets: `KEY=VALUE` with VALUE in YAML.
       environ: The environment; this process's by default. Nothing else reads it.
 
     Raises:
-      ConfigError: Holds every problem that was found.
+      ConfigError: The settings are invalid; contains every problem that was found.
     """
     environ = os.environ if environ is None else environ
     main, problems = read_file(path)
@@ -127,7 +127,7 @@ def _validate(
 
 
 def _sorted(problems: list[UserError], main: Entry) -> list[UserError]:
-    """In reading order: the main file first, then overlays, flags last."""
+    """Sorts in reading order: the main file first, then overlays, then flags."""
 
     def order(problem: UserError) -> tuple:
         place = problem.place or main.place
@@ -138,7 +138,7 @@ def _sorted(problems: list[UserError], main: Entry) -> list[UserError]:
 
 
 def _plain(entry: Entry, path: tuple[str, ...]) -> Any:
-    """The bare value; null in a mapping of known keys means the key's default."""
+    """Strips the places from an entry, and keys set to null: these get the default."""
     if isinstance(entry.value, list):
         return [_plain(item, (*path, "0")) for item in entry.value]
     if not isinstance(entry.value, dict):
@@ -156,7 +156,7 @@ def _in_free(path: tuple[str, ...]) -> bool:
 
 
 def _anchor(entry: Entry, folder: Path, path: tuple[str, ...] = ()) -> Entry:
-    """An overlay with its paths made absolute from its own folder."""
+    """Makes the paths in an overlay absolute, relative to the overlay's folder."""
     if isinstance(entry.value, dict):
         items = entry.value.items()
         value = {name: _anchor(item, folder, (*path, name)) for name, item in items}
@@ -196,7 +196,7 @@ def _leaf_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 
 def _rows(settings: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Lines of YAML, each with the key path of the value that it shows."""
+    """Yields lines of YAML, each with the key path of its value ("" for a section)."""
     for name, value in settings.items():
         key = (*path, name)
         head = "  " * len(path) + (name if is_plain_text(name) else json.dumps(name))

@@ -1,4 +1,4 @@
-"""Problems with the settings: what, where, and what to do, all of them at once."""
+"""Problems with the settings: their wording, and reporting all of them at once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,23 @@ from strategos.pipeline.config import introspect
 
 _SHOWN = 60
 _NAMES = 12
-_REFUSED = "refused"
+_REJECTED = "rejected"
 
 
 class ConfigError(BadInputError):
-    """Settings that cannot be used; `problems` holds every one that was found."""
+    """Invalid settings.
+
+    Attributes:
+      problems: Every problem that was found.
+    """
 
     def __init__(self, problems: Sequence[UserError], about: str = "the settings"):
+        """Joins the problems into one message.
+
+        Args:
+          problems: At least one.
+          about: The file or settings that the title names, if there are several.
+        """
         self.problems = list(problems)
         count = len(self.problems)
         title = f"{count} problems in {about}:\n" if count > 1 else ""
@@ -32,42 +42,52 @@ class ConfigError(BadInputError):
 
 
 def shown(path: str | Path) -> str:
-    """`path` from the current folder where it lies below it."""
+    """`path` relative to the current folder, if it is inside that folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
 def listed(names: Sequence[str]) -> str:
-    """`names` with commas between them; the first dozen of many."""
+    """`names` with commas between them, at most a dozen; "none" if empty."""
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return (", ".join(names[:_NAMES]) + more) or "none"
 
 
-def refuse(message: str = "", **fields: str) -> PydanticCustomError:
-    """An error for a validator to raise, in the form that `from_pydantic` reads.
+def reject(message: str = "", **fields: str) -> PydanticCustomError:
+    """Makes an error for a validator to raise, in the form that `from_pydantic` reads.
 
     Args:
       message: What is wrong.
       **fields: `received`, `expected` and `remedy` of a `UserError`.
     """
-    return PydanticCustomError(_REFUSED, "{message}", {"message": message, **fields})
+    return PydanticCustomError(_REJECTED, "{message}", {"message": message, **fields})
 
 
-def refuse_at(
+def reject_at(
     loc: Sequence[str | int], message: str, **fields: str
 ) -> InitErrorDetails:
-    """An error on the key `loc` below the model whose validator finds it."""
-    error = refuse(message, **fields)
+    """Makes an error for `raise_all`, about one key of a model.
+
+    Args:
+      loc: Path of the key below the model whose validator finds the error.
+      message: What is wrong.
+      **fields: `received`, `expected` and `remedy` of a `UserError`.
+    """
+    error = reject(message, **fields)
     return InitErrorDetails(type=error, loc=tuple(loc), input=None)
 
 
 def raise_all(errors: Sequence[InitErrorDetails]) -> NoReturn:
-    """Raises `errors` together, from inside a model's validator."""
+    """Raises `errors` together, from inside a model's validator.
+
+    Raises:
+      ValidationError: Always.
+    """
     raise ValidationError.from_exception_data("settings", list(errors))
 
 
 def received(value: Any) -> str:
-    """`value` in the terms of YAML, with its kind."""
+    """Formats `value` for an error, in the terms of YAML: `"x" (text)`."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -84,13 +104,13 @@ def from_pydantic(
     model: type[BaseModel],
     locate: Callable[[tuple[str | int, ...], bool], Place],
 ) -> list[UserError]:
-    """The problems that `error` holds.
+    """Converts pydantic's errors to errors for users.
 
     Args:
       error: What the validation of `model` raised.
       model: The top-level model.
-      locate: From a location and whether its key (not its value) is meant to
-        its place.
+      locate: Maps a location to its place in a file; the second argument asks for the
+        place of the key instead of that of the value.
     """
     errors = error.errors(include_url=False)
     unknown = [details["loc"] for details in errors if _is_unknown(details)]
@@ -103,7 +123,7 @@ def from_pydantic(
         elif details["type"] == "missing":
             if not any(_meant(loc, other, model) for other in unknown):
                 problems.append(_missing(where, loc, model))
-        elif details["type"] == _REFUSED:
+        elif details["type"] == _REJECTED:
             given = details["ctx"]
             problems.append(BadInputError(key=_dotted(loc), place=where, **given))
         else:
@@ -116,7 +136,7 @@ def _is_unknown(details: Any) -> bool:
 
 
 def _meant(missing: tuple, unknown: tuple, model: type[BaseModel]) -> bool:
-    """Whether the unknown key is the missing one with a slip in it."""
+    """Whether the unknown key is a misspelling of the missing one."""
     known = introspect.fields(introspect.model_at(model, unknown[:-1]))
     near = nearest(str(unknown[-1]), known)
     return (*unknown[:-1], near) == missing
@@ -134,7 +154,7 @@ def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> UserError:
     if near:
         remedy = f"Did you mean `{near}`?"
     elif elsewhere:
-        remedy = f"There is `{elsewhere[0]}`; did you mean that?"
+        remedy = f"Did you mean `{elsewhere[0]}`?"
     else:
         remedy = "Remove it."
     return BadInputError(

@@ -1,8 +1,8 @@
 """The YAML surface: one frozen model per section, every key explained where declared.
 
-The descriptions feed the JSON Schema for editors and `docs/configuration.md`, which
-`python scripts/reference.py` writes. Whoever has a file loads it through
-`loading.load`, which knows where each value came from.
+`python scripts/reference.py` generates the JSON Schema for editors and
+`docs/configuration.md` from the descriptions. Files are loaded by `loading.load`, which
+records the origin of each value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParam
 from strategos.pipeline.config.clusters import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
-from strategos.pipeline.config.problems import refuse
+from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.trainer import (
     Callbacks,
     Checkpoint,
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-# What pandas and Arrow take for missing, but for the rarest.
+# The spellings of a missing value in pandas and Arrow, without the rarest ones.
 _NULL_VALUES = (
     *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
     *("NaN", "nan", "-NaN", "-nan"),
@@ -80,7 +80,7 @@ _NULL_VALUES = (
 
 
 class Split(Section):
-    """How rows are divided into what trains the model and what judges it."""
+    """How rows are divided into training and evaluation."""
 
     by: Literal["hash", "ratio"] = Field(
         "ratio",
@@ -105,15 +105,15 @@ class Split(Section):
         by = info.data.get("by")
         if by == "hash" and not keys:
             remedy = "Name the columns: `keys: [customer]`; or write `by: ratio`."
-            raise refuse("`by: hash` needs columns to hash", remedy=remedy)
+            raise reject("`by: hash` needs columns to hash", remedy=remedy)
         if by == "ratio" and keys:
             remedy = "Write `by: hash`, or remove `keys`."
-            raise refuse("`by: ratio` reads no keys", remedy=remedy)
+            raise reject("`by: ratio` reads no keys", remedy=remedy)
         return keys
 
 
 class Data(Section):
-    """Which files hold the rows, and how they are divided."""
+    """The files that hold the rows, and the division of the rows."""
 
     examples: PathText = Field(
         description="Glob of the data files, CSV or Parquet. `{SPAN}`, `{DATE}` and "
@@ -139,8 +139,8 @@ class Data(Section):
         Literal["fail"],
         not_yet(
             ("skip", "drop", "quarantine", "warn"),
-            "setting bad rows aside comes with a later version; this one stops at "
-            "them: `fail`.",
+            "setting bad rows aside comes with a later version; this version stops "
+            "at a bad row: `fail`.",
         ),
     ] = Field("fail", description="What happens to a row that cannot be read.")
 
@@ -149,14 +149,14 @@ class Data(Section):
     def _there_are_spans(cls, spans: str, info: ValidationInfo) -> str:
         pattern = info.data.get("examples")
         if pattern and spans not in ("all", "latest") and not has_spans(pattern):
-            raise refuse(
+            raise reject(
                 f"received {spans}, but `data.examples` has no spans",
                 remedy="Remove `spans`, or put {SPAN} or {DATE} into the pattern.",
             )
         return spans
 
     def listing(self) -> Listing:
-        """The files of these data, which a command lists once and hands on."""
+        """Lists the data files; a command does so once and passes the listing on."""
         return Listing(self.examples, self.spans)
 
 
@@ -173,7 +173,7 @@ class Schema(Section):
 
 
 class Transform(Section):
-    """From raw rows to the model's features."""
+    """The user's preprocessing: from raw rows to features."""
 
     module: Module = Field(
         description="Module with `preprocessing_fn(inputs)`, or with "
@@ -186,7 +186,7 @@ class Transform(Section):
 
 
 class Pusher(Section):
-    """Where a blessed model goes."""
+    """Where blessed models are pushed to."""
 
     to: PathText = Field(
         description="Folder on this machine for the pushed versions of the model. "
@@ -224,8 +224,8 @@ class Run(Section):
     def _in_reach(cls, metadata: str, info: ValidationInfo) -> str:
         root = info.data.get("root", "")
         if metadata == "sqlite" and is_remote(root):
-            raise refuse(
-                f"SQLite cannot lie under the remote root {root}",
+            raise reject(
+                f"SQLite cannot be kept under the remote root {root}",
                 expected=SERVERS,
                 remedy="Name a server here, or a local `run.root`.",
             )
@@ -248,17 +248,17 @@ class Schedule(Section):
     def _ever_due(cls, on_new_span: bool, info: ValidationInfo) -> bool:
         if not on_new_span and info.data.get("max_age", "") is None:
             remedy = "Set one of the two, or remove the section."
-            raise refuse("without `max_age` too, no run is ever due", remedy=remedy)
+            raise reject("without `max_age` too, no run is ever due", remedy=remedy)
         return on_new_span
 
     @property
     def max_age_seconds(self) -> int | None:
-        """`max_age` in seconds."""
+        """`max_age` in seconds; None where it is not set."""
         return None if self.max_age is None else seconds(self.max_age)
 
 
 class Config(Section):
-    """A pipeline: data, how a model comes of them, and when it may serve."""
+    """A pipeline: its data, its model, and when the model may serve."""
 
     name: Name = Field(
         "",
@@ -286,7 +286,7 @@ class Config(Section):
         validate_default=True,
     )
     run: Run = Field(
-        # Validated, so that its default paths count from the folder of the YAML.
+        # Validated, so that default paths are made absolute from the YAML's folder.
         default_factory=dict,
         description="Root, runner, ML Metadata and caching of a run.",
         validate_default=True,
@@ -304,7 +304,11 @@ class Config(Section):
     _places: dict[str, Place] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
-        """Keeps what the loader knows and the YAML does not say."""
+        """Keeps facts from the loader: path, password and the place of each key.
+
+        Args:
+          context: A mapping with `path`, `password` and `places`, all optional.
+        """
         context = context or {}
         self._path = main_file(context)
         self._password = context.get("password")
@@ -317,7 +321,7 @@ class Config(Section):
 
     @property
     def folder(self) -> Path:
-        """The folder of the main YAML, where the user's modules lie."""
+        """The folder of the main YAML; it contains the user's modules."""
         return self._path.parent
 
     @property
@@ -326,13 +330,17 @@ class Config(Section):
         return self._password
 
     def where(self, key: str) -> Place:
-        """Where the value of `key` is given, or the nearest key above it."""
+        """The place where `key` is set, else that of the nearest section above.
+
+        Args:
+          key: Such as `trainer.epochs`.
+        """
         while key and key not in self._places:
             key = key.rpartition(".")[0]
         return self._places.get(key) or Place(str(self._path))
 
     def problem(self, key: str, message: str = "", **fields: str) -> BadInputError:
-        """A problem with the value of `key`, at the place where it is given.
+        """An error about the value of `key`, with the place where it is set.
 
         Args:
           key: Such as `trainer.epochs`.
@@ -342,18 +350,19 @@ class Config(Section):
         return BadInputError(message, key=key, place=self.where(key), **fields)
 
     def located(self, error: UserError, key: str = "") -> UserError:
-        """`error` as one about the setting that it names, or else about `key`.
+        """Returns a copy of `error` with the key and place of a setting.
 
-        Without a place of its own it is where the setting is given.
+        Args:
+          error: An error; the key and place that it has are kept.
+          key: The setting at fault, if `error` names none.
         """
         key = error.key or key
         return error.but(key=key, place=error.place or self.where(key))
 
     def runtime_parameters(self) -> dict[str, int | float | str]:
-        """What a compiled pipeline takes at run time; mappings as JSON.
+        """The runtime parameters that settings determine, by name; mappings as JSON.
 
-        Those that planning computes are missing, and `spans` is the selector
-        (`latest`), not yet the spans that it selects.
+        `spans` is still the selector (`latest`), not the selected spans.
         """
         given = (each for each in TABLE if each.setting)
         return {each.name: each.encode(self._at_run_time(each)) for each in given}
@@ -370,7 +379,7 @@ class Config(Section):
     def _latest_is_pushed(cls, pusher: Pusher | None, info: ValidationInfo):
         trainer = info.data.get("trainer")
         if trainer and trainer.warm_start == LATEST and not pusher:
-            raise refuse(
+            raise reject(
                 "`trainer.warm_start: latest` starts from the newest pushed model, and "
                 "without this section none is pushed",
                 remedy="Add `pusher: {to: DIR}`, or name a model's folder there.",
@@ -382,7 +391,7 @@ class Config(Section):
     def _spans_come(cls, schedule: Schedule | None, info: ValidationInfo):
         data = info.data.get("data")
         if schedule and data and not schedule.max_age and not has_spans(data.examples):
-            raise refuse(
+            raise reject(
                 "a new span never comes: `data.examples` has no spans",
                 remedy="Set `max_age`, or put {SPAN} or {DATE} into the pattern.",
             )

@@ -1,8 +1,8 @@
 """The `trainer` section: what is trained, and how training is run.
 
-What changes results becomes parameters of the Trainer: `Trainer.settings`, and
-`Distribution.for_results` in `distribution.py`. What does not (launcher, time-outs,
-restarts, checkpoints) becomes its `Operation`, which caching never compares.
+Settings that change results become parameters of the Trainer: `Trainer.settings`, and
+`Distribution.for_results` in `distribution.py`. All others (launcher, time-outs,
+restarts, checkpoints) become its `Operation`, which caching never compares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import raise_all, received, refuse, refuse_at
+from strategos.pipeline.config.problems import raise_all, received, reject, reject_at
 from strategos.pipeline.config.types import (
     LATEST,
     Hyperparameters,
@@ -102,11 +102,11 @@ class TensorBoard(Section):
 
 
 def _switch(value: Any) -> Any:
-    """`true` for a section with its defaults, `false` for none."""
+    """Converts `true` to a section with its defaults and `false` to None."""
     if isinstance(value, bool):
         return {} if value else None
     if not isinstance(value, dict | TensorBoard):
-        raise refuse(received=received(value), expected=_SWITCH)
+        raise reject(received=received(value), expected=_SWITCH)
     return value
 
 
@@ -114,7 +114,7 @@ _SWITCH = "true, false or a mapping with the keys histograms, profile"
 
 
 class Callbacks(Section):
-    """What accompanies training."""
+    """Callbacks that run during training."""
 
     early_stopping: EarlyStopping | None = Field(
         None, description="Ends training when a metric stops improving. null: never."
@@ -149,7 +149,7 @@ class Callbacks(Section):
 
 
 class Checkpoint(Section):
-    """What is kept of training for the case that it is interrupted."""
+    """Checkpoints, from which an interrupted training resumes."""
 
     every: Interval = Field(
         Operation.checkpoint_every,
@@ -242,43 +242,47 @@ class Trainer(Section):
             self.distribution.known_replicas,
         )
         if self.batch_size < replicas:
-            yield refuse_at(
+            yield reject_at(
                 ("batch_size",),
                 f"{self.batch_size} rows are fewer than the {replicas} replicas that "
                 "share them",
                 remedy="Raise it, or use fewer `workers` or `devices`.",
             )
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
-            yield refuse_at(
+            yield reject_at(
                 ("callbacks", "reduce_learning_rate"),
                 "needs a constant learning rate, and `warm_up_steps` makes it change "
                 "by step",
                 remedy="Use one of the two.",
             )
         if self.base_batch_size and self.scale_learning_rate == "none":
-            yield refuse_at(
+            yield reject_at(
                 ("base_batch_size",),
-                "means nothing without `scale_learning_rate`",
-                remedy="Set that to `linear` or `sqrt`, or remove this.",
+                "has no effect without `scale_learning_rate`",
+                remedy="Set `scale_learning_rate` to `linear` or `sqrt`, or remove "
+                "`base_batch_size`.",
             )
         if self.deterministic and strategy == "parameter_server":
-            yield refuse_at(
+            yield reject_at(
                 ("deterministic",),
-                "parameter servers take gradients in the order in which they come, so "
-                "that no two runs are equal",
+                "parameter servers apply gradients in the order of their arrival, so "
+                "no two runs are equal",
                 remedy="Remove it, or use `multi_worker_mirrored`.",
             )
 
     @property
     def named_weights(self) -> str | None:
-        """The weights in the folder that `warm_start` names, if it names one."""
+        """The folder of weights of the model that `warm_start` names.
+
+        None where `warm_start` is not set or is `latest`.
+        """
         folder = self.warm_start
         if folder in (None, LATEST) or folder.endswith(f"/{WEIGHTS_DIR}"):
             return None if folder == LATEST else folder
         return f"{folder}/{WEIGHTS_DIR}"
 
     def settings(self) -> Settings:
-        """What else than data, model and strategy decides the result."""
+        """The settings that change results, besides data, model and strategy."""
         names = {field.name for field in dataclasses.fields(Settings)}
         plain = self.model_dump(mode="json", include=names)
         logs = self.callbacks.tensorboard
@@ -288,7 +292,7 @@ class Trainer(Section):
         return Settings(**plain | {"cache_limit": size(self.cache_limit)})
 
     def operation(self) -> Operation:
-        """How training is run; never part of what caching compares."""
+        """The settings for how training is run; caching never compares them."""
         distribution = self.distribution
         return Operation(
             launcher=distribution.launcher,

@@ -22,7 +22,7 @@ from pydantic import (
 
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.config.introspect import Allowed, PathMark
-from strategos.pipeline.config.problems import mask, received, refuse
+from strategos.pipeline.config.problems import mask, received, reject
 
 PASSWORD_VARIABLE = "STRATEGOS_METADATA_PASSWORD"
 """The environment variable that holds the password of `run.metadata`."""
@@ -32,7 +32,7 @@ SERVERS = "mysql://USER@HOST:PORT/DATABASE or postgresql://USER@HOST:PORT/DATABA
 
 
 LATEST = "latest"
-"""In place of a path: the newest model that was pushed."""
+"""Stands in place of a path for the newest pushed model."""
 
 
 class Section(BaseModel):
@@ -44,24 +44,38 @@ class Section(BaseModel):
 
 
 def has_spans(pattern: str) -> bool:
-    """Whether data that `pattern` matches arrive in spans."""
+    """Whether the glob `pattern` contains a placeholder for spans."""
     return re.search(r"\{(SPAN|DATE|YYYY)\b", pattern) is not None
 
 
 def absolute(path: str, folder: str | Path) -> str:
-    """`path` from `folder`, without `..` and `~`; URLs stay as they are."""
+    """Makes `path` absolute, with `..` and `~` resolved; URLs stay as they are.
+
+    Args:
+      path: A path or a URL.
+      folder: What a relative path is relative to.
+    """
     if is_remote(path):
         return path
     return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
 
 
 def main_file(context: Any) -> Path:
-    """The main YAML: the loader hands it on, others get one in this folder."""
+    """The path of the main YAML; `pipeline.yaml` in this folder by default.
+
+    Args:
+      context: The loader's validation context, with the key `path`; or None.
+    """
     return (context or {}).get("path") or Path.cwd() / "pipeline.yaml"
 
 
 def default_name(name: str, info: ValidationInfo) -> str:
-    """`name`, or where it is empty the name of the YAML's folder."""
+    """Returns `name`, or the name of the YAML's folder if `name` is empty.
+
+    Args:
+      name: The value of the key; "" if it is not set.
+      info: pydantic's, whose context names the YAML.
+    """
     if name:
         return name
     words = re.findall("[a-z0-9]+", main_file(info.context).parent.name.lower())
@@ -70,11 +84,16 @@ def default_name(name: str, info: ValidationInfo) -> str:
 
 
 def not_yet(names: tuple[str, ...], message: str) -> BeforeValidator:
-    """Refuses by name the values that a later version brings."""
+    """A validator that rejects values which a later version will accept.
+
+    Args:
+      names: The values.
+      message: What to do instead.
+    """
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in names:
-            raise refuse(f'received "{value}": {message}')
+            raise reject(f'received "{value}": {message}')
         return value
 
     return BeforeValidator(check)
@@ -82,13 +101,13 @@ def not_yet(names: tuple[str, ...], message: str) -> BeforeValidator:
 
 def _not_empty(text: str) -> str:
     if not text.strip():
-        raise refuse("received an empty text")
+        raise reject("received an empty text")
     return text
 
 
 def _anchored(path: str, info: ValidationInfo) -> str:
     if not path.strip():
-        raise refuse("received an empty path", remedy="Name a file or a folder.")
+        raise reject("received an empty path", remedy="Name a file or a folder.")
     return absolute(path, main_file(info.context).parent)
 
 
@@ -101,11 +120,18 @@ def _number_as_text(value: Any) -> Any:
 
 
 def ordered(spans: str) -> str:
-    """A range such as 10..20, refused if it ends before it starts."""
+    """Returns the range `spans`, such as 10..20.
+
+    Raises:
+      PydanticCustomError: The range ends before it starts.
+    """
     first, _, last = spans.partition("..")
     if last and int(last) < int(first):
-        message, remedy = "but the range ends before it starts", f"`{last}..{first}`"
-        raise refuse(message, received=received(spans), remedy=f"Write {remedy}.")
+        raise reject(
+            "but the range ends before it starts",
+            received=received(spans),
+            remedy=f"Write `{last}..{first}`.",
+        )
     return spans
 
 
@@ -114,7 +140,7 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
         for leaf in _leaves(value):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 message = f"`{name}` holds {leaf}, which JSON cannot carry"
-                raise refuse(message, expected="finite numbers")
+                raise reject(message, expected="finite numbers")
     return values
 
 
@@ -131,20 +157,20 @@ def _database(url: str) -> str:
         return url
     allowed = f"sqlite, {SERVERS}"
     if mask(url) != url:
-        raise refuse(
+        raise reject(
             "a password must not be written in a file or on the command line",
             expected=allowed,
-            remedy=f"Take it out of the URL and set {PASSWORD_VARIABLE} in the "
+            remedy=f"Remove it from the URL and set {PASSWORD_VARIABLE} in the "
             "environment.",
         )
     try:
         parts = urlsplit(url)
         complete = parts.hostname and parts.path.strip("/") and parts.port != 0
     except ValueError:
-        raise refuse(received=received(url), expected=allowed) from None
+        raise reject(received=received(url), expected=allowed) from None
     known = parts.scheme in ("mysql", "postgresql")
     if not (known and complete) or parts.query or parts.fragment:
-        raise refuse(received=received(url), expected=allowed)
+        raise reject(received=received(url), expected=allowed)
     return url
 
 
@@ -227,26 +253,26 @@ Hyperparameters = Annotated[dict[str, Any], AfterValidator(_finite)]
 
 
 def seconds(duration: str) -> int:
-    """`7d` in seconds."""
+    """Converts a `Duration` such as `7d` to seconds."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     return int(duration[:-1]) * units[duration[-1]]
 
 
 def size(text: str) -> int:
-    """`64MiB` in bytes; `MB` is a million, `MiB` 2**20."""
+    """Converts a `Size` such as `64MiB` to bytes; `MB` is 10**6, `MiB` is 2**20."""
     number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT]?i?)B?", text).groups()
     base = 1024 if unit.endswith("i") else 1000
     return int(float(number) * base ** " KMGT".index(unit[:1] or " "))
 
 
 def rate(text: str) -> float:
-    """`10Gbit` in bytes a second."""
+    """Converts a `Rate` such as `10Gbit` to bytes a second."""
     number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT])bit", text).groups()
     return float(number) * 1000 ** " KMGT".index(unit) / 8
 
 
 def interval(text: str) -> str:
-    """`5m` as `300s`, `1 step` as `1 steps`: in one of two units."""
+    """Normalizes an `Interval`: `5m` to `300s`, `1 step` to `1 steps`."""
     if "step" in text:
         return f"{text.split()[0]} steps"
     return f"{seconds(text)}s"

@@ -1,7 +1,8 @@
-"""YAML files and `--set` values as trees in which every value knows where it stands.
+"""YAML files and `--set` values as trees in which every value has its place.
 
-YAML 1.2 is read: `1e-3` is a number, `yes`, `on` and `12:30` are text; a key that
-occurs twice is refused. Aliases are read, merge keys (`<<`) and tags are not.
+The dialect is YAML 1.2: `1e-3` is a number, `yes`, `on` and `12:30` are text; a key
+that occurs twice is rejected. Aliases are supported; merge keys (`<<`) and tags are
+not.
 """
 
 from __future__ import annotations
@@ -20,14 +21,27 @@ from strategos.components.errors import BadInputError, Place, UserError, mask
 
 @dataclass(frozen=True)
 class Entry:
-    """A value: a scalar, a list of entries or a mapping of names to entries."""
+    """One value of a YAML tree.
+
+    Attributes:
+      value: A scalar, a list of entries or a mapping of names to entries.
+      place: Where the value starts.
+      key_place: Where the value's key starts.
+    """
 
     value: Any
     place: Place
     key_place: Place
 
     def find(self, path: Iterable[str | int]) -> tuple[Entry, bool]:
-        """The deepest entry on `path`, and whether it is the one at its end."""
+        """Follows `path` as far as it exists.
+
+        Args:
+          path: Names of keys, and indices of list items.
+
+        Returns:
+          The deepest entry found, and whether that is the whole path.
+        """
         entry = self
         for part in path:
             try:
@@ -37,7 +51,11 @@ class Entry:
         return entry, True
 
     def leaves(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple, Entry]]:
-        """Every entry below and this one, with its path."""
+        """Yields this entry and every one below, with its path.
+
+        Args:
+          path: The path of this entry.
+        """
         yield path, self
         if isinstance(self.value, dict):
             for name, entry in self.value.items():
@@ -45,7 +63,7 @@ class Entry:
 
 
 def merge(base: Entry, over: Entry) -> Entry:
-    """`over` laid over `base`: mappings merge, anything else replaces."""
+    """Overrides `base` by `over`: mappings are merged, anything else is replaced."""
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
         return over
     merged = dict(base.value)
@@ -55,7 +73,11 @@ def merge(base: Entry, over: Entry) -> Entry:
 
 
 def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
-    """The mapping in the YAML file, and what is wrong with it as YAML."""
+    """Reads a YAML file.
+
+    Returns:
+      The mapping in the file (None if it has none), and its problems as YAML.
+    """
     name = os.fspath(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -66,7 +88,7 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
         return entry, problems
     problems.append(
         BadInputError(
-            "the file is empty" if entry.value is None else "is not a mapping",
+            "the file is empty" if entry.value is None else "the file is not a mapping",
             place=Place(name),
             expected="`key: value` lines",
             remedy="See docs/configuration.md for a file to start from.",
@@ -76,7 +98,14 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
 
 
 def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
-    """The value of `--set a.b=VALUE` as a mapping {a: {b: VALUE}}."""
+    """Reads a flag `--set a.b=VALUE` as the mapping {a: {b: VALUE}}.
+
+    Args:
+      text: `a.b=VALUE`, with VALUE in YAML.
+
+    Returns:
+      The mapping (None if it cannot be read), and its problems as YAML.
+    """
     key, equals, value = text.partition("=")
     place = Place(mask(f"--set {text}"))
     if not equals or not all(key.split(".")):
@@ -95,7 +124,7 @@ def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
 _USAGE = "for example `--set trainer.batch_size=512`"
 
 
-_DIGITS = 100  # Python refuses to read 4,300 of them.
+_DIGITS = 100  # Python cannot convert more than 4,300.
 
 
 class _Loader(yaml.CSafeLoader):
@@ -121,7 +150,7 @@ for _tag, (_regex, _first) in _SCALARS.items():
 
 
 def is_plain_text(text: str) -> bool:
-    """Whether `text`, written without quotes, is read back as that very text."""
+    """Whether `text`, written without quotes, is read back as the same text."""
     if not re.fullmatch(
         r"[\w./{}*+$~=%@-]([\w ./{}*+$~=%@:,-]*[\w./{}*+$~=%@-])?", text
     ):
@@ -148,7 +177,11 @@ def _parse(
 
 
 class _Reader:
-    """Turns YAML nodes into entries and collects what it has to refuse."""
+    """Turns YAML nodes into entries and collects problems.
+
+    Attributes:
+      problems: What the nodes contain that is not supported.
+    """
 
     def __init__(self, place: Place, in_file: bool):
         self._place = place
@@ -159,7 +192,7 @@ class _Reader:
     def entry(self, node: yaml.Node, key_place: Place) -> Entry:
         place = self._where(node)
         if any(node is outer for outer in self._open):
-            self._refuse(place, "an alias that contains itself", "Write it out.")
+            self._reject(place, "an alias that contains itself", "Write it out.")
             return Entry(None, place, key_place)
         self._open.append(node)
         if isinstance(node, yaml.MappingNode):
@@ -176,14 +209,14 @@ class _Reader:
         for key, value in node.value:
             place = self._where(key)
             if not isinstance(key, yaml.ScalarNode):
-                self._refuse(place, "a key that is not a name", "Write a plain name.")
+                self._reject(place, "a key that is not a name", "Write a plain name.")
             elif key.value == "<<":
                 remedy = "Write the keys out, or use an overlay file."
-                self._refuse(place, "merge keys (`<<`) are not read", remedy)
+                self._reject(place, "merge keys (`<<`) are not read", remedy)
             elif key.value in entries:
                 first = entries[key.value].key_place
                 remedy = f"It is first given at {first}; keep one of the two."
-                self._refuse(place, f"duplicate key `{key.value}`", remedy)
+                self._reject(place, f"duplicate key `{key.value}`", remedy)
             else:
                 entries[key.value] = self.entry(value, place)
         return entries
@@ -194,14 +227,14 @@ class _Reader:
             base = {"0o": 8, "0x": 16}.get(text[:2], 10)
             if len(text) > _DIGITS:
                 remedy = f"Write at most {_DIGITS} digits."
-                self._refuse(place, "a number with too many digits", remedy)
+                self._reject(place, "a number with too many digits", remedy)
                 return None
             return int(text, base)
         if tag == "float":
             return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         if tag in ("str", "null", "bool"):
             return {"str": text, "null": None, "bool": text.lower() == "true"}[tag]
-        self._refuse(place, f"the tag {node.tag} is not read", "Remove the tag.")
+        self._reject(place, f"the tag {node.tag} is not read", "Remove the tag.")
         return None
 
     def _where(self, node: yaml.Node) -> Place:
@@ -210,7 +243,7 @@ class _Reader:
         mark = node.start_mark
         return Place(self._place.source, mark.line + 1, mark.column + 1)
 
-    def _refuse(self, place: Place, message: str, remedy: str) -> None:
+    def _reject(self, place: Place, message: str, remedy: str) -> None:
         self.problems.append(BadInputError(message, place=place, remedy=remedy))
 
 
@@ -231,7 +264,7 @@ def _syntax_problem(
     at = text.splitlines()[line : line + 1] or [""]
     if "\t" in re.match(r"\s*", at[0])[0] or at[0][column : column + 1] == "\t":
         cause, column = "a tab, which YAML does not allow here", at[0].index("\t")
-        remedy = "Write spaces in its place; most editors can do so as one types."
+        remedy = "Use spaces; most editors can insert them for the Tab key."
     return BadInputError(f"is not valid YAML: {cause}", place=place, remedy=remedy)
 
 

@@ -23,5 +23,5 @@ def test_full_disk_is_named_with_its_folder(make_flights, tmp_path, size):
     assert done.returncode in (1, 2)
     assert f"no space left in {small}" in done.stdout + done.stderr
     assert f"on the disk mounted at {small} (" in done.stdout + done.stderr
-    assert "fault of Strategos" not in done.stderr
+    assert "bug in Strategos" not in done.stderr
     assert "no transaction is active" not in done.stderr

@@ -48,7 +48,7 @@ def test_run_waits_for_a_server_that_was_restarted(
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 0, said
     assert "ML Metadata answers again after" in said
-    assert "fault of Strategos" not in said and "mysql_real_connect" not in said
+    assert "bug in Strategos" not in said and "mysql_real_connect" not in said
 
 
 @pytest.mark.faults
@@ -64,7 +64,7 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     assert run.returncode == 1, said
     assert 120 < time.monotonic() - began < 400
     assert f"at 127.0.0.1:{mariadb_server.port} as strategos cannot be used" in said
-    assert "Check that the server runs" in said and "fault of Strategos" not in said
+    assert "Check that the server runs" in said and "bug in Strategos" not in said
     mariadb_server.start()
     done = flights.run(*arguments)
     assert "taking the model that an interrupted run had finished" in done.stderr

@@ -76,7 +76,7 @@ def test_a_misspelt_required_key_is_one_problem(write, workload):
 
 def test_a_key_in_the_wrong_section_is_sent_to_the_right_one(workload):
     (problem,) = problems(workload, sets=["batch_size=4"])
-    assert "There is `trainer.batch_size`; did you mean that?" in str(problem)
+    assert "Did you mean `trainer.batch_size`?" in str(problem)
 
 
 def test_duplicate_keys_are_named_beside_other_problems(write, workload):

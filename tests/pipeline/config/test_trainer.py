@@ -41,7 +41,7 @@ def test_one_value_is_enough(workload, strategy):
         (
             ["distribution={strategy: mirrored, workers: 2}"],
             "distribution.workers",
-            "means nothing under `strategy: mirrored`",
+            "has no effect under `strategy: mirrored`",
         ),
         (["distribution.workers=2"], "distribution.workers", "multi_worker_mirrored"),
         (["distribution.workers=0"], "distribution.workers", "at least 1"),
