@@ -1,4 +1,4 @@
-"""Do the data have the columns that the settings name? Read from the first file."""
+"""Checks that the data have the columns that the settings name, in the first file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from strategos.pipeline.config.sections import Config
 def column_problems(
     config: Config, files: list[str], schema: list[str]
 ) -> Iterator[UserError]:
-    """Columns that the settings name and the data do not have.
+    """Yields a problem for each column that a setting names and the data lack.
 
     Args:
       config: The effective settings.
-      files: The data files, of which the first is read; none if there are no data yet.
-      schema: The features of the curated schema; none without one.
+      files: The data files, of which the first is read; empty if no data exist yet.
+      schema: The features of the curated schema; empty without one.
     """
     named = [("label", config.label)]
     named += [("data.split.keys", name) for name in config.data.split.keys]
@@ -42,19 +42,19 @@ def _no_column(
     message, remedy = "", f"Did you mean `{near}`?" if near else ""
     if key == "label" and name in _texts_of(config, config.transform.module):
         message = (
-            ": only `preprocessing_fn` makes it, but the model is judged by the raw "
+            ": only `preprocessing_fn` makes it, but the model is evaluated on the raw "
             "column"
         )
         remedy = (
             "Make the column before the data are read, for example by `data.prepare`, "
-            "or let `label` name the column that it is made of."
+            "or set `label` to the raw column that it is made from."
         )
     message = f"{shown(path)} has no column `{name}`{message}"
     return config.problem(key, message, expected=listed(columns), remedy=remedy)
 
 
 def _texts_of(config: Config, module: str) -> set[str]:
-    """The string literals of a module of the user's."""
+    """The string literals in a user module."""
     path = modules.find(str(config.folder), module)
     try:
         tree = ast.parse(path.read_bytes()) if path else ast.Module([], [])
@@ -65,7 +65,7 @@ def _texts_of(config: Config, module: str) -> set[str]:
 
 
 def _header(path: str) -> Sequence[str]:
-    """The columns of a file; none for what ingestion rejects."""
+    """The columns of a file; none if ingestion would reject the file."""
     try:
         return sources.open_source(path).names
     except UserError:

@@ -1,7 +1,7 @@
-"""What only the file system shows about a config: before each run, and in `validate`.
+"""Checks of the files, modules and folders that a config names.
 
-Nothing of the user's is imported: modules are parsed. TensorFlow, TFX and pandas stay
-out.
+They run before each run and in `strategos validate`. User modules are parsed, never
+imported; nor are TensorFlow, TFX and pandas.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _NOT_FOR_STOCK = (
     "cache_limit",
     "warm_start",
 )
-"""Keys of `trainer` for what a module for TFX's own Trainer does by itself."""
+"""Keys of `trainer` without effect on a module that is written for TFX's Trainer."""
 
 
 def check(config: Config, data: Listing, *, here: bool = True) -> list[UserError]:
-    """Problems with the files, modules and folders that `config` names.
+    """Returns problems with the files, modules and folders that `config` names.
 
     Args:
       config: The effective settings.
@@ -63,7 +63,12 @@ def check(config: Config, data: Listing, *, here: bool = True) -> list[UserError
 
 
 def check_data(config: Config, data: Listing) -> list[UserError]:
-    """Problems with the data files and their columns, once there are data."""
+    """Returns problems with the data files and their columns, once data exist.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+    """
     files, problems = data_files(config, data)
     schema, _ = _schema_features(config)
     return [*problems, *column_problems(config, files, schema)]
@@ -92,7 +97,7 @@ def _module_problems(config: Config) -> Iterator[UserError]:
 
 
 def _custom_config_problems(config: Config) -> Iterator[UserError]:
-    """Settings for a `preprocessing_fn` that takes none."""
+    """Yields a problem for settings of a `preprocessing_fn` that takes none."""
     module, key = config.transform.module, "transform.custom_config"
     found = modules.parameters(str(config.folder), module, "preprocessing_fn")
     if config.transform.custom_config and found and "custom_config" not in found:
@@ -105,21 +110,21 @@ def _custom_config_problems(config: Config) -> Iterator[UserError]:
 
 
 def _loop_problems(config: Config) -> Iterator[UserError]:
-    """A training loop of the user's own, where there can be none."""
+    """Yields a problem for a custom training loop under parameter servers."""
     if config.trainer.distribution.strategy == "parameter_server":
         key = "trainer.distribution.strategy"
         yield config.problem(
             key,
-            f"`{config.trainer.module}` has a loop of its own, `run_fn`, which needs "
-            "workers that take each step together: under `parameter_server` they do "
-            "not",
-            remedy="Use `multi_worker_mirrored`, or let `build_model(context)` take "
-            "the place of `run_fn`.",
+            f"`{config.trainer.module}` has its own training loop, `run_fn`, and needs "
+            "workers that take each step together; under `parameter_server` workers "
+            "do not",
+            remedy="Use `multi_worker_mirrored`, or replace `run_fn` by "
+            "`build_model(context)`.",
         )
 
 
 def _stock_problems(config: Config) -> Iterator[UserError]:
-    """Settings without effect on a module for TFX's own Trainer."""
+    """Yields a problem for settings without effect on a module for TFX's Trainer."""
     trainer = config.trainer
     for name in _NOT_FOR_STOCK:
         default = (
@@ -131,13 +136,13 @@ def _stock_problems(config: Config) -> Iterator[UserError]:
                 key,
                 f"has no effect on `{trainer.module}`, whose `run_fn(fn_args)` builds "
                 "and trains the model by itself",
-                remedy="Remove it, and do in `run_fn` what it asks for.",
+                remedy="Remove the setting, and implement it in `run_fn`.",
             )
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What a module of the user's defines; `*` among names for what cannot be known."""
+    """What a user module defines; `*` among `names` stands for unknown names."""
 
     path: Path
     names: frozenset[str]
@@ -145,7 +150,7 @@ class _Source:
 
 
 def _read_module(config: Config, key: str, module: str) -> _Source | UserError | None:
-    """The parsed module, or what is wrong with it; None where it is no source."""
+    """The parsed module, or the problem with it; None if it is not Python source."""
     path = modules.find(str(config.folder), module) or _installed(module)
     if path is None:
         return _no_module(config, key, module)
@@ -192,7 +197,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that a module's statements bind; `*` where that cannot be known."""
+    """Yields the names that a module's statements bind; `*` for a star import."""
     for node in body:
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             yield node.name
@@ -210,7 +215,7 @@ def _defined(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _installed(module: str) -> Path | None:
-    """The source of an installed module; of a package's module, the package's."""
+    """The source of an installed module; for a submodule, the folder of its package."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -232,14 +237,22 @@ def _no_module(config: Config, key: str, module: str) -> UserError:
         remedy = f"Create {shown(config.folder / (module.replace('.', '/') + '.py'))}."
     return config.problem(
         key,
-        f"there is no module `{module}` in {shown(config.folder)}; modules there: "
+        f"module `{module}` does not exist in {shown(config.folder)}; modules there: "
         f"{listed(others)}",
         remedy=remedy,
     )
 
 
 def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError]]:
-    """The files to read, and what is wrong with their names."""
+    """Lists the data files to read.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+
+    Returns:
+      The files (empty if one has a problem), and the problems with them.
+    """
     from strategos.components.example_gen import sources, spans
 
     key = "data.examples"
@@ -260,7 +273,7 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     files = [path for span in chosen for path in span.files]
     for path in files:
         if not path.endswith(sources.SUFFIXES):
-            message = f"{shown(path)} is in none of the formats that are read"
+            message = f"{shown(path)} has none of the supported formats"
             remedy = "Narrow the pattern, or convert the file."
             expected = ", ".join(sources.SUFFIXES)
             key = "data.examples"
@@ -270,7 +283,7 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
 
 
 def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
-    """Files that cannot be opened, or are not what their names say."""
+    """Yields a problem for each file that cannot be read in its suffix's format."""
     from strategos.components.example_gen import sources
 
     for path in files:
@@ -281,7 +294,7 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
 
 
 def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
-    """The features of the curated schema, and what is wrong with its file."""
+    """The features of the curated schema, and the problems with its file."""
     if not config.schema_.file:
         return [], []
     if is_remote(config.schema_.file):
@@ -295,14 +308,14 @@ def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
 
 
 def _weights_problems(config: Config) -> Iterator[UserError]:
-    """A model to start from that is not there."""
+    """Yields a problem if the model to start from is missing."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
     if folder and missing(folder):
         yield config.problem(key, missing(folder) or "")
     elif folder and not is_remote(folder) and not Path(folder).is_dir():
         yield config.problem(
             key,
-            f"there is no folder {shown(folder)}",
+            f"the folder {shown(folder)} does not exist",
             remedy="Name the folder of a Model artifact, such as "
             f"{config.name}/{node_ids.TRAINER}/model/4 under the root, or `latest`.",
         )
@@ -315,28 +328,32 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
         if f"{config.run.root}/".startswith(f"{config.pusher.to.rstrip('/')}/"):
             message = f"models must not be pushed over the root, {config.run.root}"
             key = "pusher.to"
-            remedy = "Name a folder of its own."
+            remedy = "Name another folder."
             yield config.problem(key, message, remedy=remedy)
     for key, folder in folders.items():
-        refusal = missing if is_remote(folder) else _not_writable
-        cause = refusal(folder)
+        find_cause = missing if is_remote(folder) else _not_writable
+        cause = find_cause(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield config.problem(key, cause, remedy=remedy)
 
 
 def serving_problems(config: Config) -> Iterator[UserError]:
-    """A serving folder in which no version is found again."""
+    """Yields a problem if pushed versions cannot be found again: a remote folder.
+
+    Args:
+      config: The effective settings.
+    """
     key = "pusher.to"
     if config.pusher and targets.of(config.pusher.to).is_remote:
         yield config.problem(
             key,
             "but a remote folder is not searched for the model in production yet, so "
             "`may_drop`, `may_rise`, `warm_start: latest` and `strategos predict` "
-            "would find none",
+            "would find no model",
             received=config.pusher.to,
-            expected="a folder of this machine; remote ones for `strategos compile` "
-            "alone",
+            expected="a folder on this machine; a remote folder only for `strategos "
+            "compile`",
             remedy=f"Set `--set {key}=DIR`, and copy the versions from there.",
         )
 
@@ -344,7 +361,7 @@ def serving_problems(config: Config) -> Iterator[UserError]:
 def _not_local(config: Config, key: str, path: str) -> UserError:
     return config.problem(
         key,
-        "but remote files cannot be read there yet",
+        "but remote files cannot be read yet",
         received=path,
         expected="a path on this machine",
         remedy="Copy or mount them.",
@@ -352,7 +369,7 @@ def _not_local(config: Config, key: str, path: str) -> UserError:
 
 
 def _not_writable(path: str) -> str | None:
-    """Why nothing can be written under `path`, which need not exist yet."""
+    """Why nothing can be written under `path`, which need not exist; None if it can."""
     folder = Path(path)
     existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not existing.is_dir():

@@ -1,7 +1,6 @@
-"""What a machine brings, what it lacks, and what to do about each: `strategos doctor`.
+"""Checks of this machine, each with a remedy: `strategos doctor`.
 
-Answers in about a second: TensorFlow is started only where there is a GPU's driver to
-compare it with.
+They take about a second: TensorFlow is started only if a GPU driver is installed.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
-_NEW_STACK_GLIBC = (2, 39)  # What ml-metadata and TFDV 1.21 are built for.
+_NEW_STACK_GLIBC = (2, 39)  # The version that ml-metadata and TFDV 1.21 need.
 _MIN_FREE_GB = 5
 _TENSORFLOW_SECONDS = 120
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-      name: Of the thing: "Python", "GPU".
-      ok: False is to be mended; None is not there and need not be.
-      found: What is there.
-      remedy: What to do, where something can be done.
+      name: What was checked: "Python", "GPU".
+      ok: True: works. False: must be fixed. None: absent, optional.
+      found: What the check found.
+      remedy: How to fix it; None if nothing can be done or need be done.
     """
 
     name: str
@@ -52,7 +51,11 @@ class Check:
 
 
 def diagnose(config_path: str | None = None) -> list[Check]:
-    """Looks at this machine, and at what the pipeline of `config_path` needs of it."""
+    """Runs all checks.
+
+    Args:
+      config_path: A pipeline's YAML, whose ML Metadata and root are checked too.
+    """
     config, problem = _load(config_path)
     return [
         *filter(None, [problem]),
@@ -70,7 +73,7 @@ def diagnose(config_path: str | None = None) -> list[Check]:
 
 
 def render(checks: list[Check]) -> str:
-    """The checks as text: a line each, the remedy below it, a verdict at the end."""
+    """Formats checks as text: a line each, remedies below, a verdict at the end."""
     from strategos.pipeline.view import terminal
 
     console = terminal.console()
@@ -89,7 +92,7 @@ def render(checks: list[Check]) -> str:
 
 
 def python() -> Check:
-    """This interpreter."""
+    """Whether this interpreter's version is supported."""
     found = f"{platform.python_version()} ({sys.executable})"
     if (3, 10) <= sys.version_info[:2] <= (3, 13):
         return Check("Python", True, found)
@@ -100,11 +103,11 @@ def stack(
     required: list[str] | None = None,
     version_of: Callable[[str], str] = importlib.metadata.version,
 ) -> Check:
-    """The packages that are installed, against those that Strategos asks for.
+    """Whether the installed packages are those that Strategos requires.
 
     Args:
       required: Requirements with markers; those of Strategos by default.
-      version_of: From a package's name to its version; raises PackageNotFoundError.
+      version_of: Maps a package's name to its version; raises PackageNotFoundError.
     """
     from packaging.requirements import Requirement
 
@@ -121,7 +124,7 @@ def stack(
             continue
         if found[requirement.name] not in requirement.specifier:
             wrong.append(
-                f"{requirement.name} is {found[requirement.name]}, needed is "
+                f"{requirement.name} is {found[requirement.name]}, but Strategos needs "
                 f"{requirement.specifier}"
             )
     if wrong:
@@ -133,7 +136,7 @@ def stack(
 
 
 def glibc(version: tuple[int, int] | None = None, newer: bool | None = None) -> Check:
-    """The C library, which decides on the stack.
+    """Whether the C library fits the stack.
 
     Args:
       version: Such as `(2, 36)`; this machine's by default.
@@ -156,7 +159,13 @@ def compiler(
     include: str = sysconfig.get_config_var("INCLUDEPY") or "",
     installed: bool | None = None,
 ) -> Check:
-    """What builds pyfarmhash: needed until it is installed."""
+    """Whether pyfarmhash can be built; optional once pyfarmhash is installed.
+
+    Args:
+      which: Maps a program's name to its path, or None.
+      include: The folder of Python's headers.
+      installed: Whether pyfarmhash is installed; looked up by default.
+    """
     if installed is None:
         installed = importlib.util.find_spec("farmhash") is not None
     program = next(filter(None, map(which, ("c++", "g++", "clang++"))), None)
@@ -178,7 +187,12 @@ def bytecode(
     packages: tuple[str, ...] = ("tensorflow", "tfx", "apache_beam"),
     writes: bool | None = None,
 ) -> Check:
-    """Whether imports find compiled modules, or compile them in every process."""
+    """Whether packages are compiled to bytecode; if not, every process compiles them.
+
+    Args:
+      packages: Names of packages to look at.
+      writes: Whether imports save bytecode; by default, this interpreter's setting.
+    """
     writes = not sys.dont_write_bytecode if writes is None else writes
     specs = filter(None, map(importlib.util.find_spec, packages))
     raw = [spec.name for spec in specs if not os.path.exists(spec.cached or "")]
@@ -201,17 +215,18 @@ def gpu(
     count: Callable[[], tuple[int, str]] | None = None,
     libraries: bool | None = None,
 ) -> Check:
-    """Whether TensorFlow sees the GPUs whose driver is here.
+    """Whether TensorFlow sees the GPUs, if an NVIDIA driver is installed.
 
     Args:
-      driver: The driver's version, "" where there is none.
-      count: Returns how many GPUs TensorFlow sees, and what it said if none.
-      libraries: Whether the CUDA libraries of the extra `gpu` are installed.
+      driver: The driver's version, "" for none; looked up by default.
+      count: Returns the number of GPUs that TensorFlow sees, and what it logged.
+      libraries: Whether the CUDA libraries of the extra `gpu` are installed; looked up
+        by default.
     """
     driver = _nvidia_driver() if driver is None else driver
     if not driver:
         return Check("GPU", None, "no NVIDIA driver: training uses the processor")
-    seen, said = (count or _count_gpus)()
+    seen, logged = (count or _count_gpus)()
     if seen:
         gpus = counted(seen, "GPU")
         return Check("GPU", True, f"{gpus} (NVIDIA driver {driver})")
@@ -229,14 +244,19 @@ def gpu(
     return Check(
         "GPU",
         False,
-        f"{found}: {said or 'it does not say why'}",
-        "The CUDA libraries are installed: see whether `nvidia-smi` lists the GPU, and "
-        "whether CUDA_VISIBLE_DEVICES hides it; a newer driver may be needed.",
+        f"{found}: {logged or 'it logs no reason'}",
+        "The CUDA libraries are installed: check that `nvidia-smi` lists the GPU, and "
+        "that CUDA_VISIBLE_DEVICES does not hide it; a newer driver may be needed.",
     )
 
 
 def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
-    """Whether the environment names a TPU, or one is attached."""
+    """Whether the environment names a TPU, or one is attached.
+
+    Args:
+      environ: The environment.
+      devices: Device files of attached TPUs; looked up by default.
+    """
     variables = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_WORKER_HOSTNAMES")
     named = [f"{name}={environ[name]}" for name in variables if environ.get(name)]
     devices = glob.glob("/dev/accel[0-9]*") if devices is None else devices
@@ -250,26 +270,34 @@ def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
 
 
 def java(which: Callable[[str], str | None] = shutil.which) -> Check:
-    """Java, which only engines such as Flink need."""
+    """Whether Java is installed, which only Beam on Flink or Spark needs.
+
+    Args:
+      which: Maps a program's name to its path, or None.
+    """
     program = which("java")
     if not program:
         return Check("Java", None, "none: only Beam on Flink or Spark needs it")
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=10
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
-        said = ""
-    version = re.search(r'version "([^"]+)"', said)
+        output = ""
+    version = re.search(r'version "([^"]+)"', output)
     if not version:
-        return Check("Java", None, f"{program} does not say its version")
+        return Check("Java", None, f"{program} prints no version")
     return Check("Java", True, f"{version.group(1)} ({program})")
 
 
 def metadata(config: Config | None) -> Check:
-    """Whether ML Metadata answers where the pipeline keeps it."""
+    """Whether the pipeline's ML Metadata answers.
+
+    Args:
+      config: The effective settings; None if no pipeline was named.
+    """
     if config is None:
-        return Check("metadata", None, "not looked at: name a pipeline.yaml")
+        return Check("metadata", None, "not checked: name a pipeline.yaml")
     from strategos.pipeline.root.metadata import (
         connection,
         reach,
@@ -281,7 +309,7 @@ def metadata(config: Config | None) -> Check:
     if run.metadata == "sqlite":
         place = str(sqlite_file(run.root))
         if not os.path.exists(place):
-            return Check("metadata", None, f"{place}: made by the first run")
+            return Check("metadata", None, f"{place}: created by the first run")
     else:
         place = run.metadata
     server = connection(run.root, run.metadata, config.metadata_password)
@@ -297,11 +325,11 @@ def metadata(config: Config | None) -> Check:
 
 
 def disk(root: str, free: int | None = None) -> Check:
-    """Room under the pipeline root.
+    """Whether the pipeline root can be written, and has enough free space.
 
     Args:
       root: A folder, which need not exist yet, or a URL.
-      free: Bytes; what the file system says by default.
+      free: Free bytes; by default, what the file system reports.
     """
     from strategos.components.files.filesystems import is_remote
 
@@ -344,26 +372,26 @@ def _glibc_version() -> tuple[int, int]:
 
 
 def _nvidia_driver() -> str:
-    """The version of NVIDIA's kernel driver, "" where there is none."""
+    """The version of NVIDIA's kernel driver, "" for none."""
     try:
-        said = Path("/proc/driver/nvidia/version").read_text()
-        return re.search(r"\d+(\.\d+)+", said).group()
+        text = Path("/proc/driver/nvidia/version").read_text()
+        return re.search(r"\d+(\.\d+)+", text).group()
     except (OSError, AttributeError):
-        pass  # Under WSL the driver is Windows's, but the tool is here too.
+        pass  # Under WSL the driver belongs to Windows, but nvidia-smi exists.
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return "" if said.returncode else said.stdout.partition("\n")[0].strip()
+    return "" if done.returncode else done.stdout.partition("\n")[0].strip()
 
 
 def _count_gpus() -> tuple[int, str]:
-    """Asks TensorFlow in a process of its own, with what it said last."""
+    """Counts GPUs by TensorFlow in a new process; also returns its last log line."""
     code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
     env = {**os.environ, **quiet.environment(), "TF_CPP_MIN_LOG_LEVEL": "0"}
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
@@ -372,7 +400,7 @@ def _count_gpus() -> tuple[int, str]:
         )
     except subprocess.TimeoutExpired:
         return 0, f"it did not start within {_TENSORFLOW_SECONDS} s"
-    about = [line for line in said.stderr.splitlines() if re.search("(?i)cu|gpu", line)]
+    about = [line for line in done.stderr.splitlines() if re.search("(?i)cu|gpu", line)]
     reason = re.sub(r"^.*?\] ", "", about[-1]) if about else ""
-    last = said.stdout.strip().splitlines()[-1:]
+    last = done.stdout.strip().splitlines()[-1:]
     return (int(last[0]) if last and last[0].isdigit() else 0), reason

@@ -1,7 +1,7 @@
-"""Whether this machine and these data allow the training that the settings ask for.
+"""Checks whether this machine and the data allow the training that is configured.
 
-Asked before the first node runs, so that what cannot be ends a run within seconds.
-TensorFlow is imported only to ask a TPU whether it is there.
+They run before the first node, so that an impossible training ends within seconds.
+TensorFlow is imported only to connect to a TPU.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def check(
     probe: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> list[UserError]:
-    """Why training as `config` says cannot be here.
+    """Returns the problems that make the training of `config` impossible here.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      probe: Whether the TPU that training would take must answer, which takes at most
+      probe: Whether to connect to the TPU that training would use, which takes at most
         15 s; otherwise no network is needed.
-      environ: What names a cluster or a TPU.
+      environ: The environment, which may name a cluster or a TPU.
     """
     problems = list(_step_problems(config, data))
     if not config.trainer.distribution.launched_by.on_this_host:
@@ -74,7 +74,7 @@ def _located(config: Config, error: UserError) -> UserError:
 
 
 def _step_problems(config: Config, data: Listing) -> Iterator[UserError]:
-    """Steps that the data cannot fill, whichever of the rows are for training."""
+    """Yields problems with steps: even all rows together are too few for them."""
     trainer = config.trainer
     needs = []
     if trainer.last_batch == "drop":
@@ -82,25 +82,25 @@ def _step_problems(config: Config, data: Listing) -> Iterator[UserError]:
         needs.append(("batch_size", trainer.batch_size, message))
     if trainer.warm_up_steps:
         rows = -(-trainer.warm_up_steps * trainer.batch_size // trainer.epochs)
-        message = f"{trainer.epochs} epochs have fewer steps than that"
+        message = f"{trainer.epochs} epochs have fewer steps"
         needs.append(("warm_up_steps", rows, message))
     if not needs:
         return
     files, _ = file_checks.data_files(config, data)
-    there = _count_rows(files, enough=max(rows for _, rows, _ in needs))
+    found = _count_rows(files, enough=max(rows for _, rows, _ in needs))
     for name, rows, message in needs:
-        if there is not None and there < rows:
+        if found is not None and found < rows:
             key = f"trainer.{name}"
             yield config.problem(
                 key,
-                f"but the data have {there:,} rows: {message}",
+                f"but the data have {found:,} rows: {message}",
                 received=str(getattr(trainer, name)),
                 remedy="Lower it.",
             )
 
 
 def _count_rows(files: list[str], enough: int) -> int | None:
-    """Rows in `files`, counted up to `enough`; None where that is not known here."""
+    """Rows in `files`, counted up to `enough`; None if they cannot be counted here."""
     if not files or any(is_remote(path) for path in files):
         return None
     rows = 0

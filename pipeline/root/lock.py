@@ -1,8 +1,8 @@
 """One run at a time on a pipeline root.
 
-The lock is the kernel's (`flock`): it ends with its holder however the holder ends, so
-a lock is never stale. The file's content only names the holder. The lock of a remote
-root lies on this machine and keeps out no other.
+The lock is the kernel's (`flock`): the kernel releases it however the holder ends, so a
+lock is never stale. The file's content only names the holder. The lock of a remote root
+is on this machine and does not exclude runs on other machines.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from strategos.components.errors import BadInputError
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.root.state import make_state, state_folder
 
-_LOOK_SECONDS = 0.5  # longer than `holder` has the lock in order to look
+_LOOK_SECONDS = 0.5  # longer than `holder` takes the lock to check it
 
 
 def lock_file(root: str | Path) -> Path:
-    """Where the lock of the pipeline root lies."""
+    """The path of the lock file of a pipeline root."""
     return state_folder(root) / "lock"
 
 
 @contextlib.contextmanager
 def hold(root: str | Path, **about: Any) -> Iterator[None]:
-    """Holds the root's lock, with `about` (such as `run_id`) to name the holder.
+    """Holds the root's lock while the block runs.
+
+    Args:
+      root: The pipeline root, a path or a URL.
+      **about: What names the holder to others, such as `run_id`.
 
     Raises:
       BadInputError: Another run holds it (the message names that run), or the root
@@ -46,12 +50,12 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
         if is_remote(str(root)):
             remedy = "set XDG_STATE_HOME to a folder that can be written"
         raise BadInputError(
-            f"{path.parent}: cannot be written ({error.strerror}), and holds the lock "
-            f"of the pipeline root {root}. Make it writable, or {remedy}."
+            f"{path.parent}: cannot be written ({error.strerror}), and must hold the "
+            f"lock of the pipeline root {root}. Make it writable, or {remedy}."
         ) from error
     try:
         if not _taken(descriptor):
-            raise BadInputError(_refusal(root, _read(path)))
+            raise BadInputError(_rejection(root, _read(path)))
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         holder |= {"since": time.time(), **about}
         os.ftruncate(descriptor, 0)
@@ -63,7 +67,11 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
 
 
 def holder(root: str | Path) -> dict[str, Any] | None:
-    """Who runs on this root now: `run_id`, `pid`, `host`, `since`; None if nobody."""
+    """The holder of the root's lock: `run_id`, `pid`, `host`, `since`; None if free.
+
+    Args:
+      root: The pipeline root, a path or a URL.
+    """
     path = lock_file(root)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -79,7 +87,7 @@ def holder(root: str | Path) -> dict[str, Any] | None:
 
 
 def _taken(descriptor: int) -> bool:
-    """Takes the lock, unless another run has it; waits for those who only look."""
+    """Takes the lock and returns whether it did; waits out a check by `holder`."""
     until = time.monotonic() + _LOOK_SECONDS
     while True:
         try:
@@ -98,10 +106,10 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _refusal(root: str | Path, who: dict[str, Any]) -> str:
+def _rejection(root: str | Path, who: dict[str, Any]) -> str:
     since = time.strftime("%H:%M:%S", time.localtime(who.get("since", time.time())))
     return (
-        f"{root}: run {who.get('run_id', '?')} is on here since {since} (process "
+        f"{root}: run {who.get('run_id', '?')} has been running since {since} (process "
         f"{who.get('pid', '?')} on {who.get('host', '?')}). Two runs on one root would "
         "overwrite each other: wait for it, stop it, or use another run.root."
     )

@@ -1,4 +1,4 @@
-"""Where ML Metadata lives: SQLite under the root, or a MySQL or PostgreSQL server."""
+"""Connections to ML Metadata: SQLite under the root, or a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 WAIT_SECONDS = 120.0
-"""How long a run that has begun waits for a server that does not answer."""
+"""How long a started run waits for a server that does not answer."""
 
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 _CONNECT_SECONDS = 5.0
@@ -36,13 +36,13 @@ def sqlite_file(root: str | Path) -> Path:
 def connection(
     root: str | Path, metadata: str = "sqlite", password: str | None = None
 ) -> metadata_store_pb2.ConnectionConfig:
-    """The connection to ML Metadata that `run.root` and `run.metadata` name.
+    """Makes the connection config for `run.root` and `run.metadata`.
 
     Args:
       root: The pipeline root.
       metadata: `sqlite`, or `mysql://USER@HOST:PORT/DATABASE`, or the same with
         `postgresql://`.
-      password: The server's password, from the environment.
+      password: The server's password, from the environment; None for an empty one.
     """
     from ml_metadata.proto import metadata_store_pb2
 
@@ -70,15 +70,18 @@ def connection(
 def initialise(
     config: metadata_store_pb2.ConnectionConfig,
 ) -> ml_metadata.MetadataStore:
-    """Creates the tables where they are missing, before several processes connect.
+    """Creates missing tables, before several processes connect.
 
-    Several that open an empty SQLite database at once can fail.
+    Processes that open an empty SQLite database at the same time can fail.
+
+    Args:
+      config: The connection.
 
     Returns:
       The open store.
 
     Raises:
-      BadInputError: The database cannot be opened: corrupt, unreachable, refused.
+      BadInputError: The database cannot be opened: corrupt, unreachable, no permission.
     """
     import ml_metadata
 
@@ -90,13 +93,20 @@ def initialise(
 
 
 def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
-    """Raises an OSError at once if no server listens there.
+    """Checks that a server listens; does nothing for SQLite.
 
-    ML Metadata itself would log lines of C++, and a lost host would hold it up.
+    Without this check ML Metadata would write C++ logs to stderr, and block for minutes
+    on a host that does not answer.
+
+    Args:
+      config: The connection.
+
+    Raises:
+      OSError: No server listens, or none answers within 5 s.
     """
     kind = config.WhichOneof("config")
     server = getattr(config, kind)
-    if kind in _DEFAULT_PORTS and server.host != "localhost":  # that may be a socket
+    if kind in _DEFAULT_PORTS and server.host != "localhost":  # may be a Unix socket
         address = (server.host, int(server.port))
         socket.create_connection(address, _CONNECT_SECONDS).close()
 
@@ -104,14 +114,14 @@ def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
 def store(
     config: metadata_store_pb2.ConnectionConfig, seconds: float = WAIT_SECONDS
 ) -> ml_metadata.MetadataStore:
-    """An open connection, for a run that has begun.
+    """Connects to ML Metadata, for a started run.
 
     Args:
-      config: ML Metadata's connection.
+      config: The connection.
       seconds: How long to wait for a server that does not answer.
 
     Raises:
-      UserError: It cannot be used.
+      UserError: The database cannot be used.
     """
     import ml_metadata
 
@@ -125,20 +135,20 @@ def patiently(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> _T:
-    """What `connect` returns, called again while the server does not answer.
+    """Calls `connect` until the server answers, and returns its result.
 
-    A server may be restarted while a node works, for hours maybe, without any need of
-    it. The pauses double up to 8 s; the live view shows that the run waits.
+    A node may work for hours without ML Metadata, and the server may be restarted
+    meanwhile. Pauses double up to 8 s; the live view shows that the run waits.
 
     Args:
       connect: Connects to the database.
-      config: Its connection.
-      seconds: How long to wait; an SQLite file is not waited for.
-      clock: Seconds, ever growing.
-      sleep: Waits so many seconds.
+      config: The connection.
+      seconds: How long to wait; never for an SQLite file.
+      clock: Returns monotonic seconds.
+      sleep: Waits for a number of seconds.
 
     Raises:
-      UserError: It cannot be used.
+      UserError: The database cannot be used.
     """
     import ml_metadata
 
@@ -165,7 +175,7 @@ def patiently(
 
 
 def is_failure(error: Exception) -> bool:
-    """Whether the database raised `error`, and not a query that asked wrongly."""
+    """Whether the database failed, as opposed to a wrong query."""
     from ml_metadata import errors
 
     kinds = ("Aborted", "DataLoss", "DeadlineExceeded", "Internal", "Unavailable")
@@ -174,10 +184,13 @@ def is_failure(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
-    """Says what to do where the database fails in the middle of a query.
+    """Converts a failure of the database inside the block to an error with a remedy.
+
+    Args:
+      config: The connection.
 
     Raises:
-      UserError: It did.
+      UserError: The database failed.
     """
     try:
         yield
@@ -194,10 +207,10 @@ def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The first line of an error, without the query that it came of."""
+    """The first line of an error, without the query that failed."""
     text = getattr(error, "strerror", None) or str(error).strip() or repr(error)
     cause = first_line(text).removeprefix("Error when executing query: ")
-    # What MySQL's client says when the server ends during the handshake.
+    # The message of MySQL's client when the server ends during the handshake.
     if cause.endswith("mysql_real_connect failed: errno: , error:"):
         return "it closed the connection"
     return cause.split(" query:")[0]
@@ -208,7 +221,13 @@ def unusable(
     error: Exception,
     kind: type[UserError] = UserError,
 ) -> UserError:
-    """The error of class `kind` for users, where the database raised `error`."""
+    """Converts an error of the database to an error for users.
+
+    Args:
+      config: The connection.
+      error: What the database raised.
+      kind: The class to make.
+    """
     cause = _cause(error)
     if config.WhichOneof("config") == "sqlite":
         path = config.sqlite.filename_uri
@@ -219,7 +238,7 @@ def unusable(
             f"is not a usable ML Metadata database ({cause})",
             place=Place(path),
             remedy=f"Restore it from a backup; or move all of {Path(path).parent} away "
-            "to start a new history: pushed models elsewhere are not affected.",
+            "to start a new history. Models pushed elsewhere are not affected.",
         )
     server = getattr(config, config.WhichOneof("config"))
     return kind(

@@ -1,13 +1,11 @@
-"""A root that was moved: its history follows it.
+"""Corrects the paths in the history of a root that was moved.
 
 ML Metadata names artifacts by absolute paths. After a root with its SQLite file was
-moved or copied, these lead to the former place: to nothing, or, where somebody has made
-a new root there, to the artifacts of other runs. The first command that opens the
-history at the new place corrects the paths.
+moved or copied, the paths still name the former place: nothing, or the artifacts of a
+new root there. The first command that opens the history at the new place corrects them.
 
-TFX's cache compares the paths of inputs, so that what is computed from artifacts is
-computed once more; what is read from outside of the root (the data, the schema) stays
-cached.
+TFX's cache compares the paths of inputs, so nodes that read artifacts run once more;
+nodes that read only files outside of the root (the data, the schema) stay cached.
 """
 
 from __future__ import annotations
@@ -42,27 +40,32 @@ def follow(store: ml_metadata.MetadataStore, root: str | Path) -> None:
     store.put_artifacts(artifacts)
     store.put_contexts([run for run in runs if _corrected(run, former, here)])
     print(
-        f"strategos: {root} was moved or copied here from {former}: its history names "
-        "the new place now. The next run reads the data from the cache and computes "
-        "what follows once more.",
+        f"strategos: {root} was moved or copied here from {former}; the paths in its "
+        "history are now corrected. The next run takes the ingested data from the "
+        "cache and runs the later nodes again.",
         file=sys.stderr,
     )
 
 
 def follow_if_free(store: ml_metadata.MetadataStore, root: str | Path) -> None:
-    """Does what `follow` does, unless a run is on or the root cannot be written."""
+    """Calls `follow`, unless a run holds the root's lock or it cannot be written.
+
+    Args:
+      store: ML Metadata of this root alone.
+      root: A local root.
+    """
     former = _former(store)
     if former is None or os.path.realpath(former) == os.path.realpath(root):
         return
     try:
-        with lock.hold(root, run_id="of the history"):
+        with lock.hold(root, run_id="history-correction"):
             follow(store, root)
     except BadInputError:
         return
 
 
 def _former(store: ml_metadata.MetadataStore) -> str | None:
-    """Where the root lay in its last run, by the log of that run."""
+    """The path of the root in its last run, from that run's log; None if unknown."""
     runs = store.get_contexts_by_type("pipeline_run")
     for run in sorted(runs, key=lambda run: run.id, reverse=True):
         found = _LOG.fullmatch(run.custom_properties["log"].string_value)
@@ -72,7 +75,7 @@ def _former(store: ml_metadata.MetadataStore) -> str | None:
 
 
 def _corrected(node: Any, former: str, here: str) -> bool:
-    """Corrects the paths of an artifact or a context; whether there were any."""
+    """Corrects the paths of an artifact or a context; returns whether any changed."""
     changed = False
     uri = getattr(node, "uri", "")
     if uri and _is_below(uri, former):

@@ -1,8 +1,8 @@
-"""What Strategos keeps on this machine: of a root, and of the user.
+"""Folders for local state: of a root, and of the user.
 
-A local root has its state with it. That of a remote one (lock, compiled pipelines, the
-events and logs of its runs) lies here: each machine has its own, and the lock keeps
-apart the runs of one machine only.
+State is the lock, compiled pipelines, and the events and logs of runs. A local root
+contains its state. The state of a remote root is in a folder of the user's: each
+machine has its own, so the lock excludes only other runs on the same machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ _LONGEST_NAME = 60
 
 
 def state_folder(root: str | Path) -> Path:
-    """The folder for the local state of a pipeline root, which need not exist yet."""
+    """The folder for the local state of a pipeline root; it need not exist yet.
+
+    Args:
+      root: The pipeline root, a path or a URL.
+    """
     if not is_remote(str(root)):
         return Path(root) / ".strategos"
     url = str(root).rstrip("/")
@@ -28,18 +32,18 @@ def state_folder(root: str | Path) -> Path:
 
 
 def file_hashes(root: str | Path) -> Path:
-    """Where the hashes of files that runs under `root` read are remembered."""
+    """The path of the cache for hashes of files that runs under `root` read."""
     return state_folder(root) / "file-hashes.json"
 
 
 def user_folder() -> Path:
-    """The folder for what belongs to the user and to no root, by the XDG standard."""
+    """The user's state folder, shared by all roots; by the XDG standard."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "strategos"
 
 
 def make_state(folder: Path) -> None:
-    """Makes a state folder where missing; the user's own is for the user alone."""
+    """Creates a state folder; the user's own gets mode 0700."""
     private = user_folder()
     if folder == private or private in folder.parents:
         private.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run alike, wherever in the code they find it."""
+"""Converts Ctrl-C and SIGTERM to a KeyboardInterrupt that cannot get lost."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_ONE_WISH_SECONDS = 1.0  # supervisors send both signals, and keys bounce
-_AGAIN_SECONDS = 0.1  # until then the code that can raise nothing is over
+_REPEAT_SECONDS = 1.0  # supervisors send both signals, and keys bounce
+_RESEND_SECONDS = 0.1  # long enough to leave the code that cannot raise
 
 
 class Interruption:
-    """While entered, these signals are a KeyboardInterrupt, and remembered as one.
+    """While entered, signals raise a KeyboardInterrupt, and the object remembers it.
 
-    It may come in the middle of any statement, of TFX's too, where it can end up as
-    another exception, or leave a thing half made that fails later. What fails after it
-    leaves the block as the KeyboardInterrupt that it was. Where Python can raise
-    nothing (a callback of its imports) it comes again a little later.
+    The interrupt may hit any statement, inside TFX too: there it can turn into another
+    exception, or leave an object half made that fails later. So any exception that
+    leaves the block after an interrupt is replaced by a KeyboardInterrupt. Where Python
+    cannot raise (in a callback of an import), the signal is sent again 0.1 s later.
 
-    One that follows at once is the same wish and does nothing. A later one is
-    impatience, or the first was lost somewhere: it is a KeyboardInterrupt again.
+    A second signal within a second is ignored. A later one raises a KeyboardInterrupt
+    again: the user is impatient, or the first one was lost.
 
     Args:
-      signals: Which signals; both where none is named.
-      clock: Seconds, ever growing.
+      signals: The signals to handle; SIGINT and SIGTERM by default.
+      clock: Returns monotonic seconds.
+
+    Attributes:
+      came: Whether a signal was received.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Interruption:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
-        """Takes over the signals, if nobody ignores them. In the main thread."""
+        """Handles the signals, except ignored ones. Call it in the main thread."""
         self._hook, sys.unraisablehook = sys.unraisablehook, self._note_unraisable
         for each in self._signals:
             if signal.getsignal(each) is not signal.SIG_IGN:  # as a shell's `&` does
@@ -53,7 +56,7 @@ class Interruption:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: Any) -> None:
-        """Gives them back, unless one came: then this process is about to end."""
+        """Restores the handlers, unless a signal came: then the process soon ends."""
         sys.unraisablehook = self._hook
         for each, handler in self._before.items():
             if not self.came:
@@ -63,7 +66,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def held_off(self) -> Iterator[None]:
-        """For what must not be left half done: signals are only remembered."""
+        """Only remembers signals while the block runs, so that it is completed."""
         self._held_off = True
         try:
             yield
@@ -73,7 +76,7 @@ class Interruption:
     def _note(self, number: int, _: Any) -> None:
         self.came, self._last = True, number
         now = self._clock()
-        if not self._held_off and now - self._raised > _ONE_WISH_SECONDS:
+        if not self._held_off and now - self._raised > _REPEAT_SECONDS:
             self._raised = now
             raise KeyboardInterrupt
 
@@ -83,6 +86,6 @@ class Interruption:
             return
         self._raised = float("-inf")
         again = (os.getpid(), self._last)
-        timer = threading.Timer(_AGAIN_SECONDS, os.kill, again)
+        timer = threading.Timer(_RESEND_SECONDS, os.kill, again)
         timer.daemon = True
         timer.start()

@@ -1,9 +1,8 @@
-"""What the orchestrator writes into ML Metadata about a run as a whole.
+"""The record of a run in ML Metadata: its outcome, times and log.
 
-TFX records nodes; a run as such is only a context. Its outcome, times and log are
-custom properties of that context, so that any machine that reaches the database can
-tell what happened. A run without an outcome was interrupted in a way that left no time
-to say so, or is on.
+TFX records nodes; a run is only a context. Outcome, times and log are custom properties
+of that context, so every machine that reaches the database can read them. A run without
+an outcome is still running, or was killed before it could record one.
 """
 
 from __future__ import annotations
@@ -30,11 +29,19 @@ class Journal:
     """Opens the record of one run and closes it with the outcome."""
 
     def __init__(self, plan: Plan):
-        """Takes the run's plan; nothing is written yet."""
+        """Writes nothing yet.
+
+        Args:
+          plan: The plan of the run.
+        """
         self._plan = plan
 
     def open(self, **facts: str) -> None:
-        """Registers the run, with `facts` such as `runner` and `config`."""
+        """Registers the run.
+
+        Args:
+          **facts: Custom properties to add, such as `runner` and `config`.
+        """
         with tfx_adapter.metadata_handle(self._plan.connection) as handle:
             first = self._plan.ir.nodes[0].pipeline_node
             tfx_adapter.register_contexts(handle, first)
@@ -52,13 +59,16 @@ class Journal:
     def close(
         self, outcome: str, failed_node: str, error: UserError | None, *, wait: float
     ) -> None:
-        """Records the outcome; no execution of an ended run stays `RUNNING`.
+        """Records the outcome, and marks executions that are still running as failed.
 
         Args:
           outcome: How the run ended.
           failed_node: The node that ended the run, or "".
-          error: Why that node ended it.
+          error: The error of that node.
           wait: Seconds to wait for a server that does not answer.
+
+        Raises:
+          UserError: The database cannot be used.
         """
         facts = {"outcome": outcome, "failed_node": failed_node}
         if error is not None:
@@ -81,8 +91,7 @@ def close_abandoned(
 
     Args:
       connection: ML Metadata's.
-      runs: The ids of runs that are over for certain: the caller holds the lock that
-        they held.
+      runs: The ids of runs that have certainly ended: the caller holds their lock.
     """
     store = metadata.store(connection, 0.0)
     for context in store.get_contexts_by_type("pipeline_run"):

@@ -58,7 +58,16 @@ modules.function(*sys.argv[1:4])(sys.argv[1])
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended, in the words that `strategos runs` uses."""
+    """How a run ended.
+
+    Attributes:
+      run_id: The run's id.
+      outcome: As in `strategos runs`: blessed, finished, not blessed, stopped, failed
+        or interrupted.
+      exit_code: The exit code of `strategos run`.
+      error: The error of the node that ended the run, if one did.
+      failed_node: That node, or "".
+    """
 
     run_id: str
     outcome: str
@@ -85,7 +94,7 @@ def run(
         context manager that is left when the run is over (the live view).
 
     Raises:
-      BadInputError: What was asked for cannot be run; nothing has been.
+      BadInputError: The run is impossible as configured; no node has run.
     """
     run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S.%f")
     root = config.run.root
@@ -108,10 +117,15 @@ def run(
 
 
 def make_data(config: Config, data: Listing) -> None:
-    """What `prepare_data` does, for commands that do not hold the root's lock.
+    """Calls `prepare_data` under the root's lock, for commands that do not hold it.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
 
     Raises:
-      BadInputError: As `prepare_data`, or a run is on, which may be making the data.
+      BadInputError: As for `prepare_data`; or a run holds the lock, and may be making
+        the data.
     """
     if config.data.prepare and data.is_empty:
         with lock.hold(config.run.root, run_id="data.prepare"):
@@ -119,10 +133,14 @@ def make_data(config: Config, data: Listing) -> None:
 
 
 def prepare_data(config: Config, data: Listing) -> None:
-    """Lets the workload make its data, where it names how and they are missing.
+    """Calls the workload's `data.prepare`, if it is set and the data are missing.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
 
     Raises:
-      BadInputError: The function failed, or made nothing that matches the pattern,
+      BadInputError: The function failed, or made no file that matches the pattern,
         or data without a column that the settings name.
     """
     if not config.data.prepare or not data.is_empty:
@@ -131,7 +149,7 @@ def prepare_data(config: Config, data: Listing) -> None:
     command = [sys.executable, "-W", "ignore", "-c", _PREPARE]
     process = subprocess.Popen(
         [*command, str(config.folder), module, function or "prepare"],
-        stdin=subprocess.PIPE,  # never written to: its end tells of our own
+        stdin=subprocess.PIPE,  # never written to: it closes when this process ends
         env=environment.without_password(),
         start_new_session=True,
     )
@@ -141,12 +159,12 @@ def prepare_data(config: Config, data: Listing) -> None:
         processes.end_session(process)
     if process.returncode:
         raise BadInputError(
-            f"{config.data.prepare} failed (see above), so there are no data at "
+            f"{config.data.prepare} failed (see above), so no data exist at "
             f"{config.data.examples}",
             key="data.prepare",
             place=config.where("data.prepare"),
         )
-    # Raises if nothing was made, which `check_data` lets pass.
+    # `data.found` raises if nothing was made; `check_data` would not.
     problems = file_checks.check_data(config, data) if data.found else []
     if problems:
         raise ConfigError(problems, str(config.path))
@@ -180,7 +198,7 @@ def _run_plan(
         result = _failed(plan.run_id, failure, config)
     except KeyboardInterrupt:
         result = _interrupted(plan.run_id)
-    # Nodes have waited for ML Metadata already, if it was that which failed.
+    # If ML Metadata is what failed, the node has already waited for it.
     wait = 0.0 if result.exit_code else metadata.WAIT_SECONDS
     with interruption.held_off():
         if interruption.came and result.exit_code:
@@ -206,10 +224,10 @@ def _failed(run_id: str, failure: NodeFailedError, config: Config) -> Result:
 
 
 def _log_to(path: Path) -> None:
-    """Sends what TFX logs in this process to the run's log, not to the terminal."""
+    """Redirects TFX's logs of this process from the terminal to the run's log."""
     from absl import logging as absl_logging
 
-    logging.raiseExceptions = False  # no traceback where the log's disk is full
+    logging.raiseExceptions = False  # no traceback if the log's disk is full
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(message)s"))
     absl_logging.get_absl_logger().propagate = False

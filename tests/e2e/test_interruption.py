@@ -26,7 +26,7 @@ def killed(flights):
 
 def test_second_run_is_refused_while_one_is_on(killed):
     _, refused = killed
-    assert "is on here since" in refused.stderr
+    assert "has been running since" in refused.stderr
 
 
 def test_killed_run_shows_as_interrupted(killed):

@@ -111,7 +111,7 @@ def test_a_root_that_was_moved_is_not_mixed_with_a_new_one_at_its_place(
     new.run("--to", "StatisticsGen")
     moved = dataclasses.replace(moved, folder=tmp_path / "b" / "small")
     done = moved.run("--set", "trainer.seed=2")
-    assert f"was moved or copied here from {new.folder}/runs: its" in done.stderr
+    assert f"was moved or copied here from {new.folder}/runs; the" in done.stderr
     run = moved.last_run()
     nodes = {node["name"]: node for node in run["nodes"]}
     assert nodes["ExampleGen"]["state"] == "cached"

@@ -130,7 +130,7 @@ def test_spans_that_are_not_there_are_refused(workload):
 def test_files_of_another_format_are_refused(write, workload):
     write("data/span-1/b.txt", "")
     problem = only(workload, "data.examples=data/span-{SPAN}/*")
-    assert "b.txt is in none of the formats" in str(problem)
+    assert "b.txt has none of the supported formats" in str(problem)
     assert ".csv, .csv.gz, .parquet" in str(problem)
 
 
@@ -158,7 +158,7 @@ def test_a_label_that_only_preprocessing_makes_is_refused(write, workload):
     problem = only(workload, "label=big")
     assert problem.key == "label"
     assert "has no column `big`: only `preprocessing_fn` makes it" in str(problem)
-    assert "by `data.prepare`, or let `label` name the column" in str(problem)
+    assert "by `data.prepare`, or set `label` to the raw column" in str(problem)
 
 
 def test_columns_of_parquet_files_are_read(workload):
@@ -261,8 +261,8 @@ def test_a_remote_root_of_unknown_kind_is_refused(workload):
     ("key", "why"),
     [
         ("pusher.to", "a remote folder is not searched"),
-        ("data.examples", "remote files cannot be read there yet"),
-        ("schema.file", "remote files cannot be read there yet"),
+        ("data.examples", "remote files cannot be read yet"),
+        ("schema.file", "remote files cannot be read yet"),
     ],
 )
 def test_a_remote_place_that_would_not_be_read_is_refused(workload, key, why):
@@ -309,7 +309,7 @@ def test_parameter_servers_take_no_loop_of_its_own(write, workload):
     write("model.py", "def run_fn(fn_args): ...\n")
     problem = only(workload, "trainer.distribution.strategy=parameter_server")
     assert problem.key == "trainer.distribution.strategy"
-    assert "`model` has a loop of its own, `run_fn`" in str(problem)
+    assert "`model` has its own training loop, `run_fn`" in str(problem)
     assert "Use `multi_worker_mirrored`" in str(problem)
 
 

@@ -36,7 +36,10 @@ def test_stack_of_the_lock_is_right():
 def test_stack_that_differs_is_named_with_what_is_needed():
     check = machine.stack(REQUIRED, installed({"tfx": "1.15.0"}))
     assert check.ok is False
-    assert check.found == "tfx is 1.15.0, needed is ==1.16.0; pydantic is missing"
+    assert (
+        check.found
+        == "tfx is 1.15.0, but Strategos needs ==1.16.0; pydantic is missing"
+    )
     assert check.remedy == "make setup"
 
 

@@ -17,7 +17,7 @@ def test_second_run_on_a_root_is_refused_naming_the_holder(tmp_path):
     again = lock.hold(tmp_path)
     with lock.hold(tmp_path, run_id="first"), pytest.raises(BadInputError) as refusal:
         again.__enter__()
-    assert "run first is on here since" in str(refusal.value)
+    assert "run first has been running since" in str(refusal.value)
     assert str(os.getpid()) in str(refusal.value)
 
 
