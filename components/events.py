@@ -1,9 +1,9 @@
-"""What a node reports while it works, as JSON lines in the run's event file.
+"""Reports a running node's progress as JSON lines in the run's event file.
 
-Any process of a run appends (the orchestrator, the warm executor process, a training
-worker); the orchestrator alone reads, and draws the live view from it. A line is
-written by one `write` call on a file opened for appending, so lines of several
-processes never mix.
+Every process of a run appends lines (the orchestrator, the warm executor process, a
+training worker). Only the orchestrator reads the file, for the live view. Each line is
+one `write` call on a file opened for appending, so the lines of several processes never
+mix.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _context: dict[str, Any] = {}
 
 
 def open_sink(path: str | None, **context: Any) -> None:
-    """Sends this process's events to `path`; without a path they go nowhere.
+    """Opens the file for this process's events.
 
     Args:
-      path: The run's event file, created where missing.
+      path: The run's event file, created if missing. None discards all events.
       **context: Fields added to every event, such as `node`.
     """
     global _sink
@@ -35,22 +35,27 @@ def open_sink(path: str | None, **context: Any) -> None:
 
 
 def sink_path() -> str | None:
-    """The event file of this process, to hand on to a process that it starts."""
+    """The event file of this process, to pass to a child process; None without one."""
     return _context.get("sink")
 
 
 def current_node() -> str | None:
-    """The node whose executor this process runs."""
+    """Id of the node whose executor this process runs; None outside of one."""
     return _context.get("node")
 
 
 def set_node(node: str | None) -> None:
-    """Marks the events that follow as those of `node`."""
+    """Sets the id of the node for the events that follow."""
     _context["node"] = node
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Reports `event` ("rows", "progress", "note", …) with JSON-able `fields`."""
+    """Appends an event to the event file, if one is open.
+
+    Args:
+      event: Kind of the event: "rows", "progress", "note", …
+      **fields: JSON-able details; values of other types are written as text.
+    """
     if _sink is None:
         return
     record = {"event": event, "time": time.time(), **fields}

@@ -1,11 +1,11 @@
-"""Names in what the Trainer exports: folders, files and signatures.
+"""Names of the folders, files and signatures in a model that the Trainer exports.
 
-<model>/trainer.json                 the facts of the training
-<model>/Format-Weights/              what another training starts from
+<model>/trainer.json                 facts of the training
+<model>/Format-Weights/              weights for `trainer.warm_start`
 <model>/Format-Serving/              the SavedModel, pushed as a version
   saved_model.pb
-  assets.extra/schema.pbtxt          the schema of the raw data
-  assets.extra/serving.json          which columns the model needs, and its label
+  assets.extra/schema.pbtxt          schema of the raw data
+  assets.extra/serving.json          columns that the model needs, label, classes
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SCHEMA = "assets.extra/schema.pbtxt"
 DESCRIPTION = "assets.extra/serving.json"
 
 SERVE = "serving_default"
-"""Signature: serialized raw examples, string[batch], to the model's answers."""
+"""Signature: serialized raw examples, string[batch], to the model's outputs."""
 
 TRANSFORM = "transform_features"
 """Signature: serialized raw examples, string[batch], to the transformed features."""
 
 PREDICT = "predict"
-"""Signature: raw features as tensors, to the model's answers."""
+"""Signature: raw features as tensors, to the model's outputs."""

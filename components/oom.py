@@ -1,7 +1,8 @@
-"""Whether a process that died by SIGKILL was killed because memory ran out.
+"""Detects whether the kernel's out-of-memory killer sent a SIGKILL.
 
-The kernel counts what its out-of-memory killer ends, in each control group and on the
-whole machine. A SIGKILL without a change of these counters came from somebody else.
+The kernel counts the processes that its out-of-memory killer ends, for each control
+group and for the machine. If the counters did not change, another process sent the
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import contextlib
 from pathlib import Path
 
 _OUTSIDE = (
-    "The SIGKILL came from outside: the kernel's out-of-memory killer has ended no "
-    "process meanwhile. Ask whoever can send one: an operator, a job scheduler, a "
-    "daemon such as systemd-oomd or earlyoom. Then run again."
+    "The SIGKILL came from outside: the kernel's out-of-memory killer ended no process "
+    "in the meantime. Possible senders: an operator, a job scheduler, a daemon such as "
+    "systemd-oomd or earlyoom. Find the sender, then run again."
 )
 
 
 class OomKills:
-    """Counts of the out-of-memory killer, from now on.
+    """Counts the kills of the out-of-memory killer from construction on.
 
     Args:
       root: Root of the file system with `proc` and `sys`.
@@ -28,33 +29,36 @@ class OomKills:
         self._group, self._machine = self._counts()
 
     def explain(self, remedy: str) -> str:
-        """Sentences on what is known of a SIGKILL since then, and what to do.
+        """Explains a SIGKILL since construction: its cause, if known, and a remedy.
 
         Args:
-          remedy: What helps against a lack of memory, such as "use less data".
+          remedy: Half a sentence for a lack of memory, such as "use less data".
+
+        Returns:
+          Whole sentences.
         """
         before, now, where = self._group, self._counts()[0], "this control group"
         if before is None or now is None:
             before, now, where = self._machine, self._counts()[1], "this machine"
         if before is None or now is None:
             return (
-                "Whether memory ran out is not known here; `dmesg` may show it. "
-                f"If it did: {remedy}."
+                "This system does not report whether memory ran out; `dmesg` may show "
+                f"it. If it did: {remedy}."
             )
         if now == before:
             return _OUTSIDE
         return (
-            f"Memory ran out: the kernel ended {now - before} process(es) of {where} "
-            f"meanwhile. {remedy[0].upper()}{remedy[1:]}."
+            f"Memory ran out: the kernel ended {now - before} process(es) of {where}. "
+            f"{remedy[0].upper()}{remedy[1:]}."
         )
 
     def _counts(self) -> tuple[int | None, int | None]:
-        """Of this process's control group and of the machine, where the kernel says."""
+        """Kills in this process's control group and on the machine; None if unknown."""
         group = next(filter(_is_known, map(_count, self._group_files())), None)
         return group, _count(self._root / "proc/vmstat")
 
     def _group_files(self) -> list[Path]:
-        """Files that may have the control group's count, in its two versions."""
+        """Files that may contain the control group's count, for cgroup v1 and v2."""
         found, mounted = [], self._root / "sys/fs/cgroup"
         with contextlib.suppress(OSError):
             for line in (self._root / "proc/self/cgroup").read_text().splitlines():

@@ -1,8 +1,8 @@
-"""Asks a pushed model plain rows, as a client of a model server would.
+"""Predicts rows of text with a pushed model, as a client of a model server would.
 
-A SavedModel that the Trainer exported describes itself: `assets.extra/` holds the
-schema of the raw data and which features the model needs. TensorFlow is all that is
-imported.
+A SavedModel from the Trainer describes itself: `assets.extra/` contains the schema of
+the raw data and the names of the features that the model needs. The module imports
+TensorFlow, but not TFX.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError
+from strategos.components.wording import counted
 from strategos.components.worker_process import TENSORFLOW
 
 if TYPE_CHECKING:
@@ -28,25 +29,27 @@ if TYPE_CHECKING:
 Row = Mapping[str, str]
 
 _BATCH_ROWS = 4096
-_CLASSES = 5  # shown of a row, the likeliest ones
+_CLASSES = 5  # shown per row, the most probable ones
 
 
 def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, Any]]:
-    """What the model answers to each of `rows`.
+    """Predicts rows with an exported model.
 
     Args:
-      model_dir: A SavedModel that the Trainer exported, or a folder of numbered
-        versions of one, of which the newest is taken.
-      rows: A CSV file with a header, or rows of text by column. The label may be
-        missing, and columns that the model does not use. An empty field is no value.
+      model_dir: Folder of a SavedModel that the Trainer exported, or a folder of
+        numbered versions; the newest version is used.
+      rows: Path of a CSV file with a header, or rows of text by column name. The label,
+        and columns that the model does not use, may be missing. An empty field is a
+        missing value.
 
     Returns:
-      One dict per row of output name to a number, or a list of numbers; where the
-      names of the classes are known, `predictions` is a dict of name to probability.
+      One dict per row, from output name to a number or a list of numbers. If the names
+      of the classes are known, `predictions` is a dict from name to probability.
 
     Raises:
-      BadInputError: There is no such model or file; a column is unknown or missing; a
-        value is not of its column's type.
+      BadInputError: The model or the file is missing; a column is unknown or missing;
+        a value has another type than its column.
+      UserError: The model does not load, or fails on these rows.
     """
     folder = _version(Path(model_dir))
     columns = _Columns.of(folder)
@@ -63,12 +66,18 @@ def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, 
 def show(
     answers: Sequence[Mapping[str, Any]], *, as_json: bool = False, model: str = ""
 ) -> None:
-    """Prints what `predict` returned: a line per row, as JSON or as columns."""
+    """Prints predictions, one row per line.
+
+    Args:
+      answers: The result of `predict`.
+      as_json: Prints each row as a JSON object instead of columns.
+      model: Name of the model for the line on stderr; not used with `as_json`.
+    """
     if as_json:
         for answer in answers:
             print(json.dumps(answer))
         return
-    print(f"{len(answers)} rows, asked of {model}", file=sys.stderr)
+    print(f"{counted(len(answers), 'row')}, predicted by {model}", file=sys.stderr)
     for number, answer in enumerate(answers, start=1):
         values = (f"{name} {_text(value)}" for name, value in answer.items())
         print(f"{number:>6}  {'  '.join(values)}")
@@ -76,13 +85,14 @@ def show(
 
 @dataclasses.dataclass(frozen=True)
 class _Columns:
-    """The raw columns by name, and which of them the model cannot do without.
+    """The raw columns of a model, by name.
 
     Attributes:
       features: All columns of the schema.
-      used: Columns that the answer depends on.
-      unused: Columns that the model only parses.
+      used: Columns that the prediction depends on.
+      unused: Columns that the model parses without using their values.
       label: Name of the label.
+      classes: Names of the classes; () if unknown.
     """
 
     features: Mapping[str, schema_pb2.Feature]
@@ -119,14 +129,22 @@ class _Columns:
 
     @property
     def needed(self) -> list[str]:
-        """Columns that a row must have."""
+        """Used columns that every row must have."""
         return [name for name in sorted(self.used) if self._is_required(name)]
 
     def _is_required(self, name: str) -> bool:
         return self.features[name].HasField("shape")
 
     def check_names(self, where: str, names: Iterable[str]) -> None:
-        """Refuses unknown columns and the lack of a needed one."""
+        """Rejects unknown columns and the absence of a needed column.
+
+        Args:
+          where: Place of the row or header, for the message.
+          names: Columns of the row or header.
+
+        Raises:
+          BadInputError: Names the place and the column.
+        """
         names = set(names)
         unknown = sorted(names - set(self.features) - {self.label})
         if unknown:
@@ -141,7 +159,7 @@ class _Columns:
             )
 
     def values(self, rows: Iterable[tuple[str, Row]]) -> list[dict[str, list[Any]]]:
-        """The values of each row that the model parses, by column, converted."""
+        """Converts rows to lists of values, by column, for all columns of the model."""
         fillers = {name: self._filler(name) for name in self.unused}
         return [
             {name: self._value(where, name, row.get(name)) for name in self.used}
@@ -150,7 +168,7 @@ class _Columns:
         ]
 
     def _filler(self, name: str) -> list[Any]:
-        """Values for a column that the model requires without using it."""
+        """Placeholder values for an unused column; [] if it may be missing."""
         if not self._is_required(name):
             return []
         feature = self.features[name]
@@ -259,10 +277,10 @@ def _answers(
 
 
 def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
-    """`answer` by names of classes; those of the out-of-vocabulary buckets are numbers.
+    """Replaces the list of predictions by a dict from class name to probability.
 
-    A model with as many outputs as classes, or more, is taken for one that answers with
-    a probability for each.
+    Applies to a model with at least as many outputs as classes; the outputs beyond the
+    classes are out-of-vocabulary buckets, named by their index.
     """
     values = answer.get("predictions")
     if not classes or not isinstance(values, list) or len(values) < len(classes):

@@ -1,4 +1,4 @@
-"""Processes that never outlive the one that started them."""
+"""Starts and ends child processes so that none outlives its parent."""
 
 from __future__ import annotations
 
@@ -17,51 +17,56 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.005
 GRACE_SECONDS = 30.0
-"""Time for a process to end after SIGTERM: a training saves a checkpoint first."""
+"""Seconds from SIGTERM to SIGKILL: training saves a checkpoint before it ends."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
 def start(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
-    """Starts `python -m module` in a session of its own.
+    """Starts `python -m module` in a new session.
 
     Args:
-      module: The module; it gets this process's id first, for `die_with_parent`.
-      arguments: Its further arguments.
-      **how: The other settings of a `subprocess.Popen`.
+      module: The module to run. Its first argument is this process's id, for
+        `die_with_parent`.
+      arguments: Further arguments.
+      **how: Keyword arguments of `subprocess.Popen`.
     """
     command = [sys.executable, "-m", module, str(os.getpid()), *arguments]
     return subprocess.Popen(command, start_new_session=True, **how)
 
 
 def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:
-    """Has the kernel send `sig` to this process when its parent dies.
+    """Makes the kernel send `sig` to this process when its parent dies.
 
-    Called by the child, before it imports anything that takes time. The kernel follows
-    the parent's *thread* that forked, so that thread must stay until the child ends.
+    The child calls this before slow imports. The kernel watches the parent's *thread*
+    that forked, so that thread must live until the child ends.
 
     Args:
-      parent: The parent's process id, as the parent itself has told it: who asks for it
-        here may come too late, and be told of whoever adopts orphans.
+      parent: The parent's process id, passed by the parent. After the parent's death,
+        `os.getppid` would return the id of the process that adopts orphans.
       sig: The signal.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
-    if os.getppid() != parent:  # it died before the kernel was told
+    if os.getppid() != parent:  # the parent died before the call to prctl
         os.kill(os.getpid(), sig)
 
 
 def adopt_orphans(adopt: bool = True) -> None:
-    """Makes this process the parent of all that its children leave behind, or not."""
+    """Makes this process the new parent of its children's orphaned processes.
+
+    Args:
+      adopt: False restores the default: init adopts them.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def children() -> set[int]:
-    """Process ids of this process's children, those that ended unnoticed included."""
+    """Process ids of this process's children, including zombies."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended in between
-            # Bytes: what anyone calls a process need not be UTF-8.
+        with contextlib.suppress(OSError):  # the process ended in the meantime
+            # Read bytes: the name of a process need not be UTF-8.
             _, parent = path.read_bytes().rpartition(b")")[2].split()[:2]
             if int(parent) == os.getpid():
                 found.add(int(path.parent.name))
@@ -69,13 +74,14 @@ def children() -> set[int]:
 
 
 def end_children(others: set[int], until: float) -> None:
-    """Kills this process's children and all that they leave behind to it.
+    """Kills this process's children and all their descendants, after `adopt_orphans`.
 
-    Each one's end brings its children here (see `adopt_orphans`): until none is left.
+    The end of a child makes its own children this process's; the loop ends when none
+    is left.
 
     Args:
-      others: Children that stay.
-      until: When to stop waiting for their end, by the monotonic clock.
+      others: Process ids of children to spare.
+      until: Deadline, in seconds of `time.monotonic()`.
     """
     while left := children() - others:
         for pid in left:
@@ -88,61 +94,66 @@ def end_children(others: set[int], until: float) -> None:
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGCHLD as something that `select` can wait for."""
+    """Makes SIGTERM, SIGINT and SIGCHLD readable by `select`, as a file descriptor.
+
+    Attributes:
+      stop_requested: Whether SIGTERM or SIGINT was received.
+    """
 
     def __init__(self) -> None:
-        self.asked_to_end = False
+        self.stop_requested = False
 
-    def take(self) -> None:
-        """Handles the signals from now on."""
+    def install(self) -> None:
+        """Installs the signal handlers. Call it in the main thread."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self._fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._handlers = {sig: signal.signal(sig, self._note) for sig in _SIGNALS}
 
-    def give_back(self) -> None:
-        """Restores what was before `take`."""
+    def restore(self) -> None:
+        """Restores the signal handlers from before `install`."""
         for sig, handler in self._handlers.items():
             signal.signal(sig, handler)
         signal.set_wakeup_fd(self._fd)
         os.close(self._read)
         os.close(self._write)
 
-    def forget(self) -> None:
-        """In a fork: the signals do there what they do anywhere."""
+    def reset_in_fork(self) -> None:
+        """Resets a forked child to default handlers; the child ignores SIGINT."""
         signal.set_wakeup_fd(-1)
         os.close(self._read)
         os.close(self._write)
         for sig in _SIGNALS:
             signal.signal(sig, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent turns it to SIGTERM
+        # The parent receives the same Ctrl-C, and sends SIGTERM.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def fileno(self) -> int:
-        """Readable when a signal came."""
+        """File descriptor, readable after a signal."""
         return self._read
 
     def clear(self) -> None:
-        """Makes it unreadable again."""
+        """Empties the file descriptor, so that `select` waits for the next signal."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 4096)
 
     def _note(self, sig: int, _: object) -> None:
-        self.asked_to_end |= sig != signal.SIGCHLD
+        self.stop_requested |= sig != signal.SIGCHLD
 
 
 def end_session(
     process: subprocess.Popen, grace: float = GRACE_SECONDS, *, ask_all: bool = True
 ) -> None:
-    """Asks the leader of a session to end, then kills all that is left of the session.
+    """Sends SIGTERM to a session, and SIGKILL to its processes that remain.
 
-    An interrupt while this waits kills the session at once.
+    An exception during the wait, such as KeyboardInterrupt, sends SIGKILL at once.
 
     Args:
-      process: The leader.
+      process: The session's leader.
       grace: Seconds from SIGTERM to SIGKILL.
-      ask_all: Whether all processes of the session get SIGTERM; else the leader alone,
-        and it decides what its children get.
+      ask_all: Whether all processes of the session get SIGTERM. If False, only the
+        leader does, and ends its children itself.
     """
     try:
         if process.poll() is None:

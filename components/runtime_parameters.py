@@ -1,9 +1,8 @@
-"""The runtime parameters: what a compiled pipeline takes at run time, in one table.
+"""One table of the parameters that a compiled pipeline receives at run time.
 
-A line in `TABLE` is all that a new one needs beside the setting that gives it (in
-`pipeline/config`) and the code that uses it: the graph, the key of the compiled
-pipeline, Kubeflow's file, the Trainer's specification and what its worker receives are
-derived from the table.
+A new runtime parameter needs a line in `TABLE`, its setting in `pipeline/config` and
+the code that uses it. The graph, the key of the compiled pipeline, the Kubeflow file,
+the Trainer's specification and its worker's arguments are derived from the table.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import Any
 from strategos.components import node_ids
 
 NOTHING = "none"
-"""The value of a text parameter that names nothing, such as no baseline.
+"""The value of a text parameter without a value, such as no baseline.
 
-TFX treats an empty default as no default.
+Not "", because TFX treats an empty default as no default.
 """
 
 
@@ -26,12 +25,13 @@ class RuntimeParameter:
     """One runtime parameter.
 
     Attributes:
-      name: Its name in the compiled pipeline.
+      name: Name in the compiled pipeline.
       type: `int`, `str`, or `dict`, which is passed as JSON text.
-      nodes: Ids of the nodes that take it.
-      setting: The key in the YAML that gives it; "" if planning computes it.
-      argument: The name of the nodes' own parameter; by default `name`.
-      resumable: Whether interrupted training resumes under another value.
+      nodes: Ids of the nodes that receive the parameter.
+      setting: Key path in the YAML, such as `trainer.epochs`; "" if planning computes
+        the value.
+      argument: Name of the parameter in the nodes' components; by default `name`.
+      resumable: Whether interrupted training may resume with another value.
     """
 
     name: str
@@ -50,7 +50,7 @@ class RuntimeParameter:
         return str if self.type is dict else self.type
 
     def encode(self, value: Any) -> int | str:
-        """`value` of `type` as it is passed: equal mappings give equal text."""
+        """Encodes a value of `type` as `passed_type`; equal dicts give equal text."""
         return json.dumps(value, sort_keys=True) if self.type is dict else value
 
     def decode(self, value: Any) -> Any:
@@ -77,5 +77,5 @@ TABLE = (
 
 
 def taken_by(node: str) -> tuple[RuntimeParameter, ...]:
-    """The parameters that the node with the id `node` takes."""
+    """The parameters that a node receives, by the id of the node."""
     return tuple(each for each in TABLE if node in each.nodes)

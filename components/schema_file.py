@@ -1,4 +1,4 @@
-"""A schema in a text file, read with errors that name the line."""
+"""Reads a schema from a text file; errors name the line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from strategos.components.files import filesystems
 
 
 def read_schema(path: str) -> schema_pb2.Schema:
-    """The schema in the text file `path`.
+    """Reads a TFMD schema in text form.
 
     Args:
-      path: A path, or a URL that TensorFlow reads.
+      path: A local path, or a URL that TensorFlow can read.
 
     Raises:
-      UserError: The file cannot be read, is not a schema, or names a feature twice.
+      UserError: The file cannot be read, is not a schema, or contains a feature twice.
     """
     try:
         schema = text_format.Parse(_text(path), schema_pb2.Schema())

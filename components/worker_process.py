@@ -1,14 +1,14 @@
-"""One Python module in a process of its own, which never outlives this one.
+"""Runs a Python module in a child process that never outlives its parent.
 
 The parent calls `run("package.module", request)`; the module's `__main__` calls
-`serve(work)`, and `work(request)` returns the answer. Request and answer are JSON. What
-the child prints reaches this process's stderr, line by line with a prefix; an exception
-in the child is raised here with its own message.
+`serve(work)`, and `work(request)` returns the answer. Request and answer are JSON. The
+parent copies the child's output to its own stderr, each line with a prefix, and raises
+an exception of the child again, with the same message.
 
-The child is in a session of its own, so that Ctrl-C in a terminal reaches the parent
-alone, which then asks it to end. When the parent is gone for whatever reason, the
-kernel ends the child, and so does a thread of the child that watches a pipe from the
-parent. Its temporary files (TensorFlow leaves some) go when it ends.
+The child is in a new session, so that Ctrl-C in a terminal reaches only the parent; the
+parent sends SIGTERM to the child. If the parent dies, the kernel kills the child, and
+so does a thread of the child that reads a pipe from the parent. The child's temporary
+files (TensorFlow leaves some) are deleted after its end.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from strategos.components.files import temporary
 
 TENSORFLOW = {
     "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras, also in user code
-    "KERAS_BACKEND": "tensorflow",  # of the package `keras`, whatever ~/.keras says
+    "KERAS_BACKEND": "tensorflow",  # of the package `keras`; overrides ~/.keras
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-"""Variables for a process that imports TensorFlow."""
+"""Environment variables for a process that imports TensorFlow."""
 
 _GRACE_SECONDS = 5.0
 
 
 class WorkerError(RuntimeError):
-    """A process of ours ended by an error that is no problem of the user's input."""
+    """A child process failed, and the cause is not the user's input."""
 
 
 class _Terminated(BaseException):
-    """SIGTERM came to the parent."""
+    """This process received SIGTERM."""
 
 
 def run(
@@ -56,18 +56,18 @@ def run(
 ) -> dict[str, Any]:
     """Runs `python -m module` on `request` and returns its answer.
 
-    SIGTERM to this process, where nothing else handles it, first ends the child.
+    SIGTERM to this process ends the child first, unless another handler is installed.
 
     Args:
       module: A module whose `__main__` calls `serve`.
-      request: What to work on; JSON-able.
-      name: What to call the process in log lines and errors, such as "trainer".
-      env: Variables to set besides this process's own.
-      grace: Seconds that the child has to end by itself when it is asked to.
+      request: The argument of the module's work; JSON-able.
+      name: Name of the process in log lines and errors, such as "trainer".
+      env: Environment variables, added to this process's.
+      grace: Seconds from SIGTERM to SIGKILL for the child.
 
     Raises:
-      UserError: What the child raised, of the same class.
-      WorkerError: The child raised something else, or ended without an answer.
+      UserError: The child raised a UserError; this one has the same class and fields.
+      WorkerError: The child raised another exception, or ended without an answer.
     """
     with terminated_last(), temporary.folder() as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
@@ -77,7 +77,7 @@ def run(
         process = processes.start(
             module,
             [str(asked), str(answered)],
-            stdin=subprocess.PIPE,  # never written to: its end tells of our own
+            stdin=subprocess.PIPE,  # never written: closes when this process ends
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=folder,
@@ -97,7 +97,10 @@ def run(
 
 @contextlib.contextmanager
 def terminated_last() -> Iterator[None]:
-    """SIGTERM leaves the block as an exception would, and then ends this process."""
+    """Makes SIGTERM unwind the `with` block before it ends this process.
+
+    Without effect outside the main thread, or if SIGTERM has another handler.
+    """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -118,7 +121,11 @@ def terminated_last() -> Iterator[None]:
 
 
 def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
-    """The `__main__` of a module that `run` starts: answers one request and exits."""
+    """Answers one request and exits: the `__main__` of a module that `run` starts.
+
+    Args:
+      work: Takes the request and returns the answer; both are JSON-able.
+    """
     parent, asked, answered = sys.argv[1:]
     processes.die_with_parent(int(parent))
     end_with_input()
@@ -137,10 +144,10 @@ def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
 
 
 def end_with_input() -> None:
-    """Ends this process and all that it starts when its standard input ends.
+    """Kills this process's session when standard input ends.
 
-    That is a pipe from the process that started it, in a session of its own: it ends
-    when that process is gone, for whatever reason.
+    Standard input is a pipe from the parent process, and closes when the parent ends
+    for any reason.
     """
     threading.Thread(target=_end_at_end_of_input, daemon=True).start()
 
@@ -153,15 +160,23 @@ def _end_at_end_of_input() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process at once: the shutdown of TensorFlow can hang or crash."""
-    with contextlib.suppress(OSError, ValueError):  # nobody may be there to read
+    """Exits without Python's shutdown: that of TensorFlow can hang or crash.
+
+    Args:
+      code: The exit code.
+    """
+    with contextlib.suppress(OSError, ValueError):  # the reader may have ended
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """`error` as JSON-able values; prints the traceback of what is no user's error."""
+    """Logs the traceback of an internal error or of a UserError's cause.
+
+    Returns:
+      `summary(error)`.
+    """
     if not isinstance(error, (errors.UserError, WorkerError)):
         traceback.print_exception(error)
     elif error.__cause__ is not None:
@@ -170,18 +185,26 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 def summary(error: BaseException) -> dict[str, Any]:
-    """`error` as JSON-able values; a user's error keeps its class and its fields."""
+    """Encodes an error as JSON-able values, which `error_of` decodes.
+
+    A UserError keeps its class and fields; any other error keeps the name of its class
+    and its message.
+    """
     if isinstance(error, errors.UserError):
         return error.to_json()
     return {"type": type(error).__name__, "message": str(error)}
 
 
 def error_of(description: Mapping[str, Any], process: str = "") -> Exception:
-    """The error that was described, of the same class if it is one of ours.
+    """Decodes the result of `described` or `summary`.
 
     Args:
-      description: What `described` or `summary` returned.
-      process: The process that raised it, such as "worker-0", for the message.
+      description: The encoded error.
+      process: Name of the process that raised it, such as "worker-0", for the message.
+        Default: the message names no process.
+
+    Returns:
+      A UserError of the same class with the same fields, or a WorkerError.
     """
     kind, message = description["type"], description.get("message", "")
     if kind in errors.KINDS:
@@ -193,7 +216,7 @@ def error_of(description: Mapping[str, Any], process: str = "") -> Exception:
 
 
 def _answer_of(path: Path, code: int, name: str, kills: oom.OomKills) -> dict[str, Any]:
-    """What the process that wrote `path` and ended with `code` answered, or raised."""
+    """The answer in the file `path`; raises the error in it, or that it is missing."""
     if not path.exists():
         raise _unanswered(code, name, kills)
     content = json.loads(path.read_text())

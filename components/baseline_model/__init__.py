@@ -1,1 +1,1 @@
-"""The model that a candidate is compared with, as an artifact."""
+"""Imports the model in production, for comparison with a candidate."""

@@ -1,4 +1,4 @@
-"""BaselineModel: the model that the candidate has to be compared with."""
+"""BaselineModel: imports the model that the candidate is compared with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strategos.components.baseline_model import executor
 
 
 class BaselineModelSpec(types.ComponentSpec):
-    """A path in, a Model out."""
+    """Parameters and outputs of `BaselineModel`."""
 
     PARAMETERS = {"baseline": ExecutionParameter(type=str)}
     INPUTS = {}
@@ -20,18 +20,18 @@ class BaselineModelSpec(types.ComponentSpec):
 
 
 class BaselineModel(base_component.BaseComponent):
-    """Brings the model in production into the pipeline, as an ordinary step.
+    """Imports the model in production into the pipeline, as an ordinary node.
 
     Usage:
 
         baseline = BaselineModel(baseline="serving/flights/1767225600")
-        baseline = BaselineModel(baseline="none")  # nothing to compare with yet
+        baseline = BaselineModel(baseline="none")  # no model in production yet
 
-    TFX's way is a Resolver node, which Kubeflow Pipelines does not run.
+    TFX offers a Resolver node for this, but Kubeflow Pipelines does not run it.
 
     Outputs:
-      model: A copy of the SavedModel, so that evaluating still works after the version
-        was pruned, with its `path` as property; or an empty Model with property
+      model: A copy of the SavedModel with its `path` as property, so that evaluation
+        still works after the version was removed; or an empty Model with property
         `none` = 1.
     """
 

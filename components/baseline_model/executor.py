@@ -21,7 +21,7 @@ NONE = "none"
 
 
 class Executor(base_executor.BaseExecutor):
-    """Publishes the SavedModel at `baseline`, or that there is none."""
+    """Copies the SavedModel at `baseline`, if there is a model in production."""
 
     def Do(
         self,
@@ -29,10 +29,10 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """See `component.BaselineModel`.
+        """Writes the `model` artifact; see `component.BaselineModel`.
 
         Raises:
-          UserError: No SavedModel at the path.
+          UserError: The path has no SavedModel.
         """
         model = artifact_utils.get_single_instance(output_dict["model"])
         path = exec_properties["baseline"]

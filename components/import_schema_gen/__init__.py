@@ -1,1 +1,1 @@
-"""ImportSchemaGen: the curated schema, checked."""
+"""Imports the curated schema, checked."""

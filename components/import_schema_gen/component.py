@@ -1,4 +1,4 @@
-"""ImportSchemaGen: a curated schema that the cache sees change."""
+"""ImportSchemaGen: imports a curated schema, with its content in the cache key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strategos.components.import_schema_gen import executor
 
 
 class ImportSchemaGenSpec(types.ComponentSpec):
-    """A file in, a Schema out."""
+    """Parameters and outputs of `ImportSchemaGen`."""
 
     PARAMETERS = {
         "schema_file": ExecutionParameter(type=str),
@@ -22,7 +22,7 @@ class ImportSchemaGenSpec(types.ComponentSpec):
 
 
 class ImportSchemaGen(base_component.BaseComponent):
-    """Brings a schema in text form into the pipeline, as TFX's own does.
+    """Imports a schema in text form into the pipeline, as TFX's ImportSchemaGen does.
 
     Usage:
 
@@ -30,8 +30,8 @@ class ImportSchemaGen(base_component.BaseComponent):
             schema_file="/home/me/schema.pbtxt", fingerprint=hash_of_its_content
         )
 
-    TFX's own has the path alone as a parameter: a schema edited in place would be
-    taken from the cache.
+    TFX's ImportSchemaGen has only the path as a parameter, so that a run after an edit
+    of the file would reuse the cached schema.
     """
 
     SPEC_CLASS = ImportSchemaGenSpec
@@ -41,9 +41,9 @@ class ImportSchemaGen(base_component.BaseComponent):
         """Builds the component.
 
         Args:
-          schema_file: Path of a tensorflow_metadata Schema in text form; "" for the
-            one in the environment (see `workload_paths`).
-          fingerprint: Hash of its content.
+          schema_file: Path of a tensorflow_metadata Schema in text form; "" takes the
+            path from the environment (see `workload_paths`).
+          fingerprint: Hash of the file's content.
         """
         super().__init__(
             ImportSchemaGenSpec(

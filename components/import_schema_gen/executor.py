@@ -1,4 +1,4 @@
-"""Copies the curated schema into the pipeline, once it is known to be one."""
+"""Checks the curated schema and copies it into the pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strategos.components.user_code.workload_paths import WorkloadPaths
 
 
 class Executor(executor.Executor):
-    """The stock executor behind a check that names file and line."""
+    """TFX's executor after a check whose errors name file and line."""
 
     def Do(
         self,
@@ -24,7 +24,7 @@ class Executor(executor.Executor):
         """Writes the `schema` artifact.
 
         Raises:
-          UserError: The file is missing or no schema.
+          UserError: The file is missing or is not a schema.
         """
         here = WorkloadPaths.from_environment()
         path = exec_properties["schema_file"] or here.schema

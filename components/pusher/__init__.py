@@ -1,1 +1,1 @@
-"""Puts a blessed model where it is served, whole or not at all."""
+"""Pushes a blessed model to the folder that a model server reads, atomically."""

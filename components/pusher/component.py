@@ -1,4 +1,4 @@
-"""Pusher: puts a blessed model where it is served."""
+"""Pusher: publishes a blessed model for a model server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strategos.components.pusher import executor
 
 
 class PusherSpec(standard_component_specs.PusherSpec):
-    """TFX's Pusher, with how many versions to keep and what a version was made of."""
+    """TFX's PusherSpec plus `keep`, `candidate` and `baseline`; see `Pusher`."""
 
     PARAMETERS = {
         **standard_component_specs.PusherSpec.PARAMETERS,
@@ -35,13 +35,13 @@ class Pusher(base_component.BaseComponent):
             destination="serving/flights", keep=3, candidate="", baseline="",
         )
 
-    Unlike TFX's Pusher, a version appears whole or not at all, its number (unix
-    seconds) is always higher than those before it, and old versions go.
+    Differences from TFX's Pusher, for local folders: a version appears atomically, its
+    number (unix seconds) is higher than all before, and old versions are removed.
 
     Outputs:
-      pushed_model: On a local file system a symlink to the version, so that a version
-        that is gone is pushed again. Properties: `pushed`, `pushed_destination`,
-        `pushed_version`, `candidate`, `baseline`.
+      pushed_model: On a local file system a symlink to the version, so that a removed
+        version invalidates the cached push. Properties: `pushed`,
+        `pushed_destination`, `pushed_version`, `candidate`, `baseline`.
     """
 
     SPEC_CLASS = PusherSpec
@@ -62,12 +62,16 @@ class Pusher(base_component.BaseComponent):
 
         Args:
           model: The model to push.
-          destination: The serving folder; versions are its subfolders.
-          keep: How many versions to leave there, the new one included.
-          candidate: Key of what the model was made from; recorded.
-          baseline: The model that it was judged against; recorded.
-          model_blessing: The Evaluator's verdict, if the model was evaluated.
-          infra_blessing: The InfraValidator's verdict, if there is one.
+          destination: The serving folder, a path or a URL; versions are its subfolders.
+          keep: Number of versions to keep, the new one included; an object store keeps
+            all.
+          candidate: Key of the data, code and settings behind the model; only recorded.
+          baseline: Folder of the model that the candidate was compared with, or "none";
+            only recorded.
+          model_blessing: The Evaluator's verdict. Without one, the model counts as
+            blessed.
+          infra_blessing: The InfraValidator's verdict. Without one, the model counts as
+            blessed.
         """
         push_destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=destination)

@@ -1,4 +1,4 @@
-"""Pushes a blessed model, and makes the artifact a link to it."""
+"""Pushes a blessed model, and links the artifact to the pushed version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strategos.components.pusher import targets
 
 
 class Executor(tfx_pusher.Executor):
-    """TFX's Pusher, to one of our targets."""
+    """TFX's Pusher executor, writing to a `targets.Target`."""
 
     def Do(
         self,
@@ -57,11 +57,11 @@ def _destination(push_destination: str) -> str:
 
 
 def _link(version: str, uri: str) -> None:
-    """Makes the artifact a link to the version, unless it is on an object store."""
+    """Makes the artifact a symlink to the version, unless `uri` is remote."""
     if filesystems.is_remote(uri):
         return
     link = Path(uri)
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_dir() and not link.is_symlink():
-        link.rmdir()  # the launcher made it, empty
+        link.rmdir()  # the launcher created an empty folder
     link.symlink_to(version, target_is_directory=True)

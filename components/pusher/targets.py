@@ -1,6 +1,6 @@
-"""Where models are pushed to: a place of numbered versions, the newest of which serves.
+"""Targets of a push: folders of numbered versions; model servers load the newest.
 
-A new kind of place is a subclass of `Target`, chosen by `of`. `strategos validate`
+A new kind of target is a subclass of `Target`, selected by `of`. `strategos validate`
 imports this module, so TFX is imported in functions.
 """
 
@@ -21,12 +21,12 @@ ASIDE = ".tmp-"
 
 
 class Target(abc.ABC):
-    """Numbered versions of a model in one place.
+    """Numbered versions of a model in one folder.
 
     Attributes:
-      uri: The one name of the place, without a slash at its end.
-      is_remote: Whether the place is on no file system of this machine. Runs do not
-        look for the model in production there yet.
+      uri: Canonical path or URL of the folder, without a slash at its end.
+      is_remote: Whether the folder is on an object store. Runs do not look for the
+        model in production there yet.
     """
 
     uri: str
@@ -34,7 +34,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def versions(self) -> list[int]:
-        """The numbers of the versions there, ascending; none without the place."""
+        """Numbers of the existing versions, ascending; [] if the folder is missing."""
 
     @abc.abstractmethod
     def push(self, model: str, keep: int) -> int:
@@ -42,19 +42,20 @@ class Target(abc.ABC):
 
         Args:
           model: The SavedModel's folder.
-          keep: Number of versions to leave, the new one included, where old ones can
-            be removed.
+          keep: Number of versions to keep, the new one included, if the target removes
+            old versions.
 
         Returns:
-          The version's number, unix seconds.
+          The version's number: unix seconds, in a local folder at least one more than
+          the newest version.
 
         Raises:
-          UserError: The place cannot be written.
+          UserError: The folder cannot be written.
         """
 
     @abc.abstractmethod
     def serves(self, version: int) -> bool:
-        """Whether a model server would load a version."""
+        """Whether a version is complete, so that a model server would load it."""
 
     def path(self, version: int) -> str:
         """The folder or URL of a version."""
@@ -62,20 +63,20 @@ class Target(abc.ABC):
 
 
 def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
-    """The target that `pusher.to` names.
+    """The target for a value of `pusher.to`.
 
     Args:
-      uri: A folder, or a URL that TensorFlow writes to.
-      clock: Gives unix seconds.
+      uri: A local folder, or a URL that TensorFlow can write to.
+      clock: Returns unix seconds.
     """
     return (RemoteFolder if filesystems.is_remote(uri) else Folder)(uri, clock)
 
 
 class Folder(Target):
-    """A folder of this machine: a version is whole or missing, and old ones go.
+    """A local folder. A version appears atomically; `push` removes old versions.
 
-    One process at a time pushes there: what lies aside is taken for the remains of a
-    crash.
+    Only one process at a time may push: temporary folders found there count as
+    leftovers of a crash.
     """
 
     is_remote = False
@@ -123,8 +124,8 @@ class Folder(Target):
 class RemoteFolder(Target):
     """A folder in an object store, which has no atomic rename.
 
-    As TFX's Pusher does it, `saved_model.pb` is written last, because model servers
-    take a version for whole once that file exists; and no version is removed.
+    `saved_model.pb` is written last, as TFX's Pusher does, because model servers take
+    a version as complete once that file exists. No version is removed.
     """
 
     is_remote = True
@@ -177,5 +178,5 @@ def _copy(model: str, folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    # Aside first: a server never sees half of a version.
+    # Rename first, so that a server never reads half of a version.
     shutil.rmtree(folder.rename(folder.with_name(ASIDE + folder.name)))

@@ -1,18 +1,18 @@
-"""Feature columns to serialized tf.Examples, a column at a time.
+"""Serializes feature columns to tf.Examples, one column at a time.
 
-What protobuf's encoder would write row by row is put together here from whole
-columns: a feature's bytes are a header that depends only on the length of its values'
-bytes, and these bytes, which one buffer holds for all rows. So a batch costs a few
-vector operations per column, and equal rows are equal bytes: features come in the order
-of the columns, where a protobuf map's order differs from process to process.
+The module writes protobuf's wire format from whole columns instead of row by row. A
+feature is a header, which depends only on the length of the values' bytes, followed by
+these bytes; one buffer holds the values of all rows. A batch takes a few vector
+operations per column. Equal rows give equal bytes, because features are in the order of
+the columns; the order of a protobuf map differs between processes.
 
-The wire format of a tf.Example, from the inside: a list of values (packed int64 or
-float32, or bytes), the feature that holds it, the map entry of name and feature, the
-features, the example.
+The wire format of a tf.Example nests, from the inside: a list of values (packed int64
+or float32, or bytes), the feature, the map entry of name and feature, the features, the
+example.
 
 A missing value is a feature without a list, as TFX's ExampleGens for Parquet, Avro and
-BigQuery write it and TFDV counts it. (TFX's CsvExampleGen writes an empty list of the
-column's type, which is parsed alike but which TFDV takes for present.)
+BigQuery write it; TFDV counts it as missing. TFX's CsvExampleGen writes an empty list
+of the column's type instead: parsers read the same, but TFDV counts it as present.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-_INNER = b"\x0a"  # field 1, of some length: a value, an entry, its key, the features
+_INNER = b"\x0a"  # field 1, length-delimited: a value, an entry, its key, the features
 _FEATURE = b"\x12"  # field 2 of a map entry
-_MISSING = -1  # in place of a length
+_MISSING = -1  # the length of a missing value
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 
 
 def serialize(features: pa.RecordBatch) -> pa.BinaryArray:
-    """The tf.Examples of a batch.
+    """Serializes a batch to tf.Examples.
 
     Args:
-      features: Columns of lists of int64, float32 or binary; null where a row has no
-        such feature.
+      features: Columns of lists of int64, float32 or binary; null for a missing value.
 
     Returns:
-      One serialized tf.Example per row.
+      binary[rows], one serialized tf.Example per row.
     """
     pieces = []
     for name, column in zip(features.schema.names, features.columns, strict=True):
@@ -47,19 +46,25 @@ def serialize(features: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def join(*pieces: pa.BinaryArray) -> pa.BinaryArray:
-    """Each row's pieces in one."""
+    """Concatenates the pieces of each row."""
     return pc.binary_join_element_wise(*pieces, b"")
 
 
 def prefix(payloads: pa.BinaryArray, header: Callable[[int], bytes]) -> pa.BinaryArray:
-    """Puts before each payload the `header` of its length."""
+    """Prepends a header to each payload.
+
+    Args:
+      payloads: binary[rows].
+      header: Returns the header for a payload's length in bytes; called once per
+        distinct length.
+    """
     return join(_headers(pc.binary_length(payloads), header), payloads)
 
 
 def _entries(
     name: bytes, column: pa.ListArray
 ) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Headers and values of one feature in all rows."""
+    """Headers and values of one feature, one of each per row."""
     offsets = column.offsets.to_numpy()
     values = column.values
     if types.is_int64(values.type):
@@ -94,12 +99,12 @@ def _entries(
 
 
 def _entry_header(name: bytes, within: bytes, length: int) -> bytes:
-    """All that stands before `length` bytes of values in an entry of the map.
+    """The bytes before the values in a map entry.
 
     Args:
-      name: Of the feature.
-      within: What of it stands in the feature itself; empty if it has no list.
-      length: Of the values, in bytes.
+      name: Name of the feature, in UTF-8.
+      within: The part inside the feature message; empty if the feature has no list.
+      length: Length of the values in bytes.
     """
     key = _delimited(len(name)) + name
     within = key + _FEATURE + _varint(len(within) + length) + within
@@ -126,7 +131,12 @@ def _varint(value: int) -> bytes:
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Base-128 bytes of all int64 values, and where each begins (one more: the end)."""
+    """Encodes int64 values as varints.
+
+    Returns:
+      uint8[bytes] of all values, and int32[values + 1] with the offset of each and the
+      total.
+    """
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     columns = []
     lengths = np.ones(len(rest), np.int32)

@@ -1,8 +1,8 @@
-"""TFRecord files, read by TensorFlow.
+"""Reads TFRecord files with TensorFlow.
 
-Two readers are their own. Transform's analysis reads in Beam workers by tfx_bsl, into
-Arrow. A stock `run_fn` counts rows without an operation of TensorFlow, see
-`trainer/run/tfx_run_fn.py`.
+Two other readers exist. Transform's analysis reads with tfx_bsl in Beam workers, into
+Arrow. For a stock `run_fn`, `trainer/run/tfx_run_fn.py` counts rows without any
+TensorFlow operation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import tensorflow as tf
 
 
 def records(files: Sequence[str]) -> tf.data.Dataset:
-    """The records of `files` in their order: scalar strings.
+    """The records of all files, in order, as scalar strings.
 
     Args:
-      files: TFRecord files; GZIP where a name ends in `.gz`.
+      files: TFRecord files; a name that ends in `.gz` means GZIP.
     """
     groups = itertools.groupby(files, compression)
     datasets = [tf.data.TFRecordDataset(list(some), kind) for kind, some in groups] or [
@@ -30,5 +30,5 @@ def records(files: Sequence[str]) -> tf.data.Dataset:
 
 
 def compression(file: str) -> str:
-    """How the TFRecord file `file` is compressed, in TensorFlow's words."""
+    """The `compression_type` of a TFRecord file by its name: "GZIP" or ""."""
     return "GZIP" if file.endswith(".gz") else ""

@@ -1,4 +1,4 @@
-"""TFRecord files, gzipped, in shards of like size."""
+"""Writes GZIP TFRecord files in shards of about equal size."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _GZIP = 16 + zlib.MAX_WBITS
 class ShardWriter:
     """Writes records to `data_tfrecord-00000-of-0000N.gz` files of one folder.
 
-    A shard is full at 32 MiB before compression. The names are final after `close`.
+    A shard ends at 32 MiB before compression. `close` gives the files these names.
 
     Attributes:
-      rows: Records written so far.
+      rows: Number of records written so far.
     """
 
     def __init__(self, folder: str):
+        """Creates the folder if it is missing."""
         self._folder = folder
         self._file = None
         self._gzip = zlib.compressobj()
@@ -36,7 +37,7 @@ class ShardWriter:
         fileio.makedirs(folder)
 
     def write(self, records: pa.BinaryArray) -> None:
-        """Appends records, in order."""
+        """Appends records (binary[rows]), in order."""
         if not len(records):
             return
         if self._file is None:
@@ -49,7 +50,7 @@ class ShardWriter:
             self._end()
 
     def close(self) -> None:
-        """Ends the last shard and gives all of them their names."""
+        """Ends the last shard and renames all shards to their final names."""
         self._end()
         for shard in range(self._shards):
             final = f"data_tfrecord-{shard:05}-of-{self._shards:05}.gz"
@@ -73,7 +74,7 @@ class ShardWriter:
 
 
 def _frame(records: pa.BinaryArray) -> memoryview:
-    """All records, each with its length before it and a checksum behind either."""
+    """Frames records as TFRecord: length, its checksum, the record, its checksum."""
     checksums = [google_crc32c.value(record) for record in records.to_pylist()]
     masked = _mask(np.array(checksums, np.uint32)).astype("<u4")
     bounds = np.arange(0, 4 * len(masked) + 1, 4, np.int32)
@@ -92,5 +93,5 @@ def _length_and_checksum(length: int) -> bytes:
 
 
 def _mask(checksums: np.ndarray) -> np.ndarray:
-    """CRC-32C as TFRecord wants it: rotated and shifted, modulo 2**32."""
+    """Masks CRC-32C as TFRecord requires: rotate, then add, modulo 2**32."""
     return ((checksums >> 15) | (checksums << 17)) + np.uint32(0xA282EAD8)

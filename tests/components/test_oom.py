@@ -95,7 +95,7 @@ def _machine(root, vmstat=None, events=None):
         ({"events": 1}, {"events": 2}, "1 process(es) of this control group"),
         # Another job of the machine ran out of memory, this one did not.
         ({"events": 1, "vmstat": 1}, {"events": 1, "vmstat": 2}, "came from outside"),
-        ({}, {}, "is not known here"),
+        ({}, {}, "does not report whether memory ran out"),
     ],
 )
 def test_the_nearest_counter_that_the_kernel_has_decides(tmp_path, before, after, told):

@@ -144,7 +144,7 @@ class Gang:
 
     def __enter__(self) -> Gang:
         """Handles SIGTERM, SIGINT and SIGCHLD from now on. In the main thread."""
-        self._signals.take()
+        self._signals.install()
         processes.adopt_orphans()
         self._others = processes.children()
         return self
@@ -152,7 +152,7 @@ class Gang:
     def __exit__(self, *_: object) -> None:
         """Restores the former signal handlers, and stops adopting orphans."""
         processes.adopt_orphans(False)
-        self._signals.give_back()
+        self._signals.restore()
 
     def check(self) -> None:
         """Ends this process if it received SIGTERM; for use between attempts.
@@ -160,7 +160,7 @@ class Gang:
         Raises:
           SystemExit: SIGTERM was received.
         """
-        if self._signals.asked_to_end:
+        if self._signals.stop_requested:
             raise SystemExit(ExitCode.PREEMPTED)
 
     def attempt(self, cluster: ClusterSpec, number: int) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Gang:
         closed = not alone and loopback.is_local(mine)
 
         def work(reporter: Reporter) -> dict[str, Any] | None:
-            self._signals.forget()
+            self._signals.reset_in_fork()
             if not alone:
                 os.environ["TF_CONFIG"] = mine.tf_config()
             if closed:  # NCCL would choose the address of another interface

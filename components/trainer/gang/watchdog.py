@@ -127,7 +127,7 @@ class Watch:
         """
         while True:
             self._wait_for_events()
-            if self._signals.asked_to_end:
+            if self._signals.stop_requested:
                 self._end_on_request()
             done = all(task.answer is not None for task in self._training)
             over = self._ask_outside(done)
