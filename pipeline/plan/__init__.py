@@ -1,1 +1,1 @@
-"""What a run will do, decided before its first node."""
+"""Decides what a run will do, before its first node."""

@@ -1,27 +1,27 @@
-"""What makes a node cached: the whole rule, and every key that it is made of.
+"""The rule that makes a node cached, and the keys that follow from it.
 
 TFX takes a node from the cache if a finished execution had the same input artifacts and
-the same execution properties. `graph` puts into the properties all that can change a
-result, so these count:
+the same execution properties. `graph` makes everything that can change a result an
+execution property:
 
-1. inputs: by content the data (`spans.fingerprint`), the schema (`Fingerprints`) and
-   the weights to start from (`weights_by_content`); others are artifacts of nodes;
+1. inputs: the data (`spans.fingerprint`), the schema (`Fingerprints`) and the weights
+   to start from (`weights_by_content`), all by content; other inputs are artifacts;
 2. settings that change results, as properties of the nodes that use them;
 3. the user's code, what it imports and the files that it names (`Fingerprints`);
 4. versions: Python, TFX and the packages that compute, and the code of
-   `strategos.components` (`stack_versions`, a property of ExampleGen and so part of all
-   that follows).
+   `strategos.components` (`stack_versions`, a property of ExampleGen; all other nodes
+   depend on it through their inputs).
 
-What does not count is no property: launcher, time-outs, restarts and checkpoints
+Not compared, so not a property: launcher, time-outs, restarts and checkpoints
 (`trainer.operation`), paths (`user_code.workload_paths`), the runner, ML Metadata's
-server, logging. A baseline and `warm_start: latest` would differ after each push:
-`production` keeps them as they were as long as the candidate is the same.
+server, logging. The baseline and `warm_start: latest` would change with each push:
+`production` keeps them unchanged as long as the candidate is the same.
 
 Three keys follow from the rule:
 
-- `ir_key`: whether the compiled pipeline on disk is that of these settings;
-- `candidate_key`: whether the model in production is what this run would train;
-- `checkpoint_key`: whether an interrupted training can be resumed.
+- `ir_key`: equal if the compiled pipeline on disk can be used;
+- `candidate_key`: equal if the model in production is what this run would train;
+- `checkpoint_key`: equal if an interrupted training can be resumed.
 """
 
 from __future__ import annotations
@@ -63,12 +63,18 @@ _NOT_COMPILED = (
     *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
     *("run.metadata", "run.runner", "run.cache", "schedule", "kubeflow", "vertex"),
 )
-"""Settings that the compiled pipeline does not hold, besides runtime parameters."""
+"""Settings that are not in the compiled pipeline, besides runtime parameters."""
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Hashes of the files that a pipeline is made of; a change re-runs what uses it."""
+    """Hashes of a pipeline's files; the nodes that use a changed file run again.
+
+    Attributes:
+      preprocessing: Of the Transform module, with what it imports and names.
+      model: Of the Trainer module, with what it imports and names.
+      schema: Of the curated schema; "" without one.
+    """
 
     preprocessing: str
     model: str
@@ -76,7 +82,13 @@ class Fingerprints:
 
     @classmethod
     def of(cls, config: Config) -> Fingerprints:
-        """Reads the user's modules (as text), what they name, and the schema."""
+        """Hashes the user's modules, the files that they name, and the schema.
+
+        Modules are read as text, never imported.
+
+        Args:
+          config: The effective settings.
+        """
         folder, memo = str(config.folder), file_hashes(config.run.root)
         schema = config.schema_.file
         return cls(
@@ -93,7 +105,7 @@ def weights_by_content(weights: str, config: Config) -> str:
 
     Args:
       weights: The folder, or `NOTHING`.
-      config: The effective settings, which name the root that remembers hashes.
+      config: The effective settings; file hashes are cached under their root.
     """
     folder = Path(weights)
     if weights == NOTHING or is_remote(weights) or not folder.is_dir():
@@ -109,10 +121,10 @@ def weights_by_content(weights: str, config: Config) -> str:
 
 @cache
 def stack_versions() -> str:
-    """What computes the results: a change of any of these re-runs everything.
+    """The versions of everything that computes results; a change re-runs all nodes.
 
-    Of Strategos the code of its components counts, not only the version: who updates a
-    checkout gets what the new code computes.
+    Contains a hash of the code of Strategos' components besides the version, so that
+    an updated checkout computes with the new code.
     """
     versions = [f"{name} {metadata.version(name)}" for name in _STACK]
     python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
@@ -121,7 +133,7 @@ def stack_versions() -> str:
 
 
 def sources_digest(folder: Path) -> str:
-    """A hash of all Python files below `folder`."""
+    """Hashes the paths and contents of all Python files below `folder`."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\0".encode())
@@ -130,10 +142,14 @@ def sources_digest(folder: Path) -> str:
 
 
 def ir_key(config: Config, fingerprints: Fingerprints) -> str:
-    """A hash of all that the compiled pipeline depends on.
+    """Hashes everything that the compiled pipeline depends on.
 
-    All of Strategos' own code counts: compiling reads the graph, the components with
-    what they import, and what `config` makes of the settings.
+    Contains all of Strategos' own code: compiling reads the graph, the components with
+    their imports, and `config`.
+
+    Args:
+      config: The effective settings.
+      fingerprints: Of the user's modules and schema.
     """
     settings = config.model_dump(mode="json", by_alias=True)
     at_run_time = (each.setting for each in runtime_parameters.TABLE if each.setting)
@@ -150,7 +166,7 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
 
 
 def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
-    """A hash of all that determines the trained model: the Trainer and what it needs.
+    """Hashes everything that determines the trained model: the Trainer and its inputs.
 
     Args:
       ir: The compiled pipeline, runtime parameters substituted.
@@ -164,7 +180,11 @@ def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
 
 
 def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
-    """A hash of all that training resumes by: `candidate_key` on any devices."""
+    """Hashes like `candidate_key`, without the parameters that may change on resuming.
+
+    Args:
+      ir: The compiled pipeline, runtime parameters substituted.
+    """
     copy = type(ir)()
     copy.CopyFrom(ir)
     for node in copy.nodes:
@@ -182,9 +202,14 @@ def allow(
 ) -> None:
     """Lets TFX look nodes up in its cache, unless `run.cache` is false.
 
-    Pusher's finished work is void once the version that it pushed is gone. Under a
-    local root its artifact is a link to the version, and TFX sees it dangle; a remote
-    root has no links, so there Pusher runs again.
+    Pusher must run again once the version that it pushed is gone. Under a local root
+    its artifact is a link to the version, and TFX rejects a dangling link. A remote
+    root has no links, so caching of Pusher is switched off here.
+
+    Args:
+      ir: The compiled pipeline, changed in place.
+      config: The effective settings.
+      connection: ML Metadata's.
     """
     is_void = _lost_what_it_pushed(config, connection)
     for node in ir.nodes:

@@ -1,11 +1,11 @@
-"""`strategos explain distribution`: on what a model would train, and what that costs.
+"""`strategos explain distribution`: the devices of a training, and a step's cost.
 
-Nothing is trained. The choice needs no TensorFlow; what depends on the data and on the
-model comes from the last Transform output in ML Metadata and from a process that
-builds the model and throws it away.
+Nothing is trained. Choosing the strategy needs no TensorFlow. Figures of the data come
+from the last Transform output in ML Metadata, figures of the model from a process that
+builds the model and discards it.
 
 Gradients are exchanged by a ring: each of R replicas sends and receives 2 (R - 1) / R
-times their size, which is the least that an all-reduce can do (P. Patarasu, X. Yuan,
+times their size, the least that an all-reduce can do (P. Patarasu, X. Yuan,
 "Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal of
 Parallel and Distributed Computing 69 (2009) 117-124). Latency comes on top.
 """
@@ -42,11 +42,11 @@ class Data:
     """The training split after Transform.
 
     Attributes:
-      rows: Examples.
-      files: Files that hold them.
-      bytes: Size of these.
-      steps_per_epoch: Global batches of one pass.
-      last_batch: Rows of the last one.
+      rows: Number of examples.
+      files: Number of files that hold the examples.
+      bytes: Size of the files.
+      steps_per_epoch: Number of global batches in one epoch.
+      last_batch: Rows of an epoch's last batch.
     """
 
     rows: int
@@ -58,14 +58,14 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What a replica holds and sends.
+    """The size of a model and of its gradients.
 
     Attributes:
-      parameters: Numbers in the model.
-      trainable: Those of them that training changes.
-      gradient_bytes: What a replica has to exchange in a step.
-      sparse_bytes: The part of it that belongs to rows of embeddings, which grows with
-        the batch.
+      parameters: Number of parameters.
+      trainable: Number of trainable parameters.
+      gradient_bytes: Size of the gradients that a replica exchanges in a step.
+      sparse_bytes: The part of `gradient_bytes` for rows of embeddings; grows with the
+        batch.
     """
 
     parameters: int
@@ -76,13 +76,13 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a step takes, in seconds.
+    """The duration of a step, in seconds.
 
     Attributes:
       alone: A global batch on one replica, measured here.
-      compute: The part of one of the replicas, measured here; where they share this
-        machine's cores, the parts of all.
-      exchange: Of the gradients, at the bandwidth of the settings.
+      compute: One replica's share of the batch, measured here; the shares of all
+        replicas if they compute on the same cores.
+      exchange: Exchanging the gradients, at the configured bandwidth.
       together: A global batch on all replicas: compute and exchange.
     """
 
@@ -94,17 +94,16 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """On what a model would train, why, and what that costs.
+    """The devices that would train a model, the reason, and the cost of a step.
 
     Attributes:
       choice: The strategy.
       global_batch: Rows of a step.
-      data: None where nothing has been transformed yet.
-      model: None where there are no data to build it for, or a stock `run_fn(fn_args)`
-        builds it.
-      step: None where the settings have no `bandwidth`, or there is one replica.
-      missing: What to run so that the rest can be told; "" where nothing is missing.
-      warning: Why more replicas will not be faster, "" where they may be.
+      data: The training split; None if Transform has not run yet.
+      model: The model; None without data, or if a stock `run_fn(fn_args)` builds it.
+      step: A step's duration; None without `bandwidth`, or with one replica.
+      missing: The command to run to fill in `data` and `model`; "" if none is missing.
+      warning: Why more replicas will not be faster; "" if they may be.
     """
 
     choice: Choice
@@ -117,7 +116,7 @@ class Explanation:
 
     @property
     def batch_per_replica(self) -> int | None:
-        """Rows of the largest part of a global batch; None where a TPU decides."""
+        """Rows of the largest share of a global batch; None where a TPU decides."""
         replicas = self.choice.replicas
         return replicas and -(-self.global_batch // replicas)
 
@@ -137,10 +136,14 @@ class Explanation:
 def distribution(
     config: Config, environ: Mapping[str, str] = os.environ
 ) -> Explanation:
-    """Explains on what the model of `config` would train.
+    """Explains which devices would train the model of `config`.
+
+    Args:
+      config: The effective settings.
+      environ: The environment, which may name a cluster or a TPU.
 
     Raises:
-      UserError: The settings ask for what cannot be, or the model cannot be built.
+      UserError: The distribution is impossible here, or the model cannot be built.
     """
     wanted = config.trainer.distribution.for_results()
     cluster = ClusterSpec.from_environment(environ)
@@ -160,11 +163,11 @@ def distribution(
 
 
 def exchange_seconds(choice: Choice, model: Model, bandwidth: float) -> float:
-    """The time in which the replicas exchange the gradients of one step.
+    """Estimates the seconds in which replicas exchange the gradients of one step.
 
     Args:
       choice: The strategy.
-      model: Whose gradients they are.
+      model: The model that the gradients belong to.
       bandwidth: Of the link of each replica, in bytes a second.
     """
     replicas, size = choice.replicas or 1, model.gradient_bytes
@@ -187,22 +190,22 @@ def step_of(
     share: float,
     shares_cores: bool,
 ) -> Step:
-    """What a step takes.
+    """Estimates the duration of a step.
 
     Args:
       choice: The strategy.
       model: The model.
-      bandwidth: Bytes a second.
+      bandwidth: Of the link of each replica, in bytes a second.
       alone: Seconds of a global batch on one replica.
-      share: Seconds of one replica's share of it.
+      share: Seconds of one replica's share of a global batch.
       shares_cores: Whether all replicas compute on the same cores.
     """
     exchange = exchange_seconds(choice, model, bandwidth)
     if choice.is_synchronous:
         compute = share * choice.replicas if shares_cores else share
         return Step(alone, compute, exchange, compute + exchange)
-    # Each worker takes global batches of its own, so many times as many in a time; but
-    # all that is sent goes through the links of the servers.
+    # Each worker takes its own global batches, which multiplies the steps in a given
+    # time; but everything that is sent goes through the links of the servers.
     compute = share * choice.workers if shares_cores else share
     workers = (compute + exchange) / choice.workers
     servers = exchange / choice.parameter_servers
@@ -210,15 +213,15 @@ def step_of(
 
 
 def _transformed(config: Config) -> dict[str, str] | None:
-    """Folders of what the last Transform read and wrote, by name; None without one."""
+    """Folders of the last Transform's inputs and outputs, by name; None if gone."""
     run = config.run
     if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
         return None
     connection = metadata.connection(run.root, run.metadata, config.metadata_password)
     found = _last_transform(Store(connection, root=run.root), config.name)
     needed = {"schema", "transform_graph", "transformed_examples"}
-    is_there = all(is_remote(uri) or os.path.isdir(uri) for uri in found.values())
-    return found if needed <= found.keys() and is_there else None
+    exist = all(is_remote(uri) or os.path.isdir(uri) for uri in found.values())
+    return found if needed <= found.keys() and exist else None
 
 
 @reads_store
@@ -266,7 +269,7 @@ def _measured(
 
 
 def _build_model(request: dict[str, Any]) -> dict[str, Any]:
-    """What the process that builds the model tells; its log only where it fails."""
+    """Builds the model in a new process, whose log is shown only if that fails."""
     log = io.StringIO()
     try:
         with contextlib.redirect_stderr(log):
@@ -296,7 +299,7 @@ def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
         log_dir="",
         checkpoint_dir="",
         settings=trainer.settings(),
-        **{**parameters, "warm_start": ""},  # what weights hold changes no figure
+        **{**parameters, "warm_start": ""},  # the values of weights change no figure
     )
 
 
@@ -323,11 +326,11 @@ def _model(facts: Mapping[str, Any]) -> Model | None:
 def _shared(choice: Choice, shares_cores: bool) -> str:
     if not (shares_cores and _has_several(choice)):
         return ""
-    return "all replicas share the cores of this machine: expect none to be gained"
+    return "all replicas share the cores of this machine: do not expect a speed-up"
 
 
 def _has_several(choice: Choice) -> bool:
-    """Whether there are several replicas, as far as can be known without a TPU."""
+    """Whether there are several replicas, as far as known without asking a TPU."""
     return (choice.replicas or 1) > 1 or choice.workers > 1
 
 

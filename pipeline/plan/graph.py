@@ -1,12 +1,12 @@
-"""From a config to the TFX pipeline: the only place where components are wired.
+"""Wires the components of a config to a TFX pipeline; no other module wires any.
 
     ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
       → AnomalyGate → Transform → Trainer → BaselineModel → Evaluator
       → EvaluationGate → InfraValidator → Pusher
 
-A gate is a node of its own after the one that measures, so that the measurement is
-published whether or not the gate lets the run go on. Nodes that the config leaves out
-are left out.
+A gate is a separate node after the one that measures, so that the measurement is
+published even if the gate stops the run. A section that the config does not have adds
+no nodes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from strategos.pipeline.config.sections import Config
 
-# Named, because Beam's default runner tries to download another one (Beam ≥ 2.68); no
-# requirements file, because Beam's components would else build an sdist of TFX each
-# (1.2 s); no type check of the pipeline, because TFX's own are known to be well typed.
+# A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
+# Without a requirements file, each Beam component would build an sdist of TFX (1.2 s).
+# Type checks are off because TFX's pipelines are known to be well typed.
 BEAM_ARGS = (
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     "--requirements_file=/dev/null",
@@ -51,8 +51,8 @@ def build(
       config: The effective settings.
       fingerprints: Of the user's modules and schema; part of what caching compares.
       defaults: A value for each runtime parameter, used where a run gives no other.
-      movable: Leaves the paths of the workload's files out of the parameters, which
-        are part of what caching compares. Executors then read them from the
+      movable: Leaves the paths of the workload's files out of the parameters, so that
+        caching does not compare them. Executors then read the paths from the
         environment, see `WorkloadPaths`.
     """
     from tfx.orchestration.pipeline import Pipeline
@@ -71,7 +71,7 @@ def build(
 
 
 def workload_paths(config: Config) -> WorkloadPaths:
-    """Where the files lie that `config` names."""
+    """The paths of the files that `config` names."""
     return WorkloadPaths(
         folder=str(config.folder),
         examples=config.data.examples,
@@ -81,7 +81,7 @@ def workload_paths(config: Config) -> WorkloadPaths:
 
 
 class _Parameters:
-    """The runtime parameters, as the nodes that take them are given them."""
+    """The runtime parameters as keyword arguments of the nodes that take them."""
 
     def __init__(self, defaults: dict[str, Any]):
         from tfx.orchestration.data_types import RuntimeParameter
@@ -173,7 +173,7 @@ def _model_nodes(
         user_module=_user_module(
             paths, config.transform.module, fingerprints.preprocessing
         ),
-        # A module for TFX's Trainer knows the label by the name that it gave it.
+        # A module for TFX's Trainer expects the label under the name that it chose.
         label="" if fn_args else config.label,
         custom_config=config.transform.custom_config,
     )

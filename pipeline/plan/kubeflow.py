@@ -1,8 +1,8 @@
-"""Compiling for Kubeflow Pipelines and Vertex AI: the same graph, written as a file.
+"""Compiles the same graph to a file for Kubeflow Pipelines or Vertex AI.
 
-Open-source KFP 2 wants a bare PipelineSpec of schema 2.1.0; Vertex takes TFX's
-PipelineJob around it. Neither runs a Resolver or a custom driver from a compiled spec,
-and the graph has none: spans and the baseline are runtime parameters.
+Open-source KFP 2 reads a bare PipelineSpec of schema 2.1.0; Vertex reads TFX's
+PipelineJob, which contains one. Neither runs a Resolver or a custom driver from a
+compiled spec, and the graph has none: spans and the baseline are runtime parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
 WORKLOAD = "/workload"
-"""Where an image holds the files of the build context, see `kubeflow/Dockerfile`."""
+"""The folder of the build context in an image, see `kubeflow/Dockerfile`."""
 
 _ENTRYPOINT = ["python", "-m", "tfx.orchestration.kubeflow.v2.container"]
 _ENTRYPOINT[-1] += ".kubeflow_v2_run_executor"
@@ -55,7 +55,7 @@ def compile_to(config: Config, data: Listing, target: str, output: Path) -> None
 
 
 def _in_image(config: Config, section: Any) -> Config:
-    """The settings as a step in a container sees them: other paths, another root."""
+    """Converts the settings to paths in a container, with the cluster's root."""
 
     def there(path: str) -> str:
         if not Path(path).is_relative_to(section.context):
@@ -91,7 +91,7 @@ def _compile(config: Config, data: Listing, section: Any) -> dict[str, Any]:
     from strategos.pipeline.plan import caching, graph, planning
 
     there = _in_image(config, section)
-    defaults = planning.parameters(config, data)  # from the data that are here
+    defaults = planning.parameters(config, data)  # from the data on this machine
     defaults["warm_start"] = there.runtime_parameters()["warm_start"]
     fingerprints = caching.Fingerprints.of(config)
     pipeline = graph.build(there, fingerprints, defaults)
@@ -112,13 +112,13 @@ def _compile(config: Config, data: Listing, section: Any) -> dict[str, Any]:
 
 
 def _set_defaults(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
-    """Gives the runtime parameters their defaults, which TFX leaves out in 2.1."""
+    """Sets the defaults of the runtime parameters, which TFX omits in schema 2.1."""
     for name, parameter in spec["root"]["inputDefinitions"]["parameters"].items():
         parameter |= {"defaultValue": defaults[name], "isOptional": True}
 
 
 def _set_environment(spec: dict[str, Any], node: str, operation: Operation) -> None:
-    """Gives the container of `node` what is no parameter of it."""
+    """Sets `operation`, which is not a parameter, in the environment of a node."""
     label = spec["components"][node]["executorLabel"]
     container = spec["deploymentSpec"]["executors"][label]["container"]
     variables = operation.to_environment().items()

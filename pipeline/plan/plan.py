@@ -1,4 +1,4 @@
-"""One run, decided before its first node: what runners take."""
+"""The plan of one run: the input of a runner."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """One run, decided in full: nothing is left to choose but the order of nodes.
+    """One run, decided in full except for the order of nodes.
 
     Attributes:
       run_id: The name of the `pipeline_run` context in ML Metadata.
       ir: The compiled pipeline with its runtime parameters substituted and, for a
         partial run, its nodes marked.
-      connection: Where ML Metadata is.
+      connection: ML Metadata's.
       events: The run's event file, read by the live view.
-      log: Where the output of executors goes.
-      environment: Variables for executors: how they run, which changes no result.
+      log: The log file for the output of executors.
+      environment: Variables for executors; they change how these run, but no result.
     """
 
     run_id: str
@@ -35,5 +35,5 @@ class Plan:
 
     @property
     def root(self) -> str:
-        """The folder that all artifacts of the pipeline are in: a path or a URL."""
+        """The folder of all artifacts of the pipeline: a path or a URL."""
         return self.ir.runtime_spec.pipeline_root.field_value.string_value

@@ -1,7 +1,7 @@
-"""What a run will do, decided before its first node: from a config to a `Plan`.
+"""Makes the `Plan` of a run from a config, before its first node.
 
-choose spans → compile (or take the IR from disk) → substitute runtime parameters
-  → mark what is left out
+choose spans → compile (or read the IR from disk) → substitute runtime parameters
+  → mark the nodes of a partial run
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Compiler(Protocol):
-    """Compiles where TFX is imported, which the orchestrator itself does not do."""
+    """Compiles in a process that imports TFX; the orchestrator does not."""
 
     def compile(
         self,
@@ -42,19 +42,25 @@ class Compiler(Protocol):
     ) -> None:
         """Compiles the pipeline of `config` to the file `target`.
 
+        Args:
+          config: The effective settings.
+          fingerprints: Of the user's modules and schema.
+          defaults: A value for each runtime parameter, used where a run gives no other.
+          target: The file to write; replaced as a whole.
+
         Raises:
-          UserError: The config asks for what cannot be compiled.
+          UserError: The pipeline cannot be compiled.
         """
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run, as opposed to what: `strategos run`'s own flags.
+    """The flags of `strategos run` that are not settings.
 
     Attributes:
-      from_node: Start here; what lies before is taken from the last run.
-      to_node: Stop after this one.
-      from_scratch: Train from the start, whatever an interrupted training has left.
+      from_node: The first node to run; outputs of earlier nodes are the last run's.
+      to_node: The last node to run.
+      from_scratch: Ignore the checkpoints of an interrupted training.
     """
 
     from_node: str | None = None
@@ -64,7 +70,13 @@ class Options:
 
 @dataclass
 class RunFiles:
-    """The run's own folder, in the state of its root: its events and its log."""
+    """The folder of a run, with its events and its log; created if missing.
+
+    Attributes:
+      root: The pipeline root.
+      run_id: The run's id.
+      folder: The folder, in the local state of the root.
+    """
 
     root: str
     run_id: str
@@ -83,25 +95,25 @@ class RunFiles:
 
     @property
     def log(self) -> Path:
-        """Where the output of executors goes."""
+        """The log file for the output of executors."""
         return self.folder / "log.txt"
 
 
 def earlier_runs(root: str) -> set[str]:
-    """The ids of the runs that this machine has begun on `root`."""
+    """The ids of the runs that this machine has started on `root`."""
     folder = state_folder(root) / "runs"
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def parameters(config: Config, data: Listing) -> dict[str, Any]:
-    """A value for each runtime parameter.
+    """Returns a value for each runtime parameter, by name.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
 
     Raises:
-      BadInputError: No data match the pattern or the choice of spans.
+      BadInputError: No file matches the pattern or the choice of spans.
     """
     chosen, memo = data.chosen, file_hashes(config.run.root)
     return {
@@ -120,18 +132,18 @@ def plan(
     files: RunFiles,
     client: Compiler,
 ) -> Plan:
-    """Decides all of a run.
+    """Makes the plan of a run.
 
     Args:
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
       connection: ML Metadata's.
       options: Flags of this run.
-      files: Where the run reports to.
-      client: Compiles, where the IR on disk is not that of these settings.
+      files: The run's event file and log.
+      client: Compiles the pipeline, if no IR on disk is up to date.
 
     Raises:
-      BadInputError: What was asked for cannot be run.
+      BadInputError: The run is impossible as configured.
     """
     values = parameters(config, data)
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
@@ -157,7 +169,7 @@ def plan(
 
 
 def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
-    """The IR, from disk where nothing it depends on has changed."""
+    """Reads the IR from disk; compiles first if anything that it depends on changed."""
     from tfx.proto.orchestration import pipeline_pb2
 
     fingerprints = caching.Fingerprints.of(config)
@@ -176,19 +188,19 @@ def _substitute(
     config: Config,
     connection: metadata_store_pb2.ConnectionConfig,
 ) -> str:
-    """Puts the runtime parameters into the IR, last those that production decides.
+    """Substitutes the runtime parameters in the IR, production's after all others.
 
     Returns:
       The key of the Trainer's checkpoints.
     """
     from tfx.proto.orchestration import pipeline_pb2
 
-    # What `latest` means today is no part of what a candidate is.
+    # A candidate is identified by `latest`, not by the model that it now resolves to.
     latest = config.trainer.warm_start == LATEST
-    asked = LATEST if latest else values["warm_start"]
+    configured = LATEST if latest else values["warm_start"]
     trial = pipeline_pb2.Pipeline()
     trial.CopyFrom(ir)
-    tfx_adapter.substitute(trial, {**values, "warm_start": asked})
+    tfx_adapter.substitute(trial, {**values, "warm_start": configured})
     if config.pusher:
         values = {**values, **_of_production(config, connection, trial)}
     tfx_adapter.substitute(ir, values)
@@ -207,16 +219,16 @@ def _of_production(
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
     if config.trainer.warm_start == LATEST:
         weights = production.warm_start(store, serving, key, fresh)
-        _tell_warm_start(config, serving, weights)
+        _report_warm_start(config, serving, weights)
         found["warm_start"] = weights
     return found
 
 
 def _report_unknown(config: Config, serving: production.Production) -> None:
-    """Says that the model in production is not one of this ML Metadata.
+    """Reports that ML Metadata has no record of the model in production.
 
     Raises:
-      BadInputError: Training is to start from its weights, which are not known.
+      BadInputError: `warm_start: latest` needs its weights, which are unknown.
     """
     if config.trainer.warm_start == LATEST:
         raise BadInputError(
@@ -228,14 +240,14 @@ def _report_unknown(config: Config, serving: production.Production) -> None:
     events.emit(
         "note",
         message=f"ML Metadata has no record of {serving.path} (copied there, or pushed "
-        "under another root); the candidate is compared with it all the same",
+        "under another root); the candidate is still compared with it",
     )
 
 
-def _tell_warm_start(
+def _report_warm_start(
     config: Config, serving: production.Production | None, weights: str
 ) -> None:
-    """Says where nothing is there to start from.
+    """Reports that no model has been pushed to start from.
 
     Raises:
       BadInputError: The weights of the model in production are gone.

@@ -1,4 +1,4 @@
-"""The model in production, and which model a candidate has to be compared with."""
+"""The model in production, and the baseline and warm start that follow from it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Production:
 
     Attributes:
       path: The SavedModel's folder.
-      version: Its number, unix seconds of the push.
-      candidate: Its `caching.candidate_key`; "" if unknown.
-      baseline: Path of the model that it was judged against, or `NOTHING`.
-      artifact: Id of its artifact; 0 if ML Metadata has none.
+      version: The version's number: Unix seconds of the push.
+      candidate: The model's `caching.candidate_key`; "" if unknown.
+      baseline: Path of the baseline in its evaluation, or `NOTHING`.
+      artifact: Id of the PushedModel artifact; 0 if ML Metadata has none.
     """
 
     path: str
@@ -39,48 +39,52 @@ class Production:
 
 
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
-    """The newest version in `destination`: the one that serves.
+    """Returns the newest version in `destination`, the one that serves; None if empty.
 
-    A version that was moved there with its folder is known by its number. ML Metadata
-    lacks versions that were copied there by hand, pushed under another root, or whose
-    record was lost. They serve all the same.
+    A version whose folder was moved is recognized by its number. Versions that were
+    copied there by hand, pushed under another root, or whose record was lost are not in
+    ML Metadata, and are found all the same.
+
+    Args:
+      store: ML Metadata.
+      destination: `pusher.to`.
     """
     target = targets.of(destination)
-    there = {target.path(version): version for version in target.versions()}
+    found = {target.path(version): version for version in target.versions()}
     pushed: dict[str, Production] = {}
     for artifact in store.get_artifacts_by_type("PushedModel"):
         properties = artifact.custom_properties
         place, name = os.path.split(properties["pushed_destination"].string_value)
         here = f"{target.uri}/{name}"
         is_new = here not in pushed or targets.of(place).uri == target.uri
-        if here in there and is_new:
+        if here in found and is_new:
             pushed[here] = Production(
                 path=here,
-                version=there[here],
+                version=found[here],
                 candidate=properties["candidate"].string_value,
                 baseline=properties["baseline"].string_value,
                 artifact=artifact.id,
             )
     served = {
         path: Production(path, version)
-        for path, version in there.items()
+        for path, version in found.items()
         if target.serves(version)
     }
     return max((served | pushed).values(), key=lambda each: each.version, default=None)
 
 
 def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
-    """The path of the model to compare the candidate with; `NOTHING` for none.
+    """Returns the path of the model to compare the candidate with; `NOTHING` for none.
 
-    The model in production; but where that was made from just what this run is made
-    from, it is this very candidate, and the baseline is what it was judged against. So
-    an unchanged run stays cached.
+    This is the model in production, unless that is the candidate itself (it has the
+    same key): then it is the baseline of that model's own evaluation. So an unchanged
+    run stays cached.
 
     Args:
-      production: What serves now.
+      production: The model in production.
       candidate: This run's `caching.candidate_key`.
-      fresh: The candidate is trained anew even if nothing changed (`--no-cache`), so
-        it is another model than the one in production.
+      fresh: The candidate is trained again even if nothing changed (`--no-cache`), so
+        it is not the model in production.
     """
     if production is None:
         return NOTHING
@@ -95,10 +99,16 @@ def warm_start(
     candidate: str,
     fresh: bool,
 ) -> str:
-    """The weights that `trainer.warm_start: latest` means; `NOTHING` for none.
+    """Returns the weights for `trainer.warm_start: latest`; `NOTHING` for none.
 
-    Those of the model in production; but where that is this very candidate, those that
-    it started from itself. So an unchanged run stays cached, as with `baseline`.
+    These are the weights of the model in production, unless that is the candidate
+    itself: then the weights that it started from. So an unchanged run stays cached.
+
+    Args:
+      store: ML Metadata.
+      production: The model in production.
+      candidate: As for `baseline`.
+      fresh: As for `baseline`.
     """
     if production is None:
         return NOTHING
@@ -111,7 +121,7 @@ def warm_start(
 def _trained(
     store: ml_metadata.MetadataStore, production: Production
 ) -> metadata_store_pb2.Artifact:
-    """What Pusher pushed: the Trainer's Model."""
+    """The Trainer's Model that Pusher pushed as `production`."""
     events = store.get_events_by_artifact_ids([production.artifact])
     pushes = [event.execution_id for event in events if event.type in _MADE]
     events = store.get_events_by_execution_ids([min(pushes)])

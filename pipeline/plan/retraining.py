@@ -1,8 +1,9 @@
-"""Is a run due, on which spans, and why: a pure decision.
+"""Decides whether a run is due, on which spans, and why.
 
-Clocks live outside: cron, a Kubernetes CronJob or a schedule only ask. A run is due
-when no model was ever pushed, when a span or a new version of one came since the last
-push, or when the last pushed model is older than `schedule.max_age`.
+A run is due if no model was ever pushed, if a new span or a new version of a span
+arrived after the last push, or if the last pushed model is older than
+`schedule.max_age`. The clock is outside: cron or a Kubernetes CronJob calls
+`strategos retrain --if-due`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _SHOWN = 4
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What to do now.
+    """Whether a run is due.
 
     Attributes:
       due: Whether to run.
       reason: Why, or why not: one sentence.
       spans: The (number, version) of the spans to run on, ascending.
-      new: Those of them that the last pushed model has not seen.
+      new: The spans among them that the last pushed model was not trained on.
     """
 
     due: bool
@@ -41,13 +42,13 @@ class Decision:
 def decide(
     *, now: float, spans: Sequence[Span], last: Push | None, settings: Schedule | None
 ) -> Decision:
-    """Decides from what is there and what was pushed last.
+    """Decides whether a run is due.
 
     Args:
       now: Unix seconds.
-      spans: The (number, version) of the spans that the config chooses.
-      last: The last push; None where there was none.
-      settings: The config's `schedule` section, where it has one.
+      spans: The (number, version) of the spans that the config selects.
+      last: The last push; None if there was none.
+      settings: The `schedule` section; None without one.
     """
     chosen = tuple(sorted(spans, key=_order))
     if last is None:
@@ -74,15 +75,15 @@ def _is_new(span: Span, seen: dict[int, int | None]) -> bool:
 
 
 def _waiting(new: Sequence[Span], age: float, limit: int | None) -> str:
-    """What the next run waits for."""
+    """Describes what the next run waits for."""
     if new:
-        unknown = counted(len(new), "span")
-        told = f", does not know {unknown}, but `schedule.on_new_span` is false"
+        unseen = counted(len(new), "span")
+        text = f", was not trained on {unseen}, but `schedule.on_new_span` is false"
     else:
-        told = ", knows all spans"
+        text = ", was trained on all spans"
     if limit is not None:
-        told += f"; `schedule.max_age` is reached in {duration(limit - age)}"
-    return told
+        text += f"; `schedule.max_age` is reached in {duration(limit - age)}"
+    return text
 
 
 def _describe(new: Sequence[Span], seen: dict[int, int | None]) -> str:

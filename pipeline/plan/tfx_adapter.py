@@ -1,9 +1,9 @@
-"""Everything that Strategos uses of TFX beside its public API, and nothing else.
+"""Adapter to the internals of TFX: all uses that are not of its public API.
 
-The module is in `plan`, the lowest floor that uses it. Each function imports what it
-needs: the orchestrator sees neither TensorFlow nor Beam, and only the executor process
-may import the operators. One exception: `runners/beam_nodes.py` has the subclasses of
-BeamDagRunner's classes, because Beam pickles them by name.
+One exception: `runners/beam_nodes.py` has the subclasses of BeamDagRunner's classes,
+because Beam pickles classes by name. Each function imports what it needs: the
+orchestrator must import neither TensorFlow nor Beam, and only the executor process may
+import the operators. The module is in `plan`, the lowest floor that uses it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ if TYPE_CHECKING:
 
 
 def import_launcher() -> None:
-    """Imports TFX's Launcher and all that it needs."""
+    """Imports TFX's Launcher and its dependencies."""
     import tfx.orchestration.portable.launcher  # noqa: F401
 
 
 def compile_ir(pipeline: Pipeline) -> pipeline_pb2.Pipeline:
-    """The IR of a pipeline."""
+    """Compiles a pipeline to its IR."""
     from tfx.dsl.compiler.compiler import Compiler
 
     return Compiler().compile(pipeline)
 
 
 def substitute(ir: pipeline_pb2.Pipeline, values: Mapping[str, Any]) -> None:
-    """Replaces the runtime parameters of an IR by their values, in place."""
+    """Replaces the runtime parameters of an IR by their values, in place.
+
+    Args:
+      ir: The compiled pipeline.
+      values: A value for each runtime parameter, by name.
+    """
     from tfx.orchestration.portable import runtime_parameter_utils
 
     runtime_parameter_utils.substitute_runtime_parameter(ir, dict(values))
@@ -68,12 +73,12 @@ def metadata_handle(
     connection: metadata_store_pb2.ConnectionConfig,
     enter: Callable[[Callable[[], Metadata]], Metadata] = lambda own: own(),
 ) -> Metadata:
-    """ML Metadata as TFX's own functions take it: a context manager.
+    """Makes a handle to ML Metadata for TFX's functions: a context manager.
 
     Args:
-      connection: Where it is.
-      enter: Called at each entry with the function that opens the connection; by
-        default calls that once.
+      connection: ML Metadata's.
+      enter: Called at each entry with the function that opens the connection, to
+        retry it; by default calls it once.
     """
     from tfx.orchestration import metadata
 
@@ -85,14 +90,14 @@ def metadata_handle(
 
 
 def register_contexts(handle: Metadata, node: pipeline_pb2.PipelineNode) -> None:
-    """Writes the contexts of a node, the run's among them, into ML Metadata."""
+    """Writes the contexts of a node into ML Metadata, including the run's context."""
     from tfx.orchestration.portable.mlmd import context_lib
 
     context_lib.prepare_contexts(handle, node.contexts)
 
 
 def snapshot(handle: Metadata, ir: pipeline_pb2.Pipeline) -> None:
-    """Registers the outputs of skipped nodes, of the run before, for a partial run."""
+    """Registers the last run's outputs of skipped nodes, for a partial run."""
     from tfx.orchestration.portable import partial_run_utils
 
     partial_run_utils.snapshot(handle, ir)
@@ -108,11 +113,11 @@ def launch(
     """Runs a node, or takes its outputs from the cache, by TFX's Launcher.
 
     Args:
-      node: Of `ir`.
+      node: A node of `ir`.
       ir: The whole pipeline.
-      deployment: Of `deployment_config`.
-      handle: Of `metadata_handle`.
-      executor_operators: By type of executor spec, where not TFX's own.
+      deployment: From `deployment_config`.
+      handle: From `metadata_handle`.
+      executor_operators: From `executor_operators`; None for TFX's own.
     """
     from tfx.orchestration.local import runner_utils
     from tfx.orchestration.portable import launcher
@@ -130,10 +135,13 @@ def launch(
 def executor_operators(
     execute: Callable[[Any, ExecutionInfo], execution_result_pb2.ExecutorOutput],
 ) -> dict[Any, Any]:
-    """Executor operators for all nodes of an IR, as `launch` takes them.
+    """Makes executor operators for `launch` that call `execute`.
 
     Args:
       execute: Returns the executor's output, given its spec and the execution.
+
+    Returns:
+      The operator classes by type of executor spec.
     """
     from tfx.orchestration.portable import base_executor_operator
     from tfx.proto.orchestration import executable_spec_pb2
@@ -154,7 +162,15 @@ def executor_operators(
 
 
 def execution_as_text(spec: Any, execution: ExecutionInfo) -> dict[str, Any]:
-    """An execution for another process, JSON-able: the arguments of `run_executor`."""
+    """Serializes an execution for another process.
+
+    Args:
+      spec: The executor spec.
+      execution: The execution.
+
+    Returns:
+      The arguments of `run_executor`, JSON-able.
+    """
     from tfx.orchestration.python_execution_binary import (
         python_execution_binary_utils as binary_utils,
     )

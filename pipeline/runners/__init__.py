@@ -1,4 +1,4 @@
-"""Runners: a compiled pipeline in, a run out, each behind `Runner.run`."""
+"""Runners: each executes a plan behind the same interface, `Runner.run`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class NodeFailedError(Exception):
     """A node failed, and with it the run.
 
     Attributes:
-      node: Its id.
-      error: What went wrong, complete for its reader.
+      node: The node's id.
+      error: The error, worded for users.
     """
 
     def __init__(self, node: str, error: errors.UserError):
@@ -30,12 +30,12 @@ class NodeFailedError(Exception):
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> NodeFailedError:
-        """The failure that `to_json` described."""
+        """Restores a failure from `to_json`."""
         return cls(described["node"], errors.from_json(described["error"]))
 
 
 class Runner(Protocol):
-    """What every runner of this machine offers."""
+    """Executes plans on this machine."""
 
     def run(self, plan: Plan) -> None:
         """Runs the nodes of `plan` in order.
@@ -46,7 +46,7 @@ class Runner(Protocol):
 
 
 def described(error: Exception) -> errors.UserError:
-    """`error` as one for users: itself, or its type and message."""
+    """Converts any error to a `UserError` with its type and message."""
     if isinstance(error, errors.UserError):
         return error
     return errors.UserError(f"{type(error).__name__}: {error}")
@@ -55,7 +55,12 @@ def described(error: Exception) -> errors.UserError:
 def write_result(
     error: errors.UserError, result: execution_result_pb2.ExecutionResult
 ) -> None:
-    """Writes `error` to the result of an executor, which ML Metadata keeps."""
+    """Writes `error` to the result of an executor, which TFX stores in ML Metadata.
+
+    Args:
+      error: The error.
+      result: Changed in place.
+    """
     from google.protobuf import struct_pb2
 
     result.code, result.result_message = error.exit_code, str(error)
@@ -65,7 +70,7 @@ def write_result(
 
 
 def read_result(result: execution_result_pb2.ExecutionResult) -> errors.UserError:
-    """The error that `write_result` wrote; else what TFX itself has to say."""
+    """Reads the error that `write_result` wrote; else TFX's own message."""
     from google.protobuf import json_format, struct_pb2
 
     fields = struct_pb2.Struct()

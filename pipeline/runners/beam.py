@@ -1,8 +1,7 @@
-"""The beam runner: TFX's BeamDagRunner, in one ordinary process of its own.
+"""The beam runner: runs TFX's BeamDagRunner in a separate process.
 
-The orchestrator starts `beam_process` and waits; the nodes report through the same
-event file as under the local runner, so the view, the table and the exit codes are the
-same.
+The orchestrator starts `beam_process` and waits. Nodes report through the same event
+file as under the local runner, so the view, the table and the exit codes are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +23,11 @@ class BeamRunner:
     """Runs a plan through BeamDagRunner."""
 
     def run(self, plan: Plan) -> None:
-        """See `Runner.run`."""
+        """See `Runner.run`.
+
+        Raises:
+          NodeFailedError: A node failed; later nodes did not run.
+        """
         request = {
             "ir": base64.b64encode(plan.ir.SerializeToString()).decode(),
             "connection": base64.b64encode(
@@ -42,15 +45,15 @@ class BeamRunner:
                 env=environment.of_executors(**plan.environment, TMPDIR=folder),
             )
             try:
-                _tell(process, json.dumps(request).encode())
+                _communicate(process, json.dumps(request).encode())
             except KeyboardInterrupt:
                 raise _interruption(plan) from None
         if process.returncode:
             raise _failure(plan, process.returncode)
 
 
-def _tell(process: subprocess.Popen, request: bytes) -> None:
-    """Gives a process its input and waits for its end."""
+def _communicate(process: subprocess.Popen, request: bytes) -> None:
+    """Writes the input of a process and waits for its end."""
     try:
         process.communicate(request)
     finally:
@@ -58,20 +61,20 @@ def _tell(process: subprocess.Popen, request: bytes) -> None:
 
 
 def _failure(plan: Plan, code: int) -> NodeFailedError:
-    """The failure of the node that was at work at the end; of none, if none was."""
-    last = _last_of_a_node(plan)
+    """The failure of the node that was running at the end; of no node, if none was."""
+    last = _last_node_event(plan)
     if last["event"] == "node_failed":
         return NodeFailedError.from_json(last)
     if last["event"] == "node_started":
-        cause = f"the process ended in the middle of its work (exit code {code})"
+        cause = f"the process ended unexpectedly (exit code {code})"
         return NodeFailedError(last["node"], UserError(cause))
     ended = UserError(f"BeamDagRunner ended with exit code {code}")
     return NodeFailedError("(none)", ended)
 
 
 def _interruption(plan: Plan) -> BaseException:
-    """An interrupt as the failure of the node that was at work, if one was."""
-    last = _last_of_a_node(plan)
+    """Converts an interrupt to the failure of the running node, if there is one."""
+    last = _last_node_event(plan)
     if last["event"] != "node_started":
         return KeyboardInterrupt()
     failure = NodeFailedError(last["node"], InterruptedRunError("interrupted"))
@@ -80,8 +83,8 @@ def _interruption(plan: Plan) -> BaseException:
     return failure
 
 
-def _last_of_a_node(plan: Plan) -> dict[str, Any]:
-    """The last that was reported of a node's start or end."""
+def _last_node_event(plan: Plan) -> dict[str, Any]:
+    """The last event that reports the start or the end of a node."""
     for line in reversed(plan.events.read_text().splitlines()):
         event = json.loads(line)
         if event["event"] in ("node_started", "node_failed", "node_finished"):

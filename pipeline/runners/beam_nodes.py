@@ -1,7 +1,7 @@
-"""TFX's BeamDagRunner with nodes that work in the main thread.
+"""TFX's BeamDagRunner with nodes that run in the main thread.
 
-Beam calls the DoFn of a node in a thread of its own, which hears of no signal. In the
-main thread SIGTERM finds an executor as it does under the local runner: a training
+Beam calls the DoFn of a node in a thread of Beam's, where Python delivers no signals.
+In the main thread an executor receives SIGTERM as under the local runner: a training
 saves a checkpoint before the process ends.
 """
 
@@ -22,7 +22,14 @@ _calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
 
 def run(ir: pipeline_pb2.Pipeline) -> None:
-    """Runs `ir`, its nodes in this, the main thread. What that raises is raised."""
+    """Runs a pipeline, with its nodes in the calling thread: the main thread.
+
+    Args:
+      ir: The compiled pipeline, with its connection to ML Metadata.
+
+    Raises:
+      Exception: Whatever BeamDagRunner raises.
+    """
     outcome: futures.Future[None] = futures.Future()
 
     def work() -> None:
@@ -36,7 +43,7 @@ def run(ir: pipeline_pb2.Pipeline) -> None:
 
 
 class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):
-    """Launches a node with the events and errors that all our runners share."""
+    """Launches a node with the same events and errors as the local runner."""
 
     def _run_node(self) -> None:
         _in_main_thread(
@@ -49,13 +56,13 @@ class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):
 
 
 class Runner(beam_dag_runner.BeamDagRunner):
-    """BeamDagRunner with our DoFn, by the attribute that it has for that."""
+    """BeamDagRunner with `NodeDoFn`, set by TFX's attribute for subclasses."""
 
     _PIPELINE_NODE_DO_FN_CLS = NodeDoFn
 
 
 def _in_main_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function` returns or raises when `run` calls it."""
+    """Calls `function` in the thread of `run`; returns or raises what it does."""
     answer: futures.Future[Any] = futures.Future()
     _calls.put(lambda: _settle(answer, function, *arguments))
     return answer.result()
@@ -64,5 +71,5 @@ def _in_main_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 def _settle(future: futures.Future, function: Callable[..., Any], *arguments: Any):
     try:
         future.set_result(function(*arguments))
-    except BaseException as error:  # whoever waits must not do so for ever
+    except BaseException as error:  # else the waiting thread would wait for ever
         future.set_exception(error)

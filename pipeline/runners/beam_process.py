@@ -1,4 +1,4 @@
-"""BeamDagRunner as a program: a plan on standard input, events as it goes."""
+"""The process of the beam runner: reads a plan from standard input and runs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 
 def main(parent: int) -> int:
-    """Runs the plan; DONE if every node finished."""
+    """Runs the plan.
+
+    Args:
+      parent: Process id of the orchestrator; this process ends with it.
+
+    Returns:
+      DONE if every node finished, else FAILED.
+    """
     die_with_parent(parent)  # before the imports, which take ten seconds
     logging.basicConfig(level=logging.INFO)
     request = json.load(sys.stdin)
@@ -34,7 +41,7 @@ def main(parent: int) -> int:
 
 
 def _ir(request: dict[str, str]) -> pipeline_pb2.Pipeline:
-    """Passwords are not in the IR on disk: the connection joins it here."""
+    """The IR with the connection: added here, so that no password is on disk."""
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2
 
@@ -52,5 +59,5 @@ def _ir(request: dict[str, str]) -> pipeline_pb2.Pipeline:
 if __name__ == "__main__":
     code = main(int(sys.argv[1]))
     sys.stdout.flush()
-    # Not an ordinary exit: threads of TensorFlow and Beam may hold that up.
+    # Not `sys.exit`: threads of TensorFlow and Beam may block an ordinary exit.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The environment of processes that the orchestrator starts."""
+"""Environments of the processes that the orchestrator starts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from strategos.pipeline.view import quiet
 
 
 def without_password() -> dict[str, str]:
-    """This process's environment for one in which user code may run.
+    """The environment for a process that may run user code: this process's own.
 
-    A process that needs ML Metadata gets a connection.
+    The password of ML Metadata is removed; a process that needs it gets a connection.
     """
     return {k: v for k, v in os.environ.items() if k != PASSWORD_VARIABLE}
 
@@ -20,6 +20,6 @@ def of_executors(**more: str) -> dict[str, str]:
     """The environment for a process that runs nodes.
 
     Args:
-      **more: Variables to set besides this process's own.
+      **more: Variables to add to those of this process.
     """
     return {**without_password(), **quiet.environment(), **more}

@@ -1,4 +1,4 @@
-"""The warm executor process, seen from the orchestrator."""
+"""The orchestrator's client of the warm executor process."""
 
 from __future__ import annotations
 
@@ -28,22 +28,27 @@ if TYPE_CHECKING:
 
 
 class ExecutorClient:
-    """Starts the executor process when it is first needed, and speaks to it.
+    """Starts the executor process at the first request, and sends it requests.
 
-    One JSON object a line each way over a socket pair; executions travel in the proto
-    form of TFX's own `python_execution_binary`. The process is a session of its own, so
-    that Ctrl-C reaches the orchestrator alone, and dies with it however it dies.
+    Requests and answers are one JSON object a line over a socket pair; executions are
+    serialized as for TFX's `python_execution_binary`. The process has its own session,
+    so that Ctrl-C reaches only the orchestrator; it ends when the orchestrator ends.
     """
 
     def __init__(self, log: Path, events: Path):
-        """Names the files that executors write their output and events to."""
+        """Starts no process yet.
+
+        Args:
+          log: The file for the output of executors.
+          events: The run's event file.
+        """
         self._log, self._events = log, events
         self._process: subprocess.Popen | None = None
         self._channel: Any = None
         self._temporary = contextlib.ExitStack()
 
     def __enter__(self) -> ExecutorClient:
-        """Starts nothing yet."""
+        """Starts no process yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,7 +56,7 @@ class ExecutorClient:
         if self._process is None:
             return
         try:
-            with contextlib.suppress(OSError):  # what a dead process did not take
+            with contextlib.suppress(OSError):  # unsent requests to a dead process
                 self._channel.close()
         finally:
             with self._temporary:
@@ -64,10 +69,10 @@ class ExecutorClient:
         defaults: dict[str, Any],
         target: Path,
     ) -> None:
-        """Compiles the pipeline of `config` to the file `target`.
+        """Compiles the pipeline of `config` to a file. See `planning.Compiler`.
 
         Raises:
-          UserError: The config asks for what cannot be compiled.
+          UserError: The pipeline cannot be compiled, or the process died.
         """
         arguments = base64.b64encode(pickle.dumps((config, fingerprints, defaults)))
         self._call(op="compile", arguments=arguments.decode(), target=str(target))
@@ -78,7 +83,19 @@ class ExecutorClient:
         info: data_types.ExecutionInfo,
         environment: Mapping[str, str],
     ) -> execution_result_pb2.ExecutorOutput:
-        """Runs an executor; a failure is in the output's `execution_result`."""
+        """Runs an executor.
+
+        Args:
+          executor_spec: The node's executor spec.
+          info: The execution.
+          environment: Variables to set in the process.
+
+        Returns:
+          The executor's output; a failure is in its `execution_result`.
+
+        Raises:
+          UserError: The process died.
+        """
         from tfx.proto.orchestration import execution_result_pb2
 
         answer = self._call(
@@ -91,11 +108,15 @@ class ExecutorClient:
         return execution_result_pb2.ExecutorOutput.FromString(output)
 
     def launch(self, node: str, plan: Plan) -> None:
-        """Runs a node of `plan` as a whole there: cache, executor and publishing.
+        """Runs a whole node in the process: cache lookup, executor and publishing.
+
+        Args:
+          node: The node's id.
+          plan: The run.
 
         Raises:
-          NodeFailedError: The node failed, and that has been reported.
-          UserError: The process died over it.
+          NodeFailedError: The node failed; the process has reported the event.
+          UserError: The process died.
         """
         answer = self._call(
             op="launch",
@@ -128,7 +149,7 @@ class ExecutorClient:
     def _start(self) -> None:
         self._kills = oom.OomKills()
         ours, theirs = socket.socketpair()
-        # Before the process: an interrupt between the two must find both to be ended.
+        # Before the process, so that `__exit__` can close it after an interrupt here.
         self._channel = ours.makefile("rw", encoding="utf-8")
         ours.close()
         folder = self._temporary.enter_context(temporary.folder())
@@ -147,6 +168,6 @@ class ExecutorClient:
         code = self._process.wait()
         if code != -signal.SIGKILL:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-            return f"the executor process ended in the middle of its work ({how})"
+            return f"the executor process ended unexpectedly ({how})"
         why = self._kills.explain("use less data or a machine with more memory")
         return f"the executor process was killed (SIGKILL). {why}"

@@ -1,6 +1,6 @@
 """The warm executor process: compiles pipelines and runs executors, one at a time.
 
-For a remote root it launches whole nodes, by TFX's own Launcher and executor operators.
+For a remote root it launches whole nodes with TFX's own Launcher and operators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from strategos.pipeline.plan import tfx_adapter
 
 
 def main(parent: int, descriptor: int, events_path: str) -> None:
-    """Answers requests on the socket `descriptor` until its other end closes."""
+    """Answers requests until the orchestrator closes the socket.
+
+    Args:
+      parent: Process id of the orchestrator; this process ends with it.
+      descriptor: File descriptor of the socket.
+      events_path: The run's event file.
+    """
     die_with_parent(parent)
     events.open_sink(events_path)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
@@ -36,7 +42,7 @@ def main(parent: int, descriptor: int, events_path: str) -> None:
         channel.write(json.dumps(answer) + "\n")
         channel.flush()
     sys.stdout.flush()
-    # Not an ordinary exit: threads of TensorFlow and Beam may hold that up.
+    # Not `sys.exit`: threads of TensorFlow and Beam may block an ordinary exit.
     os._exit(0)
 
 
@@ -101,7 +107,7 @@ def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
 
 
 def _hush_absl() -> None:
-    # absl's handler would write each record a second time, in a format of its own.
+    # absl's handler would write each record a second time, in another format.
     from absl import logging as absl_logging
 
     logging.root.removeHandler(absl_logging.get_absl_handler())

@@ -1,4 +1,4 @@
-"""Launching one node through TFX's own Launcher, with its events; for all runners."""
+"""Launches one node through TFX's Launcher and reports its events; for all runners."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def launch(
     connection: Any,
     executor_operators: dict[Any, Any] | None = None,
 ) -> None:
-    """Runs `node`, or takes its outputs from the cache, and reports which.
+    """Runs a node, or takes its outputs from the cache, and reports its events.
 
     Args:
       node: The `PipelineNode` of the IR.
       ir: The whole pipeline.
       deployment: Its `LocalDeploymentConfig`.
       connection: ML Metadata's connection config.
-      executor_operators: By type of executor spec, where not TFX's own.
+      executor_operators: From `tfx_adapter.executor_operators`; None for TFX's own.
 
     Raises:
-      NodeFailedError: The node failed; published as such in ML Metadata.
+      NodeFailedError: The node failed; ML Metadata has a failed execution of it.
     """
     name = node.node_info.id
     events.set_node(name)
@@ -52,7 +52,7 @@ def launch(
 def _launch(
     node: Any, ir: Any, deployment: Any, connection: Any, executor_operators: Any
 ) -> str:
-    # Waits for a server that does not answer; every access enters it anew.
+    # Each access enters the handle again, and so waits for a server that is away.
     handle = tfx_adapter.metadata_handle(
         connection, lambda enter: patiently(enter, connection)
     )
@@ -60,7 +60,7 @@ def _launch(
     filesystems.register_with_tfx(root)
     name = node.node_info.id
     with handle:
-        _refuse_lost_history(handle.store, node, root)
+        _reject_lost_history(handle.store, node, root)
         if node.execution_options.run.perform_snapshot:
             tfx_adapter.snapshot(handle, ir)
     info = tfx_adapter.launch(node, ir, deployment, handle, executor_operators)
@@ -70,20 +70,21 @@ def _launch(
             _forget_checkpoints(handle.store, execution)
     if info.execution_output_uri:
         return "complete"
-    # Not executed: cached, or its inputs could not be resolved, which TFX publishes as
-    # a failed execution and passes over in silence.
+    # Not executed: cached, or TFX could not resolve the inputs; then it publishes a
+    # failed execution without raising an error.
     if execution.last_known_state != execution.CACHED:
         raise UserError(
-            "its inputs are not there: a node before it has no finished execution in "
-            "this run. Run without --from, or from an earlier node."
+            "inputs are missing: an earlier node has no finished execution in this "
+            "run. Run without --from, or from an earlier node."
         )
     return "cached"
 
 
-def _refuse_lost_history(store: Any, node: Any, root: str) -> None:
-    """Stops where ML Metadata does not know of what lies under the root.
+def _reject_lost_history(store: Any, node: Any, root: str) -> None:
+    """Rejects a root with outputs that ML Metadata has no record of.
 
-    It numbers executions, and they name folders: it would number them from 1 again.
+    Ids of executions name output folders: a new database would count from 1 again and
+    overwrite the folders.
 
     Raises:
       BadInputError: The first node has outputs and no execution.
@@ -108,7 +109,7 @@ def _refuse_lost_history(store: Any, node: Any, root: str) -> None:
 
 
 def _forget_checkpoints(store: Any, execution: Any) -> None:
-    """Removes what a training has kept until its model was published, as it is now."""
+    """Removes a training's checkpoints, once its model is published."""
     from strategos.components.trainer import finished
 
     events = store.get_events_by_execution_ids([execution.id])
@@ -123,7 +124,7 @@ def _root(ir: Any) -> str:
 
 
 def _described(error: Exception, connection: Any, root: str) -> UserError:
-    """What went wrong, for users."""
+    """Converts the error of a node to one for users."""
     if is_failure(error):
         return unusable(connection, error)
     output = getattr(error, "executor_output", None)  # of TFX's Launcher

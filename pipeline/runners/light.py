@@ -1,8 +1,8 @@
-"""TFX's launcher without TensorFlow and Beam, for the orchestrator process alone.
+"""Imports TFX's Launcher without TensorFlow and Beam, for the orchestrator only.
 
-`tfx.types` imports TensorFlow and Beam where it can see them (3.6 s) and does without
-where it cannot (0.35 s): both imports are guarded in TFX. The orchestrator runs no
-executor, so it is an interpreter that cannot see them.
+`tfx.types` imports TensorFlow and Beam if they are installed (3.6 s), and works without
+them (0.35 s): TFX guards both imports. The orchestrator runs no executor, so it hides
+both packages from its imports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def hide_heavy_imports() -> None:
     """Makes TensorFlow and Beam invisible to later imports of this process."""
     if not any(isinstance(finder, _Hide) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Hide())
-    # TFX 1.21 prints that Beam is missing, to whoever may read it.
+    # TFX 1.21 prints that Beam is missing.
     quiet = io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         tfx_adapter.import_launcher()

@@ -1,8 +1,8 @@
-"""The local runner: TFX's LocalDagRunner loop, executors in one warm process.
+"""The local runner: LocalDagRunner's loop, with executors in one warm process.
 
-The loop asks ML Metadata what is cached and needs neither TensorFlow nor Beam for that;
-only at the first node that is not cached does the executor process start. A remote root
-needs TensorFlow even to see what is there: its nodes are launched in that process too.
+The loop looks nodes up in the cache, which needs neither TensorFlow nor Beam. The
+executor process starts at the first node that is not cached. A remote root needs
+TensorFlow even to list files, so its nodes are launched in the executor process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,22 @@ from strategos.pipeline.runners.launching import launch
 
 
 class LocalRunner:
-    """Runs a plan node by node, in this process but for the executors."""
+    """Runs a plan node by node; executors run in the executor process."""
 
     def __init__(self, executors: ExecutorClient):
-        """Takes the executor process, which may not have been started yet."""
+        """Starts no process yet.
+
+        Args:
+          executors: The client of the executor process.
+        """
         self._executors = executors
 
     def run(self, plan: Plan) -> None:
-        """See `Runner.run`."""
+        """See `Runner.run`.
+
+        Raises:
+          NodeFailedError: A node failed; later nodes did not run.
+        """
         light.hide_heavy_imports()
         events.open_sink(str(plan.events))
         deployment = tfx_adapter.deployment_config(plan.ir)
@@ -37,7 +45,7 @@ class LocalRunner:
             if node.pipeline_node.execution_options.HasField("skip"):
                 continue
             if filesystems.is_remote(plan.root):
-                self._launch_there(node.pipeline_node.node_info.id, plan)
+                self._launch_in_process(node.pipeline_node.node_info.id, plan)
                 continue
             launch(
                 node.pipeline_node,
@@ -49,8 +57,8 @@ class LocalRunner:
                 ),
             )
 
-    def _launch_there(self, node: str, plan: Plan) -> None:
-        """Launches a node in the executor process, and reports what that cannot."""
+    def _launch_in_process(self, node: str, plan: Plan) -> None:
+        """Launches a node in the executor process, and reports if that process dies."""
         try:
             self._executors.launch(node, plan)
             return
@@ -65,9 +73,9 @@ class LocalRunner:
 def _execute(
     executors: ExecutorClient, environment: Mapping[str, str], spec: Any, info: Any
 ) -> Any:
-    """Hands an execution over to the executor process."""
+    """Runs an execution in the executor process."""
     try:
         return executors.execute(spec, info, environment)
     except KeyboardInterrupt:
-        # An Exception, so that the Launcher publishes it and cleans up.
+        # The Launcher publishes and cleans up after an Exception only.
         raise InterruptedRunError("interrupted") from None

@@ -23,7 +23,7 @@ def latest(workload):
 def test_nothing_to_start_from_is_said(latest, tmp_path):
     sink = tmp_path / "events"
     events.open_sink(str(sink))
-    planning._tell_warm_start(latest, None, "none")
+    planning._report_warm_start(latest, None, "none")
     events.open_sink(None)
     (event,) = map(json.loads, sink.read_text().splitlines())
     assert event["event"] == "note"
@@ -34,13 +34,15 @@ def test_weights_that_are_gone_are_refused_with_the_setting_that_asks(latest, tm
     pushed = Production(str(tmp_path / "serving" / "2"), 2, "c", "none")
     weights = tmp_path / "model" / "4" / "Format-Weights"
     with pytest.raises(BadInputError) as caught:
-        planning._tell_warm_start(latest, pushed, str(weights))
+        planning._report_warm_start(latest, pushed, str(weights))
     assert str(caught.value).startswith("--set trainer.warm_start=latest: ")
     assert f"should be in {weights}, which is gone" in str(caught.value)
     weights.mkdir(parents=True)
-    planning._tell_warm_start(latest, pushed, str(weights))
-    planning._tell_warm_start(latest, pushed, "gs://bucket/model/4/Format-Weights")
-    planning._tell_warm_start(latest, pushed, "none")  # what the last push started from
+    planning._report_warm_start(latest, pushed, str(weights))
+    planning._report_warm_start(latest, pushed, "gs://bucket/model/4/Format-Weights")
+    planning._report_warm_start(
+        latest, pushed, "none"
+    )  # what the last push started from
 
 
 def test_a_version_without_a_record_has_no_weights_to_start_from(latest, workload):

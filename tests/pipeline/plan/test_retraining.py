@@ -62,7 +62,7 @@ def test_age_is_due_once_the_limit_is_reached(days, due):
 def test_not_due_says_what_it_waits_for():
     schedule = Schedule(max_age="7d")
     assert decide([(1, None)], push((1, None)), schedule).reason == (
-        "Not due: model 1795019714, pushed 3 days ago, knows all spans; "
+        "Not due: model 1795019714, pushed 3 days ago, was trained on all spans; "
         "`schedule.max_age` is reached in 4 days."
     )
 
@@ -71,7 +71,8 @@ def test_new_spans_alone_are_not_due_where_the_schedule_says_so():
     decision = decide([(1, None)], push(), Schedule(on_new_span=False, max_age="30d"))
     assert not decision.due
     assert (
-        "does not know 1 span, but `schedule.on_new_span` is false" in decision.reason
+        "was not trained on 1 span, but `schedule.on_new_span` is false"
+        in decision.reason
     )
 
 
