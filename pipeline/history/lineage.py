@@ -1,8 +1,8 @@
-"""What a model was made from: from data files to the pushed version.
+"""The lineage of a model: every step from the data files to the pushed version.
 
 Follows ML Metadata's events upstream from the model. An execution that was taken from
-the cache put out the artifacts of an older run: a step names the run that really made
-its outputs, and says where the model's own run only reused them.
+the cache has the output artifacts of an older run, so each step names the run that
+made its outputs, and whether the model's own run only reused them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Output:
     """One artifact that a step made.
 
     Attributes:
-      id: Its id in ML Metadata.
+      id: The artifact's id in ML Metadata.
       key: The name of the output.
-      type: Its type.
-      uri: Where it lies.
-      properties: What its executor recorded, JSON texts decoded.
+      type: The artifact's type.
+      uri: The artifact's path or URL.
+      properties: What the executor recorded, JSON texts decoded.
     """
 
     id: int
@@ -50,14 +50,14 @@ class Step:
 
     Attributes:
       node: The node's id.
-      execution: Its id in ML Metadata.
-      run_id: The run that executed it.
-      reused: Whether the model's run took its outputs from the cache.
+      execution: The execution's id in ML Metadata.
+      run_id: The run that executed the step.
+      reused: Whether the model's run took the step from the cache.
       started: Unix seconds.
-      seconds: How long it took.
-      parameters: Its execution properties, JSON texts decoded.
-      outputs: What it made.
-      inputs: The executions whose outputs it read.
+      seconds: Duration.
+      parameters: Execution properties, JSON texts decoded.
+      outputs: Artifacts that the step made.
+      inputs: Ids of the executions whose outputs the step read.
     """
 
     node: str
@@ -71,7 +71,7 @@ class Step:
     inputs: tuple[int, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Its parameters and what it recorded on its outputs, in one dict."""
+        """Merges the parameters and the properties of all outputs."""
         facts = dict(self.parameters)
         for output in self.outputs:
             facts |= output.properties
@@ -80,16 +80,17 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Lineage:
-    """All that led to one artifact, mostly a pushed model.
+    """All steps that led to one artifact, usually a pushed model.
 
     Attributes:
-      model: Where the model lies: the pushed version, or the artifact's folder.
-      version: The pushed version; None for what was not pushed.
+      model: Folder of the model: of the pushed version, else of the artifact.
+      version: The pushed version; None if the artifact was not pushed.
       artifact: The artifact's id in ML Metadata.
-      made_at: When it was made, Unix seconds.
+      made_at: Time of creation, Unix seconds.
       pipeline: The pipeline's name.
-      run_id: The run asked about, else the run that made it.
-      steps: Every step after those that it depends on; the last made the model.
+      run_id: The run that was named, else the run that made the artifact.
+      steps: Steps in an order in which each follows its inputs; the last made the
+        artifact.
     """
 
     model: str
@@ -106,12 +107,12 @@ def lineage(store: Store, model: str) -> Lineage:
     """Traces `model` back to the data.
 
     Args:
-      store: Where to read.
-      model: A pushed version's path or number, the folder it was pushed to (its newest
-        version), a run's id, an artifact's id or an artifact's folder.
+      store: The root's ML Metadata.
+      model: A pushed version's path or number, the folder of all versions (for the
+        newest), a run's id, an artifact's id or an artifact's folder.
 
     Raises:
-      UserError: Nothing of that name is known; the message lists the last models.
+      UserError: No model has that name; the message lists the last models.
     """
     artifact, run_id = _by_run(store, model)
     artifact = artifact or _by_push(store, model) or _by_artifact(store, model)
@@ -122,7 +123,7 @@ def lineage(store: Store, model: str) -> Lineage:
 
 @reads_store
 def is_pushed(store: Store, path: str) -> bool:
-    """Whether `path` is a version that was pushed, or a folder of such."""
+    """Whether `path` is a pushed version, or a folder of pushed versions."""
     return _by_push(store, path) is not None
 
 
@@ -132,7 +133,11 @@ def to_json(found: Lineage) -> dict[str, Any]:
 
 
 def _by_run(store: Store, run_id: str) -> tuple[mlmd.Artifact | None, str | None]:
-    """The model of a run, and the run's id; (None, None) where it is no run's."""
+    """The model of a run, and the run's id; (None, None) if there is no such run.
+
+    Raises:
+      UserError: The run made no model.
+    """
     context = store.mlmd.get_context_by_type_and_name("pipeline_run", run_id)
     if context is None:
         return None, None
@@ -153,7 +158,7 @@ def _is_pushed(artifact: mlmd.Artifact) -> bool:
 
 
 def _is_trained(artifact: mlmd.Artifact) -> bool:
-    """Whether it is a Model, but not the one that only stands for a baseline."""
+    """Whether the artifact is a trained Model, and not one that names a baseline."""
     return (
         artifact.type == "Model" and not {"none", "path"} & properties(artifact).keys()
     )
@@ -207,7 +212,7 @@ def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage
 
 
 class _Graph:
-    """The executions that led to an artifact, indexed."""
+    """The executions that led to an artifact, indexed by their events."""
 
     def __init__(self, store: Store, events: Sequence[mlmd.Event]):
         executions = sorted({event.execution_id for event in events})
@@ -229,7 +234,7 @@ class _Graph:
                 self._outputs.setdefault(execution, []).append((artifact, key))
 
     def ordered(self, artifact: int) -> Iterator[int]:
-        """The executions that led to an artifact, each after those it needs."""
+        """Yields the executions that led to an artifact, each after its inputs."""
         done: set[int] = set()
 
         def visit(execution: int) -> Iterator[int]:
@@ -272,7 +277,7 @@ class _Graph:
 
 
 def _decoded(node: mlmd.Execution | mlmd.Artifact) -> dict[str, Any]:
-    """Its properties; JSON lists and objects decoded, empty ones left out."""
+    """Properties of a node, JSON lists and objects decoded, without empty ones."""
     decoded = {}
     for key, value in sorted(properties(node).items()):
         if isinstance(value, str) and value[:1] in ("{", "["):

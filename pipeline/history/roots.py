@@ -1,7 +1,7 @@
-"""Which pipeline root a command means that reads the history.
+"""Finds the pipeline root for commands that read the history.
 
-In this order: the root of the YAML that is named; `--root`; that of the `pipeline.yaml`
-in the current folder; the last one that a run of this user used.
+The first that applies: the root of the named YAML; `--root`; the root of
+`pipeline.yaml` in the current folder; the last root that a run of this user used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.history.runs import Store
 
 _YAML = "pipeline.yaml"
-_KEPT = 50  # roots that are remembered
+_KEPT = 50  # Number of roots that are remembered.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +30,8 @@ class History:
     """A root's open history.
 
     Attributes:
-      store: To read from.
-      pipeline: The pipeline's name, where a YAML named the root; None for all.
+      store: The root's ML Metadata.
+      pipeline: The name of the pipeline, if a YAML named the root; None for all.
     """
 
     store: Store
@@ -39,14 +39,14 @@ class History:
 
 
 def open_history(yaml: str | None, root: str | None) -> History:
-    """Opens the history that is meant, and reports on stderr which root that is.
+    """Opens the history of a root, and prints the root to stderr.
 
     Args:
-      yaml: A pipeline's YAML, where one is named.
-      root: What `--root` says.
+      yaml: The YAML on the command line, if any.
+      root: The value of `--root`, if any.
 
     Raises:
-      UserError: There is no history there, or it cannot be read.
+      UserError: The root has no history, or its history cannot be read.
     """
     if yaml:
         return _of_yaml(yaml, f"of {yaml}")
@@ -54,11 +54,15 @@ def open_history(yaml: str | None, root: str | None) -> History:
         return _of_root(root, "--root")
     if Path(_YAML).is_file():
         return _of_yaml(_YAML, f"of {_YAML} in this folder")
-    return _of_root(_last(), f"the last one used; there is no {_YAML} here")
+    return _of_root(_last(), f"the last one used; no {_YAML} in this folder")
 
 
 def that_pushed(path: str) -> History | None:
-    """The history, of any root that a run of this user used, that pushed `path`."""
+    """Opens the history with the push of a model; None if no known root pushed it.
+
+    Args:
+      path: A pushed version, or a folder of pushed versions.
+    """
     from strategos.pipeline.history import lineage, runs
     from strategos.pipeline.root import metadata
 
@@ -74,7 +78,11 @@ def that_pushed(path: str) -> History | None:
 
 
 def remember(root: str) -> None:
-    """Notes that a run used `root`."""
+    """Records that a run used `root`, for `open_history`.
+
+    Args:
+      root: A path or a URL.
+    """
     root = root if is_remote(root) else os.path.realpath(root)
     known = [each for each in _known() if each != root][-_KEPT + 1 :]
     file = _file()
@@ -86,7 +94,7 @@ def remember(root: str) -> None:
     except OSError as error:
         print(
             f"strategos: {file} cannot be written ({error.strerror}), so `strategos "
-            f"runs` and `lineage` will not find {root} by themselves: give them the "
+            f"runs` and `lineage` will not find {root} by themselves: pass the "
             "PIPELINE_YAML or --root, or set XDG_STATE_HOME to a folder that can be "
             "written",
             file=sys.stderr,
@@ -133,7 +141,7 @@ def _last() -> str:
 
 
 def _known() -> list[str]:
-    """The roots that runs of this user used, the last one at the end."""
+    """The roots that runs of this user used, the last one used at the end."""
     try:
         return _file().read_text().splitlines()
     except OSError:

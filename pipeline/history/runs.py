@@ -1,7 +1,4 @@
-"""What ML Metadata knows of past runs: the read side.
-
-Neither TensorFlow nor TFX is needed here. See `store.py` for how it is read.
-"""
+"""Reads past runs from ML Metadata, without TensorFlow and TFX."""
 
 from __future__ import annotations
 
@@ -42,9 +39,9 @@ class NodeRun:
     Attributes:
       name: The node's id.
       state: complete, cached, running, failed, stopped (a gate) or interrupted.
-      seconds: How long it took; so far, where it still runs.
-      rows: Rows it wrote or measured, where known.
-      cause: Why it failed, as it was printed.
+      seconds: Duration; so far, if the node is still running.
+      rows: Number of rows that the node wrote or measured, if known.
+      cause: The printed error, if the node failed.
     """
 
     name: str
@@ -56,30 +53,30 @@ class NodeRun:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run of a pipeline, as ML Metadata has it.
+    """One run of a pipeline, as recorded in ML Metadata.
 
     Attributes:
-      run_id: Its id.
+      run_id: The run's id.
       pipeline: The pipeline's name.
       started: Unix seconds.
-      finished: Unix seconds; None while it runs, or where it was killed.
+      finished: Unix seconds; None if the run is running or was killed.
       outcome: blessed, finished (nothing was evaluated), not blessed, stopped, failed,
         interrupted or running.
-      blessed: The verdict on its model; None where there is none.
-      metrics: Overall metrics of its model.
-      nodes: Its nodes in the order in which they started; empty in a history.
-      pushed: Destination and version of its model, where it was pushed.
-      failed_node: The node that ended the run, where one did.
-      cause: Why, as it was printed.
-      error: Why, by field: type, message, key, place, …; None for older runs.
+      blessed: The verdict on the model; None without one.
+      metrics: Overall metrics of the model.
+      nodes: Nodes in the order in which they started; empty in a history.
+      pushed: Destination and version of the model, if it was pushed.
+      failed_node: The node that ended the run, if one did.
+      cause: The printed error of that node.
+      error: The error by field: type, message, key, place, …; None for older runs.
       log: The log's path.
       config: The path of the YAML file.
       runner: The runner's name.
-      host: Where it ran.
-      trainer: What the trainer recorded: strategy, reason, steps, history, …
+      host: The name of the machine.
+      trainer: What the Trainer recorded: strategy, reason, steps, history, …
       summary: The evaluation's `summary.json`; None in a history.
-      types: The columns by inferred type, and doubts about them; None where a schema
-        declares the types, and in a history.
+      types: The columns by inferred type, and doubtful ones; None if a schema declares
+        the types, and in a history.
     """
 
     run_id: str
@@ -104,20 +101,20 @@ class Run:
 
     @property
     def duration(self) -> float | None:
-        """Seconds from start to end, where it ended."""
+        """Seconds from start to end; None if the run has no end."""
         return None if self.finished is None else self.finished - self.started
 
 
 @dataclasses.dataclass(frozen=True)
 class Push:
-    """The last time that a model of a pipeline went into production.
+    """The last push of a pipeline's model.
 
     Attributes:
-      run_id: The run that pushed it.
+      run_id: The run that pushed the model.
       pushed_at: Unix seconds.
-      destination: Where it lies.
-      version: Its version.
-      spans: The (number, version) of the spans that it learned from.
+      destination: Folder of the pushed version.
+      version: The pushed version.
+      spans: The (number, version) of the spans that the model was trained on.
     """
 
     run_id: str
@@ -131,12 +128,12 @@ class Push:
 def history(
     store: Store, pipeline: str | None = None, limit: int | None = None
 ) -> list[Run]:
-    """The runs, newest first, without their nodes and summaries.
+    """Reads the runs of a root, newest first, without nodes and summaries.
 
     Args:
-      store: Where to read.
-      pipeline: Only runs of this pipeline.
-      limit: At most so many.
+      store: The root's ML Metadata.
+      pipeline: Only runs of this pipeline; None for all.
+      limit: Largest number of runs; None for all.
     """
     contexts = _run_contexts(store)
     names = _pipelines(store, contexts)
@@ -154,10 +151,14 @@ def history(
 
 @reads_store
 def run(store: Store, run_id: str | None = None) -> Run:
-    """One run in full; the last one where `run_id` is None.
+    """Reads one run in full.
+
+    Args:
+      store: The root's ML Metadata.
+      run_id: The run's id, or its beginning; None for the last run.
 
     Raises:
-      UserError: There is no such run; the message names the nearest.
+      UserError: No such run exists; the message names similar ids.
     """
     context = _find(_run_contexts(store), run_id)
     executions = store.mlmd.get_executions_by_context(context.id)
@@ -186,7 +187,12 @@ def run(store: Store, run_id: str | None = None) -> Run:
 
 @reads_store
 def last_push(store: Store, pipeline: str) -> Push | None:
-    """The newest model of `pipeline` that was pushed; None where none was."""
+    """Finds the newest pushed model of a pipeline; None if none was pushed.
+
+    Args:
+      store: The root's ML Metadata.
+      pipeline: The pipeline's name.
+    """
     pushed = pushed_models(store)
     producers = store.producers_of(artifact.id for artifact in pushed)
     places = store.contexts_of(producers.values())
@@ -205,7 +211,7 @@ def last_push(store: Store, pipeline: str) -> Push | None:
 
 
 def to_json(value: Run) -> dict[str, Any]:
-    """A run as JSON-able values, with its duration."""
+    """Converts a run to JSON-able values, with its duration."""
     return dataclasses.asdict(value) | {"duration": value.duration}
 
 
@@ -240,7 +246,7 @@ def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
 
 
 def _pipelines(store: Store, runs: Iterable[mlmd.Context]) -> dict[str, str]:
-    """The pipeline of each run, by the run's id; "" where nothing says it."""
+    """The pipeline of each run, by the run's id; "" if unknown."""
     known = store.mlmd.get_contexts_by_type("pipeline")
     names = {}
     for context in runs:
@@ -258,7 +264,7 @@ def _pipeline_by_node(store: Store, context: mlmd.Context) -> str:
 
 
 def _running(store: Store) -> str | None:
-    """The run that holds the root's lock now."""
+    """The id of the run that holds the root's lock now."""
     holder = lock.holder(store.root) if store.root else None
     return holder.get("run_id") if holder else None
 
@@ -266,12 +272,12 @@ def _running(store: Store) -> str | None:
 def _verdicts(
     store: Store, pipelines: Iterable[str], since: int
 ) -> dict[str, list[mlmd.Artifact]]:
-    """What Evaluator and Pusher put out: run id -> artifacts.
+    """The output artifacts of Evaluator and Pusher, by run id.
 
     Args:
-      store: Where to read.
+      store: The root's ML Metadata.
       pipelines: Names of pipelines.
-      since: Only executions from then on, in Unix milliseconds.
+      since: Time of the first execution to read, Unix milliseconds.
     """
     executions = []
     for pipeline in pipelines:
@@ -341,7 +347,7 @@ def _to_node(
 
 
 def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
-    """The evaluation's summary, where it can be read from this machine."""
+    """The evaluation's summary, if it can be read from this machine."""
     for artifact in artifacts:
         if artifact.type == "ModelEvaluation":
             with contextlib.suppress(OSError, ValueError):
@@ -350,7 +356,7 @@ def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
 
 
 def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:
-    """What ExampleGen inferred of the columns' types."""
+    """The types of columns that ExampleGen inferred."""
     found = (properties(artifact).get("types") for artifact in artifacts)
     return next(filter(None, found), None)
 
@@ -365,7 +371,7 @@ def _rows(outputs: Iterable[mlmd.Artifact]) -> int | None:
 
 
 def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
-    """What the trainer recorded on its model; `{}` for models of other origin."""
+    """What the Trainer recorded on its model; `{}` for a model of other origin."""
     for artifact in artifacts:
         facts = properties(artifact)
         if artifact.type == "Model" and "strategy" in facts:
@@ -377,7 +383,7 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
 
 
 def _spans(store: Store, model: int) -> tuple[tuple[int, int | None], ...]:
-    """The spans that ExampleGen read for a model."""
+    """The (number, version) of the spans that ExampleGen read for a model."""
     executions = sorted({event.execution_id for event in store.upstream(model)})
     for execution in store.mlmd.get_executions_by_id(executions):
         recorded = properties(execution).get("spans")

@@ -1,8 +1,7 @@
-"""An open connection to ML Metadata, with the batch queries that its readers share.
+"""A read connection to ML Metadata, with batch queries, without TensorFlow and TFX.
 
-Everything is asked in batches (contexts by type, executions by node, events and
-artifacts by id), so that a history of hundreds of runs takes a fraction of a second.
-Neither TensorFlow nor TFX is needed here.
+Queries run in batches (contexts by type, executions by node, events and artifacts by
+id), so that a history of hundreds of runs takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class NoRunsError(UserError):
     """A root in which nothing has run yet."""
 
 
-_UNREADABLE = (  # What ML Metadata raises for a broken file or an absent server.
+_UNREADABLE = (  # Errors of ML Metadata for a corrupt file or an absent server.
     ml_metadata.errors.AbortedError,
     ml_metadata.errors.DataLossError,
     ml_metadata.errors.FailedPreconditionError,
@@ -43,22 +42,24 @@ class Store:
     """An open connection to a root's ML Metadata, for reading.
 
     Attributes:
-      root: The pipeline root, or None where it is not known.
+      root: The pipeline root; None if unknown.
       mlmd: The `ml_metadata.MetadataStore`.
     """
 
     def __init__(
         self, connection: mlmd.ConnectionConfig, root: str | Path | None = None
     ):
-        """Connects; never creates a database. Follows a root that was moved.
+        """Connects, and corrects the paths of a root that was moved.
+
+        Never creates a database.
 
         Args:
-          connection: As for `ml_metadata.MetadataStore`.
+          connection: ML Metadata's.
           root: The pipeline root; by default the folder of the SQLite file.
 
         Raises:
-          NoRunsError: There is no database yet.
-          UserError: It cannot be read.
+          NoRunsError: The database does not exist yet.
+          UserError: The database cannot be read.
         """
         own = mlmd.ConnectionConfig()
         own.CopyFrom(connection)
@@ -80,16 +81,26 @@ class Store:
 
     @contextlib.contextmanager
     def readable(self) -> Iterator[None]:
-        """Says what to do where the database cannot be read."""
+        """Converts a failure of the database inside the block to an error for users.
+
+        Raises:
+          UserError: The database cannot be read.
+        """
         try:
             yield
         except _UNREADABLE as error:
             raise metadata.unusable(self._connection, error) from error
 
     def contexts_of(self, executions: Iterable[int]) -> dict[int, dict[str, str]]:
-        """The contexts of executions: id -> {context type: context name}.
+        """Reads the contexts of executions, by one query each.
 
-        One query each: ML Metadata 1.21 has no filtered queries any more.
+        ML Metadata 1.21 no longer has filtered queries.
+
+        Args:
+          executions: Ids.
+
+        Returns:
+          By execution id, the names of its contexts by context type.
         """
         return {
             execution: {
@@ -100,7 +111,14 @@ class Store:
         }
 
     def outputs_of(self, executions: Iterable[int]) -> dict[int, list[mlmd.Artifact]]:
-        """The output artifacts of executions, by the execution's id."""
+        """Reads the output artifacts of executions.
+
+        Args:
+          executions: Ids.
+
+        Returns:
+          The artifacts by execution id; executions without outputs are missing.
+        """
         pairs = [
             (event.execution_id, event.artifact_id)
             for event in self._events_of(executions)
@@ -115,7 +133,14 @@ class Store:
         return outputs
 
     def producers_of(self, artifacts: Iterable[int]) -> dict[int, int]:
-        """The executions that made artifacts; not those that reused them later."""
+        """Finds the executions that made artifacts, not later ones from the cache.
+
+        Args:
+          artifacts: Ids.
+
+        Returns:
+          The execution's id by artifact id.
+        """
         ids = list(artifacts)
         events = self.mlmd.get_events_by_artifact_ids(ids) if ids else []
         made: dict[int, int] = {}
@@ -126,10 +151,13 @@ class Store:
         return made
 
     def upstream(self, artifact: int) -> list[mlmd.Event]:
-        """The events of all executions that led to an artifact.
+        """Reads the events of all executions that led to an artifact.
 
-        Of executions that put out the same artifact, the first made it; the others took
-        it from the cache and are left out.
+        If several executions have the same output artifact, the first made the
+        artifact; the others took it from the cache and are left out.
+
+        Args:
+          artifact: The artifact's id.
         """
         events: list[mlmd.Event] = []
         seen: set[int] = set()
@@ -149,7 +177,7 @@ class Store:
 
 
 def reads_store(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Gives a function of a `Store` the store's message for unreadable databases."""
+    """Decorates a function of a `Store`: it runs inside `Store.readable`."""
 
     @functools.wraps(function)
     def wrapper(store: Store, *args: Any, **kwargs: Any) -> _T:
@@ -160,7 +188,7 @@ def reads_store(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def properties(node: mlmd.Artifact | mlmd.Execution | mlmd.Context) -> dict[str, Any]:
-    """Properties and custom properties as plain values, without TFX's own."""
+    """Properties and custom properties as plain values, without TFX's internal ones."""
     values = {}
     for source in (node.properties, node.custom_properties):
         for key, value in source.items():
@@ -171,7 +199,7 @@ def properties(node: mlmd.Artifact | mlmd.Execution | mlmd.Context) -> dict[str,
 
 
 def pushed_models(store: Store) -> list[mlmd.Artifact]:
-    """The artifacts of all models that were really pushed, oldest first."""
+    """The PushedModel artifacts of models that were pushed, oldest first."""
     artifacts = store.mlmd.get_artifacts_by_type("PushedModel")
     pushed = [a for a in artifacts if properties(a).get("pushed")]
     return sorted(pushed, key=lambda artifact: artifact.id)

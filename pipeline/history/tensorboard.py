@@ -1,4 +1,4 @@
-"""TensorBoard on what the Trainer of the last runs has logged."""
+"""Starts TensorBoard on the training logs of the last runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
 
-_RUNS = 10  # The newest so many are shown.
+_RUNS = 10  # Number of newest runs that are shown.
 _PROGRAM = "strategos.pipeline.history.tensorboard_process"
 
 
@@ -22,21 +22,21 @@ _PROGRAM = "strategos.pipeline.history.tensorboard_process"
 def log_folders(
     store: Store, pipeline: str | None = None, run_id: str | None = None
 ) -> dict[str, str]:
-    """The folders with logs, by the run that wrote them, newest first.
+    """Finds the folders with logs, by the run that wrote them, newest first.
 
     Args:
-      store: Where to read.
-      pipeline: Only runs of this pipeline.
-      run_id: Only this run, or what it took from the cache.
+      store: The root's ML Metadata.
+      pipeline: Only runs of this pipeline; None for all.
+      run_id: Only this run, or the run whose training it took from the cache.
 
     Raises:
-      UserError: There is no such run, or nothing was logged.
+      UserError: No such run exists, or none of the runs wrote logs.
     """
     if run_id:
         chosen = [runs.run(store, run_id)]
     else:
         chosen = runs.history(store, pipeline=pipeline, limit=_RUNS)
-    writers: dict[str, str] = {}  # by folder: a run from the cache has another's
+    writers: dict[str, str] = {}  # By folder: a cached training has another run's.
     for run in reversed(chosen):
         for folder in filter(_has_logs, _folders_of(store, run)):
             writers.setdefault(folder, run.run_id)
@@ -52,7 +52,11 @@ def log_folders(
 
 
 def command(folders: Mapping[str, str], port: int | None) -> list[str]:
-    """The command that shows `folders` under their names.
+    """The command that starts TensorBoard.
+
+    Args:
+      folders: Folders with logs, by the name to show.
+      port: 0 for any free port; None for TensorBoard's default.
 
     Raises:
       UserError: TensorBoard is not installed.
@@ -61,19 +65,19 @@ def command(folders: Mapping[str, str], port: int | None) -> list[str]:
         raise UserError(
             "TensorBoard is not installed here. Install it: pip install tensorboard"
         )
-    # A colon ends a name there; TFX's own runners have some in their run ids.
+    # TensorBoard ends a name at a colon; run ids of TFX's own runners contain colons.
     named = ",".join(
         f"{run.replace(':', '.')}:{folder}" for run, folder in folders.items()
     )
     root = next(iter(folders.values()))
     ports = [] if port is None else ["--port", str(port)]
-    # It asks nobody who they are: only this machine may connect.
+    # TensorBoard has no authentication: only this machine may connect.
     flags = ["--logdir_spec", named, "--host", "localhost", *ports]
     return [sys.executable, "-m", _PROGRAM, root, *flags]
 
 
 def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
-    """Where the Trainer of a run logged, or logs while the run goes on."""
+    """Yields the log folders of a run's Trainer, during the run too."""
     context = store.mlmd.get_context_by_type_and_name("pipeline_run", run.run_id)
     executions = store.mlmd.get_executions_by_context(context.id)
     ids = [execution.id for execution in executions]
@@ -92,7 +96,15 @@ def _has_logs(folder: str) -> bool:
 
 
 def show(folders: Mapping[str, str], port: int | None) -> None:
-    """Becomes TensorBoard; does not return."""
+    """Replaces this process by TensorBoard; does not return.
+
+    Args:
+      folders: Folders with logs, by the name to show.
+      port: 0 for any free port; None for TensorBoard's default.
+
+    Raises:
+      UserError: TensorBoard is not installed.
+    """
     program = command(folders, port)
     for run, folder in folders.items():
         print(f"{run}  {folder}")

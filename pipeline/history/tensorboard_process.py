@@ -1,7 +1,8 @@
-"""TensorBoard as a program: `python -m … FOLDER FLAGS…`, logs below FOLDER or beside.
+"""Runs TensorBoard: `python -m … FOLDER FLAGS…`.
 
-TensorFlow 2.16 comes with a TensorBoard that imports `pkg_resources`, which setuptools
-no longer has. It wants two functions of it; where the module is missing they are here.
+FOLDER names the file system of the logs. TensorFlow 2.16 comes with a TensorBoard that
+imports `pkg_resources`, a module that setuptools no longer has. If it is missing, this
+module provides the two functions of it that TensorBoard uses.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _iter_entry_points(group: str) -> list[_EntryPoint]:
 
 
 def provide_pkg_resources() -> None:
-    """Stands in for `pkg_resources` where setuptools has none."""
+    """Installs a substitute for `pkg_resources`, if setuptools has none."""
     if importlib.util.find_spec("pkg_resources"):
         return
     module: Any = types.ModuleType("pkg_resources")
@@ -39,7 +40,7 @@ def provide_pkg_resources() -> None:
 
 
 def main() -> None:
-    """Becomes TensorBoard; the flags are its own."""
+    """Runs TensorBoard with the flags of the command line."""
     filesystems.register(sys.argv.pop(1))
     provide_pkg_resources()
     from tensorboard.main import run_main

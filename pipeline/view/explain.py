@@ -1,4 +1,4 @@
-"""How `strategos explain distribution` looks."""
+"""Prints the result of `strategos explain distribution`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from strategos.pipeline.view import terminal
 
 
 def show(found: Explanation, to: Console | None = None) -> None:
-    """Prints it for people."""
+    """Prints an explanation, one labelled line per fact.
+
+    Args:
+      found: The explanation.
+      to: Where to print; standard output by default.
+    """
     to = to or terminal.console()
     for label, text in _lines(found):
         style = "yellow" if label == "warning" else ""
@@ -23,7 +28,7 @@ def show(found: Explanation, to: Console | None = None) -> None:
 
 
 def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Labels and texts."""
+    """Yields labels and texts."""
     choice = found.choice
     yield "strategy", f"{choice.name}: {choice.reason}"
     yield "replicas", _replicas(choice)

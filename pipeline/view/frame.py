@@ -1,4 +1,4 @@
-"""A block of lines at the end of a terminal's output, redrawn where it stands."""
+"""A block of lines at the end of a terminal's output, redrawn in place."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from strategos.pipeline.view import terminal
 _ERASE = "\r\x1b[K\x1b[C\x1b[J\r"
 _WRAP_OFF, _WRAP_ON = "\x1b[?7l", "\x1b[?7h"
 _SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
-_CODES = [(ControlType.CARRIAGE_RETURN,)]  # Any: that there are some is what counts.
+_CODES = [(ControlType.CARRIAGE_RETURN,)]  # Marks a segment as codes; which, is unused.
 _DOWN = "\r\x1b[B"
 
 
 class Frame(RenderHook):
-    """Lines below all that is printed while it is shown; nothing of them stays.
+    """Shows lines below all other output, and erases them at the end.
 
-    The cursor rests at the start of the first line; that of `rich.live.Live` rests at
-    the end of the last one. A terminal that is resized wraps and drops lines as it
-    likes, but all of them stay below the cursor: erasing them needs no count of them.
+    The cursor rests at the start of the first line; with `rich.live.Live` it rests at
+    the end of the last line. A resized terminal may wrap and drop lines, but they all
+    stay below the cursor, so erasing them needs no count of lines.
     """
 
     def __init__(self, console: Console):
-        """Nothing is written before `start`.
+        """Writes nothing before `start`.
 
         Args:
-          console: A terminal. What is printed to standard output and standard error
-            goes through it while the frame is shown, if they are terminals too.
+          console: A terminal. While the frame is shown, standard output and standard
+            error are printed through it, if they are terminals too.
         """
         self._console = console
         self._content: Renderable = Group()
@@ -48,7 +48,7 @@ class Frame(RenderHook):
         self._size = console.size
 
     def start(self) -> None:
-        """Hides the cursor and what is typed: a typed line would scroll the frame."""
+        """Hides the cursor and typed text: a typed line would scroll the frame."""
         self._console.show_cursor(False)
         self._echoed = _switch_echo(self._console.file, on=False)
         for name in ("stdout", "stderr"):
@@ -59,7 +59,7 @@ class Frame(RenderHook):
         self._console.push_render_hook(self)
 
     def stop(self) -> None:
-        """Takes the lines away and gives the terminal back as it was."""
+        """Erases the lines and restores the terminal."""
         self._console.pop_render_hook()
         for name, stream in self._streams.items():
             getattr(sys, name).flush()
@@ -70,12 +70,12 @@ class Frame(RenderHook):
             _switch_echo(self._console.file, on=True)
 
     def update(self, content: Renderable) -> None:
-        """Shows `content` instead, as far as the window is high enough for it."""
+        """Shows `content` in place of the former, cut at the height of the window."""
         self._content = content
         self._console.print(Control())
 
     def process_renderables(self, renderables: list[Renderable]) -> list[Renderable]:
-        """See `RenderHook`: puts what is printed above the frame."""
+        """Prints `renderables` above the frame; called by rich, see `RenderHook`."""
         if any(not isinstance(each, Control) for each in renderables):
             self._room = 0
         return [_control(_ERASE), *renderables, self]
@@ -99,21 +99,21 @@ class Frame(RenderHook):
         for index, line in enumerate(lines):
             if index:
                 yield _control(_DOWN)
-            # As codes: rich takes lines without line feeds for one, and would cut that.
+            # As codes: rich treats lines without line feeds as one line, and cuts it.
             for text, style, _ in terminal.trimmed(line):
                 yield Segment(text, style, _CODES)
         yield _control(_RESTORE_CURSOR + _WRAP_ON)
 
 
 def _control(codes: str) -> Control:
-    """Codes that take no room; rich has no names for these."""
+    """Makes a control of terminal codes that rich has no names for."""
     control = Control()
     control.segment = Segment(codes, None, _CODES)
     return control
 
 
 def _switch_echo(screen: TextIO, *, on: bool) -> bool:
-    """Switches whether a terminal shows what is typed; returns whether it did."""
+    """Switches the echo of a terminal; returns whether it was on before."""
     with contextlib.suppress(OSError, termios.error):
         number = screen.fileno()
         if os.tcgetpgrp(number) != os.getpgrp():

@@ -1,4 +1,4 @@
-"""A lineage as a tree: the model at the root, the data at the leaves."""
+"""Prints a lineage as a tree: the model at the root, the data at the leaves."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ from strategos.pipeline.history.lineage import Lineage, Step
 from strategos.pipeline.view import terminal
 
 _FILES = 4  # Data files that are listed one by one.
-_SHOWN = 80  # Characters of a parameter of a component that is not ours.
+_SHOWN = 80  # Characters shown of a third-party component's parameter.
 _VERDICTS = {"ModelBlessing", "ModelEvaluation", "InfraBlessing"}
 _Facts = Mapping[str, Any]
 
 
 def show(found: Lineage, console: Console | None = None) -> None:
-    """Prints a lineage; to standard output by default."""
+    """Prints a lineage.
+
+    Args:
+      found: The lineage.
+      console: Where to print; standard output by default.
+    """
     console = console or terminal.console()
     terminal.show(console, render(found))
 
 
 def render(found: Lineage) -> Tree:
-    """The lineage as a tree; each step once, where it matters first."""
+    """Converts a lineage to a tree that contains each step once."""
     # To be copied: never broken into lines.
     root = Text(filesystems.short(found.model), "bold", no_wrap=True, overflow="ignore")
     made = "pushed" if found.version else "made"
@@ -45,11 +50,11 @@ def render(found: Lineage) -> Tree:
 
 
 def _grow(tree: Tree, step: Step, steps: dict[int, Step]) -> None:
-    """Adds a step and, below, those of its inputs that are still in `steps`.
+    """Adds a step, and below it those of its inputs that are still in `steps`.
 
-    What two of them share stands under the one that is nearer to the data: the schema
-    under Transform, not under Trainer. Those that only judged what the others made come
-    last and show nothing that the others could.
+    An input that two steps share is shown under the one nearer to the data: the schema
+    under Transform, not under Trainer. Steps that only judge come last (Evaluator,
+    InfraValidator).
     """
     branch = tree.add(_describe(step))
     inputs = [steps[each] for each in step.inputs if each in steps]
@@ -163,7 +168,7 @@ def _nothing(facts: _Facts) -> Iterator[tuple[str, Any]]:
 
 
 def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:
-    """Whatever a component that is not ours was given and recorded."""
+    """Parameters and recorded properties of a third-party component."""
     for name, value in facts.items():
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         yield name, text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
@@ -184,7 +189,7 @@ _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
 
 
 def _code(facts: _Facts) -> str:
-    """The user's module: where it lies and its fingerprint."""
+    """The path of the user's module, and its fingerprint."""
     config = facts.get("custom_config")
     module = facts.get("user_module") or (config or {}).get("user_module", "")
     if isinstance(module, str) and module:

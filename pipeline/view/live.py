@@ -1,6 +1,6 @@
-"""The live view of a run: draws what its event file says, while it is written.
+"""The live view of a run: follows the run's event file.
 
-In a terminal a table that moves; elsewhere plain lines, for logs and CI.
+In a terminal it draws a table and updates it; elsewhere it prints lines, for logs.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from strategos.pipeline.view import terminal
 from strategos.pipeline.view.frame import Frame
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_REFRESH = 0.125  # Seconds between two looks at the file; also frames of the spinner.
+_REFRESH = (
+    0.125  # Seconds between two reads of the file, and two frames of the spinner.
+)
 _QUIET = 10.0  # Seconds between two progress lines of a node outside a terminal.
 
 
 @dataclasses.dataclass
 class NodeState:
-    """What is known of one node so far.
+    """The state of one node, as reported so far.
 
     Attributes:
       state: pending, running, complete, cached, failed or stopped.
-      started: Unix seconds, once it runs.
-      seconds: How long it took, once it ended.
-      rows: How many rows it has seen.
-      total: Of how many, where it knows.
-      message: The last that it reported.
+      started: Unix seconds; None before the start.
+      seconds: Duration; None before the end.
+      rows: Number of rows processed; None if not reported.
+      total: Number of rows to process; None if unknown.
+      message: The last message that the node reported.
     """
 
     state: str = "pending"
@@ -76,7 +78,7 @@ class Progress:
         self.nodes: dict[str, NodeState] = {}
 
     def apply(self, event: dict[str, Any]) -> None:
-        """Takes in one event; unknown kinds are passed over."""
+        """Updates the state by one event; ignores unknown kinds."""
         kind = event.get("event")
         if kind == "run_started":
             self.run = event
@@ -106,8 +108,8 @@ class Progress:
 class LiveView:
     """Shows a run from its event file: `with LiveView(path): …`.
 
-    Leaving the block shows the rest of the file first. In a terminal the table then
-    gives way to whatever is printed next; notes and warnings stay.
+    Leaving the block shows the rest of the file first. In a terminal the table is then
+    erased; notes and warnings stay.
     """
 
     def __init__(
@@ -117,12 +119,12 @@ class LiveView:
         console: Console | None = None,
         clock: Callable[[], float] = time.time,
     ):
-        """Nothing is read or drawn before the block is entered.
+        """Reads and draws nothing before the block is entered.
 
         Args:
           events: The run's event file; it may not exist yet.
           console: Where to draw; standard error by default.
-          clock: Unix seconds, for what has elapsed.
+          clock: Returns Unix seconds.
         """
         console = console or terminal.console(sys.stderr)
         moving = console.is_terminal and not console.is_dumb_terminal
@@ -155,7 +157,7 @@ class LiveView:
 
 
 def _tail(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """The events since the last look, each time; whole lines only."""
+    """Yields the events that were written since the last call; complete lines only."""
     position, rest = 0, b""
     while True:
         try:
@@ -170,7 +172,7 @@ def _tail(path: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None for a line that is damaged."""
+    """The event in a line; None for a damaged line."""
     try:
         event = json.loads(line)
         known = isinstance(event["event"], str) and isinstance(event["time"], float)
@@ -180,7 +182,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 class _Table:
-    """A table that moves, in a terminal."""
+    """A table in a terminal, updated in place."""
 
     def __init__(self, console: Console, clock: Callable[[], float]):
         self._console, self._clock = console, clock
@@ -246,14 +248,14 @@ class _Table:
 
 
 def _line(text: str, style: str = "") -> Text:
-    """A text that is cut at the edge of the window, not wrapped."""
+    """Text that is cut at the edge of the window, not wrapped."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _in_sight(nodes: dict[str, NodeState], lines: int) -> list[str]:
-    """Names of the nodes that fit into so many lines, the running one among them.
+    """Names of the nodes that fit into `lines` lines, the running one among them.
 
-    Where not all fit, the last line is left free to say so.
+    If not all fit, one line is left free for the number of hidden nodes.
     """
     names = list(nodes)
     if len(names) <= lines:
@@ -267,10 +269,10 @@ def _in_sight(nodes: dict[str, NodeState], lines: int) -> list[str]:
 
 
 class _Lines:
-    """One line per thing that happened, for logs; `12:31:05 Transform started`."""
+    """One line per event, for logs: `12:31:05 Transform started`."""
 
     def __init__(self, console: Console, clock: Callable[[], float]):
-        del clock  # Lines carry the times of their events.
+        del clock  # Lines show the times of their events.
         self._file = console.file
         self._progress = Progress()
         self._shown: dict[str, float] = {}  # When a node's progress was shown last.

@@ -1,7 +1,7 @@
-"""Keeps from the terminal what its reader can do nothing about; the one such place.
+"""Hides warnings that users can do nothing about; no other module hides any.
 
-Google's notices on Python versions and on packages that TFX pins, and TensorFlow's
-remarks on oneDNN, CPU features and CUDA plug-ins. Warnings of the user's own code stay.
+These are Google's notices on Python versions and on packages that TFX pins, and
+TensorFlow's logs on oneDNN, CPU features and CUDA plug-ins. Warnings of user code stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator
 
-# Modules whose FutureWarnings speak of versions that the lock has pinned.
+# Modules whose FutureWarnings are about versions that the lock file pins.
 _MODULES = (
     "google.api_core._python_version_support",
     "google.auth.transport.grpc",
@@ -25,12 +25,12 @@ _VARIABLES = {
 
 
 def environment() -> dict[str, str]:
-    """The variables for a child process; where the user has set one, that holds.
+    """Environment variables for a child process; the user's own values win.
 
-    With them comes `TF_USE_LEGACY_KERAS`: `tf.keras` is tf-keras in every process.
+    Also sets `TF_USE_LEGACY_KERAS`, so that `tf.keras` is tf-keras in every process.
 
-    Send the child's stderr to a log as well: on TF 2.21 two lines are written while its
-    libraries load, before they read any variable.
+    Redirect the child's stderr to a log too: TF 2.21 writes two lines while its
+    libraries load, before it reads any variable.
     """
     ours = [f"ignore::FutureWarning:{module}" for module in _MODULES]
     theirs = filter(None, [os.environ.get("PYTHONWARNINGS")])
@@ -42,9 +42,9 @@ def environment() -> dict[str, str]:
 
 
 def hush() -> None:
-    """Does the same in this process, and imports TensorFlow without its remarks.
+    """Hides the warnings in this process, and imports TensorFlow without its logs.
 
-    To be called before anything else imports TensorFlow; takes as long as that does.
+    Call it before anything else imports TensorFlow. It takes as long as that import.
     """
     os.environ.update(environment())
     for module in _MODULES:
@@ -60,7 +60,7 @@ def hush() -> None:
 
 @contextlib.contextmanager
 def _native_stderr_dropped() -> Iterator[None]:
-    """Drops what is written to file descriptor 2, by C++ above all."""
+    """Discards what is written to file descriptor 2, mainly by C++."""
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:

@@ -1,4 +1,4 @@
-"""What `strategos run`, `runs` and `runs show` print: the live view and the tables."""
+"""The output of `strategos run`, `runs` and `runs show`: live view and tables."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "history_table", "report"]
 
 _WORST = 5  # Slices shown per metric that has bounds.
-_FAILURES = 10  # Bounds shown that do not hold.
+_FAILURES = 10  # Failed bounds shown.
 _NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
-_REMARK_WIDTH = 6  # What a history leaves at least for the cause of a failure.
+_REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
 _VERBATIM = {
     "pushed",
     "serving",
@@ -43,7 +43,7 @@ def report(
 
     Args:
       run: The run, in full.
-      next_step: The command that queries the model; shown where one was pushed.
+      next_step: The command that queries the model; shown if a model was pushed.
       console: Where to print; standard output by default.
     """
     console = console or terminal.console()
@@ -65,7 +65,12 @@ def report(
 
 
 def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
-    """Prints runs, one a line, newest first as given."""
+    """Prints runs, one a line, in the given order.
+
+    Args:
+      runs: Runs without nodes, newest first.
+      console: Where to print; standard output by default.
+    """
     console = console or terminal.console()
     if not runs:
         console.print("no runs yet")
@@ -97,7 +102,7 @@ def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
 
 
 def _history_columns(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """What is shown of each run whatever the width, by heading."""
+    """The columns that are shown at any width, by heading."""
     columns = {"run": [run.run_id for run in runs]}
     if len({run.pipeline for run in runs}) > 1:
         columns["pipeline"] = [run.pipeline for run in runs]
@@ -111,7 +116,7 @@ def _history_columns(runs: Sequence[Run]) -> dict[str, list[str]]:
 def _fitting(
     metrics: Sequence[str], columns: Mapping[str, Sequence[str]], width: int
 ) -> list[str]:
-    """As many of `metrics` as fit beside `columns` and leave room for a remark."""
+    """The first of `metrics` that fit beside `columns` and leave room for a remark."""
     taken = 3 + sum(max(map(len, (k, *v))) + 2 for k, v in columns.items())
     fitting = []
     for name in metrics[: max(1, width // 20 - 3)]:
@@ -175,7 +180,7 @@ def _overall(summary: Mapping[str, Any]) -> Table:
 
 
 def _metrics(metrics: Mapping[str, float]) -> Table:
-    """What ML Metadata alone knows, where the summary lies on a remote root."""
+    """The metrics in ML Metadata, for a summary that is on a remote root."""
     table = _grid("metrics", "model")
     for name, value in metrics.items():
         table.add_row(name, terminal.number(value))
@@ -210,7 +215,7 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
             value.stylize("red" if (metric, name) in broken else "")
             examples = f"{piece['examples']:,}"
             table.add_row(metric if index == 0 else "", Text(name), value, examples)
-    missing = summary.get("without_value") or {}  # older summaries do not have it
+    missing = summary.get("without_value") or {}  # absent in older summaries
     for feature, count in missing.items() if table.row_count else ():
         if count:
             table.add_row("in no slice", Text(f"no {feature}"), "", f"{count:,}")
@@ -218,7 +223,7 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
 
 
 def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
-    """The slices by `metric`, worst first, without those too small to be judged."""
+    """The slices by `metric`, worst first, without slices that have too few rows."""
     small = {
         bound["slice"]
         for bound in summary["bounds"]
@@ -235,7 +240,7 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
 
 
 def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]:
-    """What came of the run, and where to look or what to do: (label, text)."""
+    """Yields (label, text) for the outcome, and for what to do next."""
     if run.outcome == "running":
         yield "running", f"since {terminal.moment(run.started)} on {run.host or '?'}"
     if run.types:
@@ -244,7 +249,7 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         yield "trained", _trained(run.trainer)
     yield from _verdict(run)
     judged = run.summary is not None and run.failed_node == node_ids.EVALUATION_GATE
-    if run.cause and not judged:  # else the verdict says it
+    if run.cause and not judged:  # else the verdict contains the cause
         yield run.failed_node or run.outcome, run.cause
     if run.pushed:
         reused = any(
@@ -286,7 +291,7 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
 
 
 def _paragraph(console: Console, label: str, text: Text | str) -> None:
-    """A labelled paragraph; in a terminal prose is wrapped under its own start."""
+    """Prints a labelled paragraph, wrapped beside its label in a terminal."""
     width = max(10, len(label))
     if isinstance(text, str):
         indent = "" if console.is_terminal else " " * (width + 3)
@@ -304,15 +309,15 @@ def _paragraph(console: Console, label: str, text: Text | str) -> None:
 
 
 def _history_metrics(runs: Sequence[Run]) -> list[str]:
-    """The metrics most runs have, the more telling ones first."""
+    """The metrics of the runs: the most frequent first, then by the table's order."""
     counts = Counter(name for run in runs for name in run.metrics)
-    # ML Metadata keeps properties in no order; the table of metrics has one.
+    # ML Metadata returns properties in no order; the table of metrics has one.
     rank = {name: place for place, name in enumerate(METRICS)}
     return sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
 
 
 def _remark(run: Run) -> str:
-    """The most telling thing about a run in one line."""
+    """The cause of a run's failure in one line; "" for none."""
     if run.failed_node:
         stopped = run.outcome in ("stopped", "not blessed")
         where = "" if stopped else f"{run.failed_node}: "

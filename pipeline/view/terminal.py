@@ -1,4 +1,4 @@
-"""How things look in a terminal: the console, moments, symbols of states."""
+"""Formatting for terminals: the console, symbols of states, times, numbers, tables."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _LOOKS = {
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A console on `stream`, standard output by default.
+    """Makes a console: as wide as its terminal, else 100 columns.
 
-    In a terminal as wide as that; elsewhere of a fixed width.
+    Args:
+      stream: Where to print; standard output by default.
     """
     stream = stream or sys.stdout
     if stream.isatty():
@@ -46,7 +47,12 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def symbol(state: str, to: Console) -> Text:
-    """The sign for a node's state or a run's outcome, in its colour."""
+    """The symbol of a node's state or a run's outcome, in its colour.
+
+    Args:
+      state: The state or outcome; `?` is shown for an unknown one.
+      to: The console, which may be limited to ASCII.
+    """
     sign, ascii_sign, style = _LOOKS.get(state, ("?", "?", ""))
     return Text(ascii_sign if to.options.ascii_only else sign, style=style)
 
@@ -57,15 +63,15 @@ def style(state: str) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A Unix time as local `2026-11-21 16:30`."""
+    """Formats Unix seconds as local time: `2026-11-21 16:30`."""
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def number(value: float | None, sign: str = "") -> str:
-    """A metric with as many digits as tell runs apart; `-` where it is undefined.
+    """Formats a metric with enough digits to compare runs; `-` if it is undefined.
 
     Args:
-      value: The metric.
+      value: The metric; None if it is undefined.
       sign: `+` to show the sign of positive values too.
     """
     if value is None:
@@ -78,10 +84,15 @@ def number(value: float | None, sign: str = "") -> str:
 
 
 def show(to: Console, renderable: RenderableType, indent: int = 0) -> None:
-    """Prints a table, without blanks at the ends of lines.
+    """Prints a table without trailing blanks.
 
-    In a window that is too narrow for a table of columns that cannot be wrapped, the
-    window wraps its lines: rich would cut figures.
+    If the columns of a table cannot wrap and the window is too narrow for them, the
+    window wraps the lines: rich would cut figures.
+
+    Args:
+      to: The console.
+      renderable: The table.
+      indent: Number of blanks before each line.
     """
     padded = Padding(renderable, (0, 0, 0, indent), expand=False)
     options = to.options
@@ -98,7 +109,7 @@ def _is_rigid(table: Table) -> bool:
 
 
 def trimmed(line: list[Segment]) -> Iterator[Segment]:
-    """A rendered line without the blanks at its end."""
+    """Yields the segments of a rendered line without its trailing blanks."""
     rest = "".join(segment.text for segment in line).rstrip()
     for text, style, control in line:
         yield Segment(text[: len(rest)], style, control)
