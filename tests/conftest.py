@@ -16,9 +16,18 @@ _HOSTS = (
     "strategos.components.trainer.run.measure",
     "strategos.components.trainer.run.worker",
 )
-_EXECUTORS = "strategos.pipeline.runners.executor_process"
+_RUNNERS = (
+    "strategos.pipeline.runners.beam_process",
+    "strategos.pipeline.runners.executor_process",
+)
 _TRAINING = "strategos.components.trainer.run.session"
 _TFX = (
+    "strategos.pipeline.commands",
+    "strategos.pipeline.config.loading",
+    "strategos.pipeline.history.runs",
+    "strategos.pipeline.run.orchestration",
+    "strategos.pipeline.runners.beam_nodes",
+    "strategos.pipeline.view.report",
     "strategos.pipeline.plan.graph",
     "tfx.dsl.compiler.compiler",
     "tfx.orchestration.portable.beam_executor_operator",
@@ -78,7 +87,7 @@ def warm_tensorflow(_warm_parent):
 @pytest.fixture(scope="session")
 def warm_tfx(_warm_parent):
     """A `Parent` of warm.py that has imported what a run of a pipeline does."""
-    return _warm_parent([*_HOSTS, _EXECUTORS], [_TRAINING, *_TFX])
+    return _warm_parent([*_HOSTS, *_RUNNERS], [_TRAINING, *_TFX])
 
 
 @pytest.fixture(scope="module")

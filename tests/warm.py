@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -29,6 +30,7 @@ from strategos.components import processes
 
 _SIZE = 1 << 17  # of a message: an environment
 _HIGH = 200  # file descriptors that nobody names
+_CLI = "strategos.pipeline.cli"
 
 
 class Parent:
@@ -80,6 +82,17 @@ class Parent:
         env = {**os.environ, **self._env, **environ}
         how |= {"stderr": subprocess.STDOUT, "env": env}
         return Fork(self.address(), file, arguments, **how)
+
+    def strategos(
+        self, *arguments: str, env: Mapping[str, str], cwd: str, timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `strategos *arguments` as a fork, whose processes are forks too."""
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            how = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+            fork = Fork(self.address(), _CLI, arguments, env=env, cwd=cwd, **how)
+            code = fork.wait(timeout)
+            printed = [file.seek(0) or file.read() for file in (out, err)]
+        return subprocess.CompletedProcess(["strategos", *arguments], code, *printed)
 
     def cli(self) -> list[str]:
         """The command that is `strategos` and starts its processes here."""
@@ -175,6 +188,12 @@ class Fork:
         lines = self.output().splitlines()
         return json.loads([line for line in lines if line[:1] in ("[", "{")][-1])
 
+    def communicate(self, message: bytes) -> None:
+        """Sends its standard input and waits for its end."""
+        with self.stdin:
+            self.stdin.write(message)
+        self.wait()
+
     def poll(self) -> int | None:
         """Its exit code, if it has ended."""
         try:
@@ -194,6 +213,7 @@ def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> 
     for name in imports:
         importlib.import_module(name)
     processes.start = functools.partial(_start, lambda: address, modules)
+    gc.freeze()  # a fork that collects garbage would copy all pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
@@ -260,7 +280,9 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
 def _main(module: str, arguments: Sequence[str], folder: str) -> None:
     more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [folder, *filter(None, more)]
-    if module.endswith(".py"):
+    if module == _CLI:
+        sys.exit(importlib.import_module(_CLI).main(arguments))
+    elif module.endswith(".py"):
         sys.argv = [module, *arguments]
         runpy.run_path(module, run_name="__main__")
     else:

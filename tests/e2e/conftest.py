@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,12 +66,12 @@ def wait_for(condition, seconds=120.0):
 class Workspace:
     """A copy of a workload with its own data, root and serving folder.
 
-    What `run` and `strategos` start are forks of a process that has imported TFX. Runs
-    that are to be killed, by `start`, are as users have them.
+    `run` and `strategos` and what they start are forks of `warm`, a process that has
+    imported TFX. Runs that are to be killed, by `start`, are as users have them.
     """
 
     folder: Path
-    warm: Callable[[], list[str]]
+    warm: Any
     settings: tuple[str, ...] = ()
     rows: int = 0
 
@@ -86,17 +87,30 @@ class Workspace:
         warm: bool = True,
     ):
         """Runs `strategos COMMAND`; asserts the exit code unless told not to."""
-        done = subprocess.run(
-            self.command(command, *arguments, warm=warm),
+        words = (command, *arguments)
+        done = self.call(*words) if warm else self._call_cold(*words)
+        said = f"{done.stdout}\n{done.stderr}"
+        assert expect is None or done.returncode == expect, said
+        assert "Traceback" not in said
+        return done
+
+    def call(self, *words: str, cwd: Path | None = None, **environ: str):
+        """Runs `strategos *words` as a fork; what came of it."""
+        return self.warm.strategos(
+            *words,
+            env=self.environment() | environ,
+            cwd=str(cwd or Path.cwd()),
+            timeout=500,
+        )
+
+    def _call_cold(self, *words: str):
+        return subprocess.run(
+            self.command(*words),
             capture_output=True,
             text=True,
             env=self.environment(),
             timeout=500,
         )
-        said = f"{done.stdout}\n{done.stderr}"
-        assert expect is None or done.returncode == expect, said
-        assert "Traceback" not in said
-        return done
 
     def run(self, *arguments: str, **how):
         """Runs the pipeline; `how` as of `strategos`."""
@@ -131,16 +145,9 @@ class Workspace:
 
     def run_by_tfx(self, *sets: str) -> str:
         """Runs the same graph through TFX's own LocalDagRunner; its log."""
-        done = subprocess.run(
-            self.command_of_tfx(*sets),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=self.environment(),
-            timeout=500,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        words = (str(self.yaml), *self.settings, *sets)
+        how = {"XDG_STATE_HOME": self.environment()["XDG_STATE_HOME"]}
+        return self.warm.script(_LOCAL_DAG_RUNNER, *words, **how).output()
 
     def command_of_tfx(self, *sets: str) -> list[str]:
         words = (str(self.yaml), *self.settings, *sets)
@@ -149,10 +156,8 @@ class Workspace:
     def sets(self) -> list[str]:
         return [word for setting in self.settings for word in ("--set", setting)]
 
-    def command(self, *arguments: str, warm: bool = False) -> list[str]:
-        """The command `strategos …`; what a warm one starts has no more to import."""
-        if warm:
-            return [*self.warm(), *arguments]
+    def command(self, *arguments: str) -> list[str]:
+        """The command `strategos …`."""
         return [sys.executable, "-m", "strategos.pipeline.cli", *arguments]
 
     def environment(self) -> dict[str, str]:
@@ -209,7 +214,7 @@ def make_workspace(warm_tfx):
     """Makes a workspace of a folder: `make_workspace(folder, settings, rows)`."""
 
     def make(folder: Path, settings=(), rows=0) -> Workspace:
-        return Workspace(folder, warm_tfx.cli, tuple(settings), rows)
+        return Workspace(folder, warm_tfx, tuple(settings), rows)
 
     return make
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 
 import pytest
 
@@ -47,13 +46,7 @@ def test_the_same_files_by_other_paths_are_cached(ran):
         ("pipeline.yaml", folder, "--set", f"pusher.to={link}/small/serving/small"),
     ]
     for pipeline, cwd, *arguments in places:
-        done = subprocess.run(
-            ran.command("run", pipeline, *arguments),
-            cwd=cwd,
-            env=ran.environment(),
-            capture_output=True,
-            text=True,
-        )
+        done = ran.call("run", pipeline, *arguments, cwd=cwd)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("  cached") == NODES, done.stdout
         assert arguments or "compiling" not in done.stderr

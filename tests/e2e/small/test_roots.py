@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 
@@ -28,13 +27,7 @@ def two(make_small, make_workspace, tmp_path_factory):
 def call(workspace, *arguments, cwd):
     """Runs `strategos …` in `cwd`, as the user of both workloads."""
     home = workspace.folder.parent.parent
-    return subprocess.run(
-        workspace.command(*arguments, warm=True),
-        cwd=cwd,
-        env={**workspace.environment(), "XDG_STATE_HOME": str(home / "state")},
-        capture_output=True,
-        text=True,
-    )
+    return workspace.call(*arguments, cwd=cwd, XDG_STATE_HOME=str(home / "state"))
 
 
 def test_a_folder_with_a_yaml_shows_its_own_root(two):
