@@ -15,6 +15,7 @@ _HOSTS = (
     "strategos.components.infra_validator.probe",
     "strategos.components.trainer.run.measure",
     "strategos.components.trainer.run.worker",
+    "gang_only",
 )
 _RUNNERS = (
     "strategos.pipeline.runners.beam_process",

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from strategos.components import worker_process
+from strategos.components.trainer.compat import autograph
+from strategos.components.trainer.operation import GANG_SECONDS, Operation
+
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +22,26 @@ def script(warm_tensorflow):
 @pytest.fixture(autouse=True, scope="module")
 def warm_starts(warm_processes) -> None:
     """Hosts of gangs start warm; a file that tests their start overrides this."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def as_in_workers() -> None:
+    """Models are traced in this process too: as fast as in those that train."""
+    autograph.convert_user_code_only()
+
+
+@pytest.fixture(scope="session")
+def train_only():
+    """Trains as `launch(spec, operation)` does, without evaluation and export."""
+
+    def train(spec, operation=None):
+        operation = operation or Operation()
+        return worker_process.run(
+            "gang_only",
+            {"spec": spec.to_json(), "operation": operation.to_json()},
+            name="trainer",
+            env={**worker_process.TENSORFLOW, "PYTHONPATH": str(TESTS)},
+            grace=GANG_SECONDS,
+        )
+
+    return train

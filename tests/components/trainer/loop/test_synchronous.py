@@ -183,11 +183,9 @@ def test_progress_is_reported_live(trained):
 def test_one_device_equals_plain_fit_on_the_same_batches(trained, make_spec):
     import tensorflow as tf
 
-    from strategos.components.trainer.compat import autograph
     from strategos.components.trainer.model import workload
     from strategos.components.trainer.model.user_module import UserModule
 
-    autograph.convert_user_code_only()  # or this takes ten seconds longer
     spec = make_spec()
     split = workload.split(spec, spec.train_files)
     context = workload.context(spec, split.rows, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,59 +19,86 @@ SCHEMA = """
 feature { name: "size" type: FLOAT presence { min_fraction: 1 }
           shape { dim { size: 1 } } }
 feature { name: "color" type: BYTES value_count { min: 0 max: 1 } }
-feature { name: "kind" type: BYTES presence { min_fraction: 1 }
-          shape { dim { size: 1 } } DOMAIN }
+feature { name: "counted" type: BYTES presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "reserved" type: BYTES presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
+feature { name: "listed" type: BYTES presence { min_fraction: 1 }
+          shape { dim { size: 1 } }
+          string_domain { value: "cat listed" value: "dog listed"
+                          value: "élan listed" } }
+feature { name: "unnamed" type: BYTES presence { min_fraction: 1 }
+          shape { dim { size: 1 } } }
 """
-DOMAIN = 'string_domain { name: "kind" value: "cat" value: "dog" value: "élan" }'
+LABELS = ("counted", "reserved", "listed", "unnamed")
 PREPROCESSING = """
 import tensorflow as tf
 import tensorflow_transform as tft
 
 def preprocessing_fn(inputs):
+    vocabulary = tft.compute_and_apply_vocabulary
     color = tft.sparse_tensor_to_dense_with_shape(inputs["color"], [None, 1], "")
-    color = tft.compute_and_apply_vocabulary(color, vocab_filename="color")
-    return {"size": inputs["size"], "color": color, "kind": kind(inputs["kind"])}
+    return {
+        "size": inputs["size"],
+        "color": vocabulary(color, vocab_filename="color"),
+        "counted": vocabulary(inputs["counted"], vocab_filename="counted"),
+        "reserved": vocabulary(
+            inputs["reserved"], num_oov_buckets=1, vocab_filename="reserved"),
+        "listed": number("listed", inputs),
+        "unnamed": number("unnamed", inputs),
+    }
 
-def kind(kind):
-    KIND
+def number(label, inputs):
+    kinds = [f"{kind} {label}" for kind in ("dog", "élan", "cat")]
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(kinds, tf.range(3, dtype=tf.int64)), -1)
+    return table.lookup(inputs[label])
 """
-TABLE = """table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
-        ["dog", "élan", "cat"], tf.constant([0, 1, 2], tf.int64)), -1)
-    return table.lookup(kind)"""
 MODEL = """
 import tensorflow as tf
 
 def build_model(context):
-    inputs = context.inputs()
-    outputs = tf.keras.layers.Dense(UNITS, "softmax")(inputs["size"])
+    given = context.inputs()
+    inputs = {name: given[name] for name in ("size", "color")}
+    units = context.hyperparameters["units"]
+    outputs = tf.keras.layers.Dense(units, "softmax")(inputs["size"])
     model = tf.keras.Model(inputs, outputs)
     model.compile("sgd", "sparse_categorical_crossentropy")
     return model
 """
 
 
-@pytest.fixture
-def exported(workload_in, transform, spec_of, tmp_path):
-    """Exports an untrained model of kinds: `exported(how, units, domain)`."""
+@pytest.fixture(scope="module")
+def animals(workload_in, transform, tmp_path_factory):
+    """Animals whose kind stands in four columns, each a label made in another way."""
+    made = workload_in(tmp_path_factory.mktemp("animals"))
+    for name in ("user", "schema"):
+        (made.root / name).mkdir()
+    Path(made.schema).write_text(SCHEMA)
+    made.write_module("preprocessing", PREPROCESSING)
+    made.write_module("model", MODEL)
+    for split in ("train", "eval"):
+        _write(made.root / "raw" / f"Split-{split}")
+    transform(made, label="counted")
+    return made
 
-    def make(kind, units=3, domain=""):
-        workload = workload_in(tmp_path)
-        for name in ("user", "schema"):
-            (tmp_path / name).mkdir()
-        (tmp_path / "schema" / "schema.pbtxt").write_text(
-            SCHEMA.replace("DOMAIN", domain)
+
+@pytest.fixture
+def exported(animals, spec_of, tmp_path):
+    """Exports an untrained model of kinds: `exported(label, units)`."""
+
+    def make(label, units=3):
+        spec = spec_of(
+            animals,
+            label=label,
+            batch_size=8,
+            epochs=1,
+            hyperparameters={"units": units},
         )
-        source = PREPROCESSING.replace("KIND", kind)
-        workload.write_module("preprocessing", source)
-        workload.write_module("model", MODEL.replace("UNITS", str(units)))
-        for split in ("train", "eval"):
-            _write(tmp_path / "raw" / f"Split-{split}")
-        transform(workload, label="kind")
-        spec = spec_of(workload, label="kind", batch_size=8, epochs=1)
         context = loaded.context(spec, 60, 1)
         model = UserModule(spec).build_model(context)
         folder = str(tmp_path / "exported")
-        export(model, context, workload.schema, folder)
+        export(model, context, animals.schema, folder)
         return folder, model
 
     return make
@@ -87,29 +115,19 @@ def _write(folder):
             feature = features.features.feature
             feature["size"].float_list.value.append(i / 60)
             feature["color"].bytes_list.value.append(b"red" if i % 2 else b"blue")
-            feature["kind"].bytes_list.value.append(kind.encode())
+            for label in LABELS:
+                feature[label].bytes_list.value.append(f"{kind} {label}".encode())
             writer.write(features.SerializeToString())
 
 
-VOCABULARY = 'return tft.compute_and_apply_vocabulary(kind, vocab_filename="kind"'
-
-
 @pytest.mark.parametrize(
-    ("kind", "settings", "names"),
-    [
-        (f"{VOCABULARY})", {}, ["dog", "élan", "cat"]),
-        (
-            f"{VOCABULARY}, num_oov_buckets=1)",
-            {"units": 4},
-            ["dog", "élan", "cat", "3"],
-        ),
-        (TABLE, {"domain": DOMAIN}, ["dog", "élan", "cat"]),
-    ],
+    ("label", "units"), [("counted", 3), ("reserved", 4), ("listed", 3)]
 )
 def test_predict_answers_with_the_names_that_the_label_has(
-    exported, kind, settings, names, tmp_path, capsys
+    exported, label, units, tmp_path, capsys
 ):
-    folder, model = exported(kind, **settings)
+    folder, model = exported(label, units)
+    names = [f"dog {label}", f"élan {label}", f"cat {label}", "3"][:units]
     rows = tmp_path / "rows.csv"
     rows.write_text("size,color\n0.5,red\n0.9,\n")
     answers = predict.predict(folder, rows)
@@ -129,7 +147,7 @@ def test_predict_answers_with_the_names_that_the_label_has(
 
 
 def test_classes_without_names_stay_numbers(exported):
-    folder, _ = exported(TABLE)  # neither a vocabulary nor a domain says what they are
+    folder, _ = exported("unnamed")  # neither a vocabulary nor a domain has them
     answer = predict.predict(folder, [{"size": "0.5", "color": "red"}])[0]
     assert isinstance(answer["predictions"], list)
 
