@@ -89,6 +89,9 @@ def not_yet(names: tuple[str, ...], message: str) -> BeforeValidator:
     Args:
       names: The values.
       message: What to do instead.
+
+    Returns:
+      The validator; it raises a PydanticCustomError for one of the values.
     """
 
     def check(value: Any) -> Any:

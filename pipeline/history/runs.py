@@ -238,7 +238,9 @@ def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
     if len(begun) == 1:
         return contexts[names.index(begun[0])]
     near = begun[:3] or list(filter(None, [nearest(run_id, names)]))
-    which = "the last are" if not near else "did you mean" if not begun else "there are"
+    which = "the last ones are" if not near else "did you mean"
+    if begun:
+        which = "several ids start with that:"
     raise UserError(
         f"run {run_id}: no such run; {which} {', '.join(near or names[:3])}. "
         "`strategos runs` lists them all."

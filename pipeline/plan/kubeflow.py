@@ -57,31 +57,31 @@ def compile_to(config: Config, data: Listing, target: str, output: Path) -> None
 def _in_image(config: Config, section: Any) -> Config:
     """Converts the settings to paths in a container, with the cluster's root."""
 
-    def there(path: str) -> str:
+    def in_image(path: str) -> str:
         if not Path(path).is_relative_to(section.context):
             return path  # remote, or mounted at the same place in every step
         return str(Path(WORKLOAD) / Path(path).relative_to(section.context))
 
     weights, pusher = config.trainer.warm_start, config.pusher
-    if pusher and there(pusher.to) != pusher.to:
+    if pusher and in_image(pusher.to) != pusher.to:
         raise BadInputError(
             f"{config.where('pusher.to')}: pusher.to: {pusher.to} would lie inside a "
             "container and go with it. Name a folder that is mounted in every step."
         )
     moved = {
         "data": config.data.model_copy(
-            update={"examples": there(config.data.examples)}
+            update={"examples": in_image(config.data.examples)}
         ),
         "schema_": config.schema_.model_copy(
-            update={"file": config.schema_.file and there(config.schema_.file)}
+            update={"file": config.schema_.file and in_image(config.schema_.file)}
         ),
         "trainer": config.trainer.model_copy(
-            update={"warm_start": weights and there(weights)}
+            update={"warm_start": weights and in_image(weights)}
         ),
         "run": config.run.model_copy(update={"root": section.root}),
     }
     copy = config.model_copy(update=moved)
-    copy._path = Path(there(str(config.path)))
+    copy._path = Path(in_image(str(config.path)))
     return copy
 
 
@@ -90,11 +90,11 @@ def _compile(config: Config, data: Listing, section: Any) -> dict[str, Any]:
 
     from strategos.pipeline.plan import caching, graph, planning
 
-    there = _in_image(config, section)
+    in_image = _in_image(config, section)
     defaults = planning.parameters(config, data)  # from the data on this machine
-    defaults["warm_start"] = there.runtime_parameters()["warm_start"]
+    defaults["warm_start"] = in_image.runtime_parameters()["warm_start"]
     fingerprints = caching.Fingerprints.of(config)
-    pipeline = graph.build(there, fingerprints, defaults)
+    pipeline = graph.build(in_image, fingerprints, defaults)
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
         default_image=section.image,
         default_commands=_ENTRYPOINT,

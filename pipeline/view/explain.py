@@ -35,18 +35,18 @@ def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
     part = found.batch_per_replica
     each = "" if part in (None, found.global_batch) else f", {part:,} on each replica"
     if not choice.is_synchronous and choice.workers > 1:
-        each += ", each worker its own"
+        each += ", a separate batch for each worker"
     yield "batch", f"{found.global_batch:,} rows a step{each}"
     if found.data:
         yield "data", _data_text(found.data, found.global_batch)
     if found.model:
         yield "model", _model_text(found.model)
     elif found.data:
-        yield "model", "known to `run_fn(fn_args)` alone"
+        yield "model", "unknown: `run_fn(fn_args)` builds it"
     if found.step:
         yield "step", _step_text(found.step, choice)
     if found.missing:
-        yield "unknown", "data and model: nothing has been transformed here yet. Run:"
+        yield "unknown", "data and model: Transform has not run here yet. Run:"
         yield "", found.missing
     if found.warning:
         yield "warning", found.warning
@@ -54,7 +54,7 @@ def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
 
 def _replicas(choice: Choice) -> str:
     if choice.replicas is None:
-        return "as many as the TPU has cores"
+        return "one per core of the TPU"
     if not choice.is_synchronous:
         servers = counted(choice.parameter_servers, "parameter server")
         return f"{counted(choice.workers, 'worker')}, each at its own pace; {servers}"
@@ -88,8 +88,8 @@ def _model_text(model: Model) -> str:
 def _step_text(step: Step, choice: Choice) -> str:
     what = "all replicas" if choice.is_synchronous else "each worker"
     return (
-        f"{_time(step.alone)} on one device; {what}: {_time(step.compute)} of computing"
-        f" and {_time(step.exchange)} of exchange"
+        f"{_time(step.alone)} on one device; {what}: {_time(step.compute)} to compute "
+        f"and {_time(step.exchange)} to exchange gradients"
     )
 
 

@@ -21,7 +21,7 @@ from strategos.pipeline.view import terminal
 _ERASE = "\r\x1b[K\x1b[C\x1b[J\r"
 _WRAP_OFF, _WRAP_ON = "\x1b[?7l", "\x1b[?7h"
 _SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
-_CODES = [(ControlType.CARRIAGE_RETURN,)]  # Marks a segment as codes; which, is unused.
+_CODES = [(ControlType.CARRIAGE_RETURN,)]  # Any code marks a segment as control codes.
 _DOWN = "\r\x1b[B"
 
 

@@ -137,7 +137,10 @@ def _strategy(facts: _Facts) -> str:
 
 
 def _baseline_model(facts: _Facts) -> Iterator[tuple[str, Any]]:
-    yield "in production then", filesystems.short(facts.get("path") or "") or "nothing"
+    yield (
+        "in production at the time",
+        filesystems.short(facts.get("path") or "") or "nothing",
+    )
 
 
 def _evaluator(facts: _Facts) -> Iterator[tuple[str, Any]]:
