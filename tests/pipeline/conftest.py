@@ -12,7 +12,7 @@ from strategos.pipeline.history import store
 
 @dataclasses.dataclass(frozen=True)
 class PastRuns:
-    """A root with a real history; ids of its runs by what happened in them."""
+    """A root with a real history; ids of its runs by the outcome of each."""
 
     root: Path
     ids: dict[str, str]
@@ -29,7 +29,7 @@ class PastRuns:
 
 @pytest.fixture(scope="session")
 def past_runs(tmp_path_factory, warm_tfx) -> PastRuns:
-    """What `past_runs.py` leaves: pushed, cached, gated, failed, killed."""
+    """The history that `past_runs.py` makes: pushed, cached, gated, failed, killed."""
     root = tmp_path_factory.mktemp("root")
     program = Path(__file__).with_name("past_runs.py").read_text()
     return PastRuns(root, warm_tfx.script(program, str(root)).answer())
@@ -58,7 +58,7 @@ _SCHEMA = 'feature {{ name: "{name}" type: {type} }}\n'
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], Path]:
-    """Writes a text under the test's folder."""
+    """Writes a text file under the test's folder."""
 
     def write(name: str, text: str) -> Path:
         path = tmp_path / name
@@ -71,7 +71,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 @pytest.fixture
 def workload(write: Callable[[str, str], Path]) -> Path:
-    """A whole workload without a fault (no TensorFlow needed); its YAML."""
+    """Writes a complete, valid workload (no TensorFlow needed); returns its YAML."""
     write("data/span-1/a.csv", "late,tail,carrier\n1,N1,UA\n0,N2,AA\n")
     write("data/span-2/a.csv", "late,tail,carrier\n1,N1,UA\n0,N2,AA\n")
     write("preprocessing.py", "def preprocessing_fn(inputs):\n    return inputs\n")

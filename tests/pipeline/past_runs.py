@@ -1,8 +1,8 @@
-"""Leaves a real history in ML Metadata: TFX runs five times in this process.
+"""Makes a real history in ML Metadata: TFX runs five times in this process.
 
 Usage: python past_runs.py ROOT. The nodes have the names, parameters and recorded
-properties of ours, and do next to nothing. Prints the runs' ids by what happened in
-them, as JSON. Annotations must stay real objects: TFX reads them.
+properties of Strategos' nodes, and do next to nothing. Prints the runs' ids by their
+outcomes, as JSON. Annotations must stay real objects: TFX reads them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Checks that need the file system, and what they cost."""
+"""Checks that need the file system, and the time that they take."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_folder_below_a_file_is_refused(workload, key):
 
 @pytest.fixture
 def as_nobody():
-    """Root may write everywhere: a context in which the process is somebody else."""
+    """A context in which the process has another user id: root may write everywhere."""
 
     @contextlib.contextmanager
     def become():

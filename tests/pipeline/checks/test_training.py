@@ -1,4 +1,4 @@
-"""What is refused before the first node: what this machine or these data cannot do."""
+"""Trainings rejected before the first node: impossible on this machine or data."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_tpu_that_does_not_answer_is_told_within_seconds(workload):
         assert check(config, {}) == []
         started = time.monotonic()
         (problem,) = check(config, {}, probe=True)
-        assert time.monotonic() - started < 60  # TensorFlow alone: more than 100
+        assert time.monotonic() - started < 60  # TensorFlow's own time-out: over 100
     assert problem.key.startswith("trainer.distribution")
     assert name in str(problem)
 

@@ -1,4 +1,4 @@
-"""What is generated from the models is committed and not stale."""
+"""The files that are generated from the models are up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings themselves: defaults, paths, parameters, and combinations refused."""
+"""The settings: defaults, paths, parameters, and rejected combinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `trainer`: what is refused, and what becomes of the rest."""
+"""The section `trainer`: rejected values, and the settings made from valid ones."""
 
 from __future__ import annotations
 

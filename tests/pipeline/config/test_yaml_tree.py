@@ -1,4 +1,4 @@
-"""Overlays and `--set`: what wins, where a value came from, how it is shown."""
+"""Overlays and `--set`: which value wins, its origin, how it is shown."""
 
 from __future__ import annotations
 

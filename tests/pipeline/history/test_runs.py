@@ -98,7 +98,7 @@ def test_a_gate_that_stopped_the_run_shows_as_stopped(past_runs):
     run = runs.run(past_runs.open(), past_runs.ids["gated"])
     assert (run.nodes[-1].name, run.nodes[-1].state) == ("EvaluationGate", "stopped")
     assert run.blessed is False and run.pushed is None
-    assert run.cause == "auc, overall: too low"  # of a run before errors had fields
+    assert run.cause == "auc, overall: too low"  # recorded before errors had fields
 
 
 def test_a_run_without_an_outcome_runs_only_while_it_holds_the_lock(past_runs):

@@ -1,4 +1,4 @@
-"""`strategos tensorboard`, with the real one behind it where it is installed."""
+"""`strategos tensorboard`, with the real TensorBoard if it is installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def command(*arguments) -> list[str]:
 
 
 def fetched(url: str, process: subprocess.Popen) -> bytes:
-    """The page at `url`, as soon as there is one."""
+    """The page at `url`, as soon as the server answers."""
     end = time.monotonic() + 60
     while True:
         assert process.poll() is None, process.stdout.read()
@@ -38,7 +38,7 @@ def fetched(url: str, process: subprocess.Popen) -> bytes:
 
 
 def _own_address() -> str:
-    """An address of this machine that is none of the loopback device."""
+    """An address of this machine other than the loopback device's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing

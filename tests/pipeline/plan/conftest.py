@@ -8,7 +8,7 @@ from strategos.pipeline.plan import caching, graph, planning
 
 @pytest.fixture
 def compiled(workload):
-    """Compiles the workload with `--set` values; its nodes by id."""
+    """Compiles the workload with `--set` values; returns its nodes by id."""
     from tfx.dsl.compiler.compiler import Compiler
 
     def compile_with(*sets):

@@ -1,4 +1,4 @@
-"""The keys that decide what is cached, each by what changes it and what does not."""
+"""The keys of caching: the changes that alter each, and those that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`strategos explain distribution`: what it says without training."""
+"""`strategos explain distribution`: its figures and warnings."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_with_a_bandwidth_the_exchange_is_compared_with_computing(
     assert code == 0
     step = found["step"]
     assert step["alone"] > 0 and step["compute"] > 0
-    # Of two replicas each sends its gradients once, at 1.25 MB/s.
+    # Each of the two replicas sends its gradients once, at 1.25 MB/s.
     assert step["exchange"] == pytest.approx(found["model"]["gradient_bytes"] / 1.25e6)
     assert step["together"] == pytest.approx(step["compute"] + step["exchange"])
     assert bool(found["warning"]) is (step["together"] >= step["alone"])
@@ -210,7 +210,7 @@ def test_parameter_servers_are_as_slow_as_their_links():
     choice = Choice("parameter_server", "", workers=8, parameter_servers=1)
     times = {"alone": 0.2, "share": 0.2, "shares_cores": False}
     one = explain.step_of(choice, MODEL, GIGABYTE, **times)
-    assert one.together == pytest.approx(0.2)  # 8 workers ask one server
+    assert one.together == pytest.approx(0.2)  # 8 workers share one server's link
     choice = Choice("parameter_server", "", workers=8, parameter_servers=8)
     eight = explain.step_of(choice, MODEL, GIGABYTE, **times)
     assert eight.together == pytest.approx((0.2 + 0.2) / 8)

@@ -1,4 +1,4 @@
-"""What a run is told before its first node about the model that it starts from."""
+"""Decisions before the first node: the model to start from, compiling, parameters."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def test_weights_that_are_gone_are_refused_with_the_setting_that_asks(latest, tm
     weights.mkdir(parents=True)
     planning._report_warm_start(latest, pushed, str(weights))
     planning._report_warm_start(latest, pushed, "gs://bucket/model/4/Format-Weights")
-    planning._report_warm_start(
-        latest, pushed, "none"
-    )  # what the last push started from
+    # "none": the model in production itself started from fresh weights.
+    planning._report_warm_start(latest, pushed, "none")
 
 
 def test_a_version_without_a_record_has_no_weights_to_start_from(latest, workload):
@@ -53,7 +52,7 @@ def test_a_version_without_a_record_has_no_weights_to_start_from(latest, workloa
 
 
 class InProcess:
-    """Compiles here; counts how often."""
+    """Compiles in this process, and counts how often."""
 
     def __init__(self):
         self.compiled = 0
@@ -68,7 +67,7 @@ class InProcess:
 
 @pytest.fixture
 def plan(workload):
-    """Plans the workload with `--set` values; the parameters of the nodes by id."""
+    """Plans the workload with `--set` values; returns the nodes' parameters by id."""
     client = InProcess()
 
     def make(*sets):

@@ -23,7 +23,7 @@ def put(store, kind, uri, **properties):
 
 
 def push(store, folder, candidate="c", baseline="", warm_start="none"):
-    """Leaves what Trainer and Pusher leave; the model lies beside the version."""
+    """Records the outputs of Trainer and Pusher; the model is beside the version."""
     folder.mkdir(parents=True)
     model = put(store, "Model", f"{folder}-model", warm_start=warm_start)
     blessing = put(store, "InfraBlessing", folder)
@@ -66,7 +66,7 @@ def test_a_version_that_ml_metadata_does_not_know_is_the_model_in_production(
 ):
     serving = tmp_path / "serving"
     push(store, serving / "9")
-    (serving / "11").mkdir()  # no server would load that
+    (serving / "11").mkdir()  # no server would load an empty folder
     assert production.newest(store, str(serving)).version == 9
     (serving / "11" / "saved_model.pb").touch()
     found = production.newest(store, str(serving))

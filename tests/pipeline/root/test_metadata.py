@@ -1,4 +1,4 @@
-"""Waiting for a server, and closing what runs that died have left."""
+"""Waiting for a server, and closing the records of runs that died."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strategos.pipeline.run import journal
 
 @pytest.fixture
 def server():
-    """The connection to a port on which nobody listens, and the port."""
+    """A connection to a port on which no server listens, and the port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -25,7 +25,7 @@ def server():
 
 
 class Clock:
-    """Time that passes by sleeping alone."""
+    """A clock that advances only by its own `sleep`."""
 
     def __init__(self):
         self.now, self.pauses, self.at = 0.0, [], {}
@@ -81,7 +81,7 @@ def store(tmp_path):
 
 
 def put_run(store, name, state, **properties):
-    """A run with an execution in `state`; the execution's id."""
+    """Records a run with an execution in `state`; returns the execution's id."""
     types = [
         store.put_context_type(mlmd.ContextType(name="pipeline_run")),
         store.put_execution_type(mlmd.ExecutionType(name="Trainer")),

@@ -1,4 +1,4 @@
-"""A history whose root was moved, copied, or is reached by another path."""
+"""The history of a root that was moved, copied, or is reached by another path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strategos.pipeline.root import lock, metadata
 
 @pytest.fixture
 def root(tmp_path):
-    """A root with one run, one artifact, and one that lies elsewhere."""
+    """A root with one run, one artifact in it, and one artifact elsewhere."""
     root = tmp_path / "old" / "runs"
     root.mkdir(parents=True)
     written = ml_metadata.MetadataStore(metadata.connection(root))
@@ -34,7 +34,7 @@ def root(tmp_path):
 
 
 def opened(root):
-    """What the history says after it was opened at `root`: paths, and the log."""
+    """Opens the history at `root`; returns the paths in it, and the log."""
     found = store.Store(metadata.connection(root), root=root).mlmd
     (run,) = found.get_contexts()
     artifacts = sorted(found.get_artifacts(), key=lambda artifact: artifact.id)

@@ -1,4 +1,4 @@
-"""Where the local state of a root lies."""
+"""The folder of a root's local state."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def test_the_users_state_is_for_the_user_alone(tmp_path, monkeypatch):
     with lock.hold("s3://bucket/flights"):
         mode = (tmp_path / "state" / "strategos").stat().st_mode
     assert stat.S_IMODE(mode) == 0o700
-    shared = tmp_path / "root"  # that of a local root is as the root is
+    shared = tmp_path / "root"  # the state of a local root has the root's mode
     with lock.hold(shared):
         assert stat.S_IMODE((shared / ".strategos").stat().st_mode) != 0o700

@@ -44,7 +44,7 @@ def test_what_fails_after_an_interrupt_is_the_interrupt(sig):
 
 
 def test_interrupt_that_a_library_turns_into_an_error_of_its_own_is_one():
-    """While settings are read, say: before there is a run."""
+    """A signal before the run starts, for example while settings are read."""
     program = (
         "import signal; from strategos.pipeline import cli, commands\n"
         "def doctor(_):\n"
@@ -59,7 +59,7 @@ def test_interrupt_that_a_library_turns_into_an_error_of_its_own_is_one():
 
 def test_what_fails_of_itself_stays_what_it_is():
     with pytest.raises(AttributeError), Interruption() as interruption:
-        raise AttributeError("a fault")
+        raise AttributeError("a bug")
     assert not interruption.came
 
 
@@ -75,7 +75,7 @@ def test_signal_right_after_an_interrupt_disturbs_nothing(second):
 
 
 def test_later_signal_interrupts_again():
-    """The first may have been swallowed, or its handling takes too long."""
+    """The first signal may have been lost, or its handling may take too long."""
     times = iter([100.0, 110.0])
     with Interruption(clock=lambda: next(times)):
         for _ in range(2):
@@ -161,12 +161,12 @@ def _interrupt_before(line: int, function):
 def _wait_for(condition, seconds):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come to that"
+        assert time.monotonic() < end, f"not true after {seconds} s"
         time.sleep(0.05)
 
 
 def _living_children() -> set[int]:
-    # What other tests have left this process with may be there, or be a zombie.
+    # Children of earlier tests may still exist, or be zombies.
     return {pid for pid in processes.children() if _lives(pid)}
 
 

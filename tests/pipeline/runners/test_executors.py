@@ -1,4 +1,4 @@
-"""What runners hand on to executors, and what they make of a process that dies."""
+"""The environment and temporary folders of executors, and processes that die."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_processes_that_run_user_code_lack_the_password(tmp_path, monkeypatch):
     with ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl") as client:
         client._start()
         environ = Path(f"/proc/{client._process.pid}/environ")
-        while b"KEPT=yes" not in environ.read_bytes():  # not yet another program
+        while b"KEPT=yes" not in environ.read_bytes():  # until `exec` has happened
             time.sleep(0.01)
         assert b"TMPDIR=" in environ.read_bytes()
         assert b"PASSWORD" not in environ.read_bytes()

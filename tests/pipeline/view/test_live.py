@@ -1,4 +1,4 @@
-"""What a run shows while it goes on, in a terminal and outside of one."""
+"""The live view of a run, in a terminal and in a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NODES = ["ExampleGen", "StatisticsGen", "Trainer", "Evaluator"]
 
 
 class Script:
-    """An event file that is written as a run would, at times of the test's choice."""
+    """An event file like a run's, with times that the test sets."""
 
     def __init__(self, path):
         self.path = path
@@ -35,7 +35,7 @@ def emit(tmp_path):
 
 
 def plain(path):
-    """What a live view prints into a file, without the clock of each line."""
+    """The output of a live view in a file, without the time of each line."""
     file = io.StringIO()
     with report.LiveView(path, console=terminal.console(file)):
         pass
@@ -43,9 +43,9 @@ def plain(path):
 
 
 def in_terminal(path, now, width=80):
-    """All that a live view writes in a terminal, and its frames with a run."""
+    """The output of a live view in a terminal, and its frames that show a run."""
     file = io.StringIO()
-    # Whatever the one is that the test runs in.
+    # Independent of the terminal that the test runs in.
     screen = dict(force_terminal=True, color_system=None, _environ={})
     console = Console(file=file, width=width, height=40, **screen)
     with report.LiveView(path, console=console, clock=lambda: _START + now):

@@ -1,4 +1,4 @@
-"""The live view in a real terminal: what stays on it after resizes, keys and Ctrl-C."""
+"""The live view in a real terminal: its screen after resizes, keys and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Window:
         time.sleep(0.5)  # some frames
 
     def lines(self):
-        """All that the terminal shows, and what has left it at the top."""
+        """The terminal's screen with its history."""
         text = self.tmux("capture-pane", "-p", "-S", "-")
         return [line.rstrip() for line in text.rstrip().splitlines()]
 

@@ -14,7 +14,7 @@ _START = 1_795_278_914.0
 
 
 def screen(file, width):
-    """A terminal, whatever the one is that the test runs in."""
+    """A terminal, independent of the one that the test runs in."""
     terminal = dict(force_terminal=True, color_system=None, _environ={})
     return Console(file=file, width=width, height=40, **terminal)
 
