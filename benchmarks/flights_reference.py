@@ -1,13 +1,13 @@
-"""AUC of the flights model beside scikit-learn's, on the same split and features.
+"""Compares the AUC of the flights model with scikit-learn's, on the same features.
 
     .venv/bin/strategos run examples/flights/pipeline.yaml
     .venv/bin/python benchmarks/flights_reference.py
 
-Takes the model that was pushed last and the very examples that it was trained and
-judged on. The reference, a HistGradientBoostingClassifier with default settings, gets
-what the exported model's own preprocessing makes of them: the same rows and the same
-features, categories as numbers. Ends with exit code 1 where the model's AUC is more
-than 0.01 below the reference's.
+Reads the model that was pushed last, and its examples for training and evaluation. The
+reference, a HistGradientBoostingClassifier with default settings, is trained on the
+output of the exported model's own preprocessing: the same rows and features, categories
+as numbers. The exit code is 1 if the model's AUC is more than 0.01 below the
+reference's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ def main() -> int:
 
 
 def last_push(root: str) -> tuple[str, str]:
-    """The folders of the model that was pushed last and of its raw examples."""
+    """The folders of the model that was pushed last and of its raw examples.
+
+    Raises:
+      SystemExit: No model was pushed.
+    """
     store = Store(metadata.connection(root))
     pushed = pushed_models(store)
     if not pushed:
@@ -65,7 +69,7 @@ def last_push(root: str) -> tuple[str, str]:
 
 
 def transformed(model, folder: str, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features [n, columns] and labels [n], as the model's preprocessing makes them."""
+    """Features float32[n, columns] and labels [n] from the model's preprocessing."""
     parts, labels = [], []
     for examples in batches(folder, split):
         columns = model.signatures["transform_features"](examples=examples)
@@ -77,7 +81,7 @@ def transformed(model, folder: str, split: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def predictions(model, folder: str) -> np.ndarray:
-    """The model's answers [n] to the raw examples of the evaluation split."""
+    """The model's predictions, float32[n], for the raw evaluation examples."""
     answers = [
         model.signatures["serving_default"](examples=examples)["predictions"]
         for examples in batches(folder, "eval")

@@ -1,11 +1,11 @@
-"""The Trainer's input beside feeding from NumPy memory, and beside the model's step.
+"""Compares the Trainer's input with NumPy arrays in memory and with the model's step.
 
     python benchmarks/input.py --rows 50000
 
-Prints examples/s of each feed alone, of training steps on one batch that is always
-there, and of `fit` with the share of time that it waited; then their ratios, which
-one run makes comparable: a feed is no bottleneck where it is faster than the steps.
-Each figure is the best of three rounds, in which all take turns.
+Prints examples/s of each feed alone, of training steps on one batch in memory, and of
+`fit` with its share of time spent waiting, each with its ratio to NumPy and to the
+steps. A feed that is faster than the steps is not a bottleneck. Each figure is the best
+of three rounds; a round measures every feed once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Rows as arrays, the label `y` among them, and a model for them."""
+    """Rows as arrays, including the label `y`, and a model for them."""
 
     name: str
     arrays: Arrays
@@ -68,7 +68,14 @@ def main() -> None:
 
 
 def measure(data: Data, folder: str, batch: int, seconds: float) -> None:
-    """Prints all figures for `data`, whose records lie in `folder`."""
+    """Prints all figures for `data`.
+
+    Args:
+      data: The rows, and the model.
+      folder: Folder with the rows as TFRecord files.
+      batch: Rows per batch.
+      seconds: Time per figure.
+    """
     files = sorted(str(file) for file in Path(folder).iterdir())
     began = time.perf_counter()
     split = dataset.read(files, data.spec, "y")
@@ -99,7 +106,7 @@ def one_round(
     batch: int,
     seconds: float,
 ) -> Iterator[tuple[str, Any]]:
-    """Name and examples/s of each measurement; for `fit` with the share waited."""
+    """Yields name and examples/s of each measurement; for `fit` also the wait share."""
     yield NUMPY, rate(from_numpy(data, batch), seconds)
     for how, fed in (("in memory", split), ("streamed", streamed)):
         options = {"seed": 1, "epochs": None}
@@ -113,7 +120,7 @@ def one_round(
 
 
 def report(rates: dict[str, float], waits: dict[str, float | None]) -> None:
-    """Prints the best round of each, and its ratios."""
+    """Prints the best round of each measurement, and its ratios."""
     print(f"{'':26}{'examples/s':>12}{'x NumPy':>10}{'x steps':>10}{'waited':>10}")
     for name, value in rates.items():
         numpy, steps = value / rates[NUMPY], value / rates[STEPS]
@@ -122,7 +129,7 @@ def report(rates: dict[str, float], waits: dict[str, float | None]) -> None:
 
 
 def rate(batches: tf.data.Dataset, seconds: float) -> float:
-    """Examples per second of a feed that nothing else uses; TensorFlow counts."""
+    """Examples per second of a feed, counted by TensorFlow without other work."""
 
     @tf.function
     def take(iterator: Any, steps: tf.Tensor) -> tf.Tensor:
@@ -141,7 +148,7 @@ def rate(batches: tf.data.Dataset, seconds: float) -> float:
 
 
 def step_rate(data: Data, split: dataset.Split, batch: int, seconds: float) -> float:
-    """Examples per second of `fit` on one batch that is in memory."""
+    """Examples per second of `fit` on one batch in memory."""
     one = tf.data.Dataset.from_tensors(split.sample(batch)).repeat()
     data.model.fit(one, steps_per_epoch=5, verbose=0)
     steps, spent = 20, 0.0
@@ -156,7 +163,7 @@ def step_rate(data: Data, split: dataset.Split, batch: int, seconds: float) -> f
 def fit_rate(
     data: Data, split: dataset.Split, batch: int, seconds: float, expected: float
 ) -> tuple[float, float]:
-    """Examples per second of `fit` on the feed, and the share of it spent waiting."""
+    """Examples per second of `fit` on a feed, and the share of time spent waiting."""
     wait = InputWait()
     meter = Meter(wait)
     data.model.fit(
@@ -193,7 +200,7 @@ class Meter(tf.keras.callbacks.Callback):
 
 
 def from_numpy(data: Data, batch: int) -> tf.data.Dataset:
-    """What most scripts do with arrays."""
+    """The input pipeline that most scripts build from arrays."""
     features = {name: array for name, array in data.arrays.items() if name != "y"}
     rows = tf.data.Dataset.from_tensor_slices((features, data.arrays["y"]))
     return rows.shuffle(data.rows).repeat().batch(batch).prefetch(2)

@@ -1,21 +1,22 @@
-"""Training speed by strategy beside a plain Keras script; checkpoints; recovery.
+"""Measures training speed by strategy, the cost of checkpoints, and recovery.
 
     .venv/bin/python benchmarks/strategies.py [--rows 20000] [--only speed]
 
-All with the digits example's network on images of MNIST's size (scikit-learn's digits,
-enlarged and noisy, so that nothing has to be downloaded), in one run on one machine:
+All parts train the digits example's network on images of MNIST's size (scikit-learn's
+digits, enlarged and noisy, so that nothing has to be downloaded), in one run on one
+machine:
 
-- `speed`: examples/s, the first step and evaluation left out, and the time from the
-  start of the process to an accuracy of 0.97 on the evaluation split. The plain script
-  is what one would write by hand: the same network, batch and data as NumPy arrays in
-  memory, in a process of its own.
-- `checkpoints`: examples/s with one every second against none; one every 30 s costs a
-  thirtieth of that, which noise would hide.
-- `recovery`: a worker of a gang of two is killed with -9; time to the gang's next step
-  beside the time that the cold gang took to its first.
+- `speed`: examples/s, without the first step and evaluation, and the time from the
+  start of the process to an accuracy of 0.97 on the evaluation split; compared with a
+  plain Keras script in a separate process, with the same network and batch size, and
+  the data as NumPy arrays in memory.
+- `checkpoints`: examples/s with a checkpoint every second and with none. The cost of
+  one every 30 s is a thirtieth of the difference, too little to measure directly.
+- `recovery`: a worker of a gang of two is killed with -9; the time to the gang's next
+  step, compared with the time of a cold gang to its first step.
 
-Ends with exit code 1 where a target is missed: one device at least 0.95 of the plain
-script, checkpoints under 2 %, recovery at most 15 s longer than a cold start.
+The exit code is 1 if a target is missed: one device at least 0.95 of the plain script,
+checkpoints under 2 %, recovery at most 15 s longer than a cold start.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ STRATEGIES = {
     "parameter_server x2": {"strategy": "parameter_server", "workers": 2},
 }
 
-# The digits example's model, and a callback that notes when its process did its first
-# step, and lets a worker be killed once.
+# The digits example's model, and a callback that records the time of its process's
+# first step, and kills a worker once.
 MODULE = """
 import json, os, signal, time
 from pathlib import Path
@@ -70,7 +71,7 @@ class Noted(tf.keras.callbacks.Callback):
         self.kills = context.hyperparameters.get("kill_worker", False)
         self.is_chief = context.is_chief
         self.steps = 0
-        # No state of training, and so not what a resume would give back.
+        # An iterator is not JSON-able, so a resume does not restore it.
         self.is_first = iter([True])
 
     def note(self, what):
@@ -153,7 +154,7 @@ def main() -> int:
 
 
 def speed(bench: Bench, repeats: int) -> Iterator[str]:
-    """Plain script and strategies in turn; medians. Yields targets that are missed."""
+    """Compares plain script and strategies, by medians; yields missed targets."""
     found: dict[str, list[Any]] = {"plain Keras": []}
     for _ in range(repeats):
         found["plain Keras"].append(bench.plain())
@@ -173,7 +174,7 @@ def speed(bench: Bench, repeats: int) -> Iterator[str]:
 
 
 def checkpoints(bench: Bench, repeats: int) -> Iterator[str]:
-    """With a checkpoint every second against none, in turn; yields missed targets."""
+    """Compares a checkpoint every second with none, in turn; yields missed targets."""
     epochs = bench.epochs_of(seconds=20)
     rates: dict[str, list[float]] = {"1s": [], "24h": []}
     for _ in range(repeats):
@@ -191,7 +192,7 @@ def checkpoints(bench: Bench, repeats: int) -> Iterator[str]:
 
 
 def recovery(bench: Bench, repeats: int) -> Iterator[str]:
-    """A worker is killed; yields the target if the gang is slow to go on."""
+    """Kills a worker; yields the target if the gang takes too long to resume."""
     cold, again = [], []
     for _ in range(repeats):
         started = time.time()
@@ -207,12 +208,12 @@ def recovery(bench: Bench, repeats: int) -> Iterator[str]:
 
 
 class Bench:
-    """The data, prepared once, and runs on it.
+    """Prepares the data once, and runs trainings on them.
 
     Args:
-      folder: For everything.
-      rows: Images to train on; a sixth as many to evaluate on.
-      epochs: Passes over them.
+      folder: Folder for all files.
+      rows: Number of training images; a sixth as many are evaluated.
+      epochs: Passes over the training images.
     """
 
     def __init__(self, folder: Path, rows: int, epochs: int):
@@ -230,7 +231,7 @@ class Bench:
         self._transform()
 
     def plain(self) -> dict[str, Any]:
-        """The plain script's answer."""
+        """Runs the plain script; returns its `speed`, `reached` and `wall`."""
         arguments = [str(self._folder), str(self._epochs), str(BATCH)]
         done = subprocess.run(
             [sys.executable, "-c", PLAIN, *arguments, json.dumps(NETWORK)],
@@ -251,9 +252,20 @@ class Bench:
         epochs: int | None = None,
         kill_worker: bool = False,
     ) -> dict[str, Any]:
-        """Trains under the strategy `name`: speed, wall, reached, notes."""
+        """Trains once.
+
+        Args:
+          name: Key of `STRATEGIES`.
+          operation: Settings for running it. Default: one without checkpoints.
+          epochs: Passes over the rows. Default: those of the constructor.
+          kill_worker: Whether a worker is killed once.
+
+        Returns:
+          `speed` (examples/s), `wall` (seconds), `reached` (seconds to the accuracy, or
+          None) and `notes` (events and times of the callback).
+        """
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            notes, told = Path(folder, "notes"), Path(folder, "events")
+            notes, reported = Path(folder, "notes"), Path(folder, "events")
             spec = dataclasses.replace(
                 self._spec(folder),
                 distribution=STRATEGIES[name],
@@ -265,7 +277,7 @@ class Bench:
                 },
             )
             every = Operation(checkpoint_every="10 steps" if kill_worker else "24h")
-            events.open_sink(str(told))
+            events.open_sink(str(reported))
             started = time.time()
             with _quiet():
                 facts = launch(spec, operation or every)
@@ -275,14 +287,14 @@ class Bench:
             return {
                 "speed": facts["examples_per_second"],
                 "wall": wall,
-                "reached": _reached(told, started),
+                "reached": _reached(reported, started),
                 "notes": [json.loads(x) for x in notes.read_text().splitlines()]
                 if notes.exists()
                 else [],
             }
 
     def epochs_of(self, seconds: float) -> int:
-        """Epochs that take about so long on one device."""
+        """Number of epochs that take about `seconds` on one device."""
         if not self._speed:
             self.train("one_device")
         return max(1, round(seconds * self._speed / self._rows))
@@ -327,9 +339,9 @@ class Bench:
         )
 
 
-def _reached(told: Path, started: float) -> float | None:
-    """Seconds until an epoch ended with the accuracy that is asked for."""
-    for line in told.read_text().splitlines():
+def _reached(reported: Path, started: float) -> float | None:
+    """Seconds until the first epoch that ended with `ACCURACY`; None if none did."""
+    for line in reported.read_text().splitlines():
         event = json.loads(line)
         words = event.get("message", "").split()
         if "val_accuracy" not in words:
@@ -362,7 +374,7 @@ def _save_npz(path: Path, images: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the workers' log off the terminal."""
+    """Discards standard error, where the workers log."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 2)

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests on the newer stack in a Debian 13 user space: new_stack.sh [TESTS]...
 #
-# The user space is built once, in ${STRATEGOS_CACHE:-.cache}/trixie, and serves one run
-# at a time. All mounts live in a namespace of their own, and so end with this script,
-# however it ends.
+# The user space is built once, in ${STRATEGOS_CACHE:-.cache}/trixie; one run at a time
+# uses it. All mounts are in a separate namespace, and end with this script in any case.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +15,7 @@ skip() {
   exit 0
 }
 
-# Builds the user space; it appears under its name only when complete.
+# Builds the user space; renames it to its final name when it is complete.
 build() {
   local part=$space.part
   rm -rf --one-file-system "$part" "$space"
@@ -25,14 +24,14 @@ build() {
   if ! unshare --mount debootstrap --variant=minbase --include="$packages" \
     trixie "$part" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$space.log" 2>&1; then
     tail -n 20 "$space.log" >&2
-    echo "debootstrap failed; all it said is in $space.log" >&2
+    echo "debootstrap failed; its output is in $space.log" >&2
     exit 1
   fi
   echo "$packages" >"$part/packages"
   mv "$part" "$space"
 }
 
-# The host's way to the network: names, certificates, package indexes.
+# Copies the host's network configuration: names, certificates, package indexes.
 copy_network() {
   cp --dereference /etc/resolv.conf /etc/hosts "$space/etc/"
   local file
@@ -46,7 +45,7 @@ copy_network() {
   return 0
 }
 
-# The work tree as it is, ignored files apart; .venv and .cache in the copy are kept.
+# Copies the work tree without ignored files; keeps .venv and .cache of the copy.
 copy_checkout() {
   mkdir -p "$space$checkout"
   find "$space$checkout" -mindepth 1 -maxdepth 1 ! -name .venv ! -name .cache \
@@ -56,7 +55,7 @@ copy_checkout() {
     tar -C "$space$checkout" --no-same-owner -xf -
 }
 
-# Runs a command in the checkout inside, with the variables that networking needs.
+# Runs a command in the copied checkout, with the variables that networking needs.
 inside() {
   local name variables=()
   for name in $(compgen -e); do
@@ -76,12 +75,12 @@ inside() {
     ' inside "$space" "$checkout" "$@"
 }
 
-glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | cut -d' ' -f2) || skip "no glibc here"
+glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | cut -d' ' -f2) || skip "this system has no glibc"
 if [[ $(printf '%s\n' 2.39 "$glibc" | sort -V | head -n 1) == 2.39 ]]; then
-  skip "glibc $glibc is new enough, make test has just run on the newer stack"
+  skip "glibc $glibc is new enough: make test runs on the newer stack already"
 fi
 [[ $EUID == 0 ]] || skip "a Debian 13 user space needs root"
-unshare --mount --pid --fork true 2>/dev/null || skip "namespaces are not allowed here"
+unshare --mount --pid --fork true 2>/dev/null || skip "namespaces are not allowed"
 mkdir -p "$(dirname "$space")"
 exec 9>"$space.lock"
 flock -n 9 || { echo "Waiting for another run in $space" && flock 9; }

@@ -1,9 +1,9 @@
-"""What is generated from the models of the YAML surface: JSON Schema and reference.
+"""Generates the JSON Schema and the reference of the YAML settings from their models.
 
     python scripts/reference.py
 
 rewrites `schemas/pipeline.schema.json` and the tables in `docs/configuration.md`. Tests
-fail while either is stale.
+fail if either file is out of date.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reference() -> str:
 
 
 def in_docs(text: str) -> str:
-    """The text of `docs/configuration.md` with the generated part renewed."""
+    """Replaces the generated part in the text of `docs/configuration.md`."""
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}\n\n{reference()}\n{_END}{after}"
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _without_titles(node: Any) -> Any:
-    """`node` without the titles that pydantic makes of the keys' names."""
+    """`node` without the titles that pydantic derives from the keys."""
     if isinstance(node, list):
         return [_without_titles(item) for item in node]
     if not isinstance(node, dict):
@@ -94,16 +94,16 @@ def _table(heading: str, section: str | None) -> Iterator[str]:
 
 
 def _keys_of(section: str | None) -> list[introspect.Key]:
-    """The keys of a section that are plain or may be left out; or the top level's."""
+    """The keys of a section to list in its table; those of the top level for None."""
     keys = list(introspect.keys(Config))
     if section is None:
         return [key for key in keys if len(key.path) == 1]
     below = [key for key in keys if key.path[0] == section and len(key.path) > 1]
-    return [key for key in below if not _goes_without_saying(key)]
+    return [key for key in below if not _is_redundant(key)]
 
 
-def _goes_without_saying(key: introspect.Key) -> bool:
-    """Whether the keys below say all that there is to say."""
+def _is_redundant(key: introspect.Key) -> bool:
+    """Whether the keys below document the key in full."""
     is_section = introspect.model_at(Config, key.path) is not None
     if is_section and (
         key.field.default is None or introspect.is_switch(key.annotation)

@@ -1,9 +1,9 @@
-"""Sets the checkout up: from a fresh clone to a working `.venv`.
+"""Sets up the checkout: makes a working `.venv` from a fresh clone.
 
-Runs on any `python3` from 3.7 on, without pip or venv. It finds or installs uv (see
-`uv_tool.py`), picks the newest stack that this machine's glibc and Pythons allow, and
-syncs the lock with bytecode compiled. Called by every target of the Makefile: once all
-is done, a stamp answers in a tenth of a second.
+Runs on any `python3` from 3.7 on, without pip or venv. The script finds or installs uv
+(see `uv_tool.py`), picks the newest stack that this machine's glibc and Pythons allow,
+and syncs the lock with bytecode compiled. Every target of the Makefile calls it. After
+a complete set-up, a stamp file makes the call return in a tenth of a second.
 
 Usage: python3 scripts/setup.py [--extra NAME]...
 """
@@ -27,13 +27,17 @@ from typing import NamedTuple
 import uv_tool
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("examples",)  # Always installed, beside those asked for by --extra.
+EXTRAS = ("examples",)  # Always installed, in addition to those of --extra.
 
 
 class Stack(NamedTuple):
-    """One column of the lock: the Pythons it runs on, and the glibc it needs.
+    """One set of versions in the lock.
 
-    Where `compiles`, pyfarmhash has no wheel in the lock and is built from source.
+    Attributes:
+        name: Name for messages.
+        glibc: Oldest glibc that the wheels support, such as `(2, 39)`.
+        pythons: Versions of Python, in order of preference.
+        compiles: Whether pyfarmhash has no wheel and is built from source.
     """
 
     name: str
@@ -42,7 +46,7 @@ class Stack(NamedTuple):
     compiles: bool
 
 
-# Newest first, as facts of the wheels of ml-metadata and TFDV.
+# Newest first; the limits are those of the wheels of ml-metadata and TFDV.
 STACKS = (
     Stack("TFX 1.21", glibc=(2, 39), pythons=("3.13", "3.12", "3.11"), compiles=False),
     Stack("TFX 1.16", glibc=(2, 17), pythons=("3.10",), compiles=True),
@@ -50,7 +54,7 @@ STACKS = (
 
 
 class Python(NamedTuple):
-    """An interpreter of this machine; `headers` are what a compiler needs of it."""
+    """An interpreter on this machine; `headers`: whether its Python.h exists."""
 
     version: str
     path: str
@@ -58,11 +62,11 @@ class Python(NamedTuple):
 
 
 class SetupError(Exception):
-    """What is missing, and the one command that helps."""
+    """Something is missing; the message includes the command that installs it."""
 
 
 def main(argv: list | None = None) -> int:
-    """Sets up, or finds that all is done; returns the exit code."""
+    """Sets up `.venv` unless it is complete; returns the exit code."""
     parser = argparse.ArgumentParser(description="Sets this checkout up into .venv.")
     parser.add_argument("--extra", action="append", default=[], metavar="NAME")
     asked = parser.parse_args(argv).extra
@@ -72,14 +76,23 @@ def main(argv: list | None = None) -> int:
         if not stamp.holds(extras):
             set_up(stamp, extras)
     except (SetupError, uv_tool.UvError) as e:
-        print(f"Set-up cannot go on: {e}", file=sys.stderr)
+        print(f"Set-up failed: {e}", file=sys.stderr)
         return 1
     print(f'Ready. For the shell: export PATH="{ROOT}/.venv/bin:$PATH"', flush=True)
     return 0
 
 
 def set_up(stamp: Stamp, extras: list) -> None:
-    """Checks what a machine must bring, then makes `.venv` what the lock says."""
+    """Checks the machine's requirements, then installs the lock into `.venv`.
+
+    Args:
+        stamp: Record of the set-up, written before and after.
+        extras: All extras to install.
+
+    Raises:
+        SetupError: A requirement is missing, or uv failed.
+        uv_tool.UvError: uv can neither be found nor installed.
+    """
     glibc = glibc_version()
     uv = uv_tool.find_or_install(ROOT / ".cache")
     python = pick_python(
@@ -102,13 +115,13 @@ def glibc_version() -> tuple:
     """Returns this machine's glibc, such as `(2, 36)`.
 
     Raises:
-        SetupError: The lock has nothing for this operating system or processor.
+        SetupError: The lock has no wheels for this operating system or processor.
     """
     try:
-        said = os.confstr("CS_GNU_LIBC_VERSION") or ""
+        reported = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, ValueError):
-        said = ""
-    found = re.match(r"glibc (\d+)\.(\d+)", said)
+        reported = ""
+    found = re.match(r"glibc (\d+)\.(\d+)", reported)
     if not found or platform.machine() != "x86_64":
         raise SetupError(
             f"TFX's native packages need Linux with glibc on x86_64; this is "
@@ -120,10 +133,10 @@ def glibc_version() -> tuple:
 
 
 def require_compiler(python: Python) -> None:
-    """Looks for a C++ compiler on PATH if this Python's stack needs one.
+    """Checks for a C++ compiler on PATH if this Python's stack needs one.
 
     Raises:
-        SetupError: It needs one, and there is none.
+        SetupError: The compiler is missing.
     """
     (stack,) = (stack for stack in STACKS if python.version in stack.pythons)
     if not stack.compiles:
@@ -152,11 +165,12 @@ def pick_python(glibc: tuple, find, download) -> Python:
 
     Args:
         glibc: Such as `(2, 36)`.
-        find: Called with "3.13" and so on: the list of such Pythons here.
-        download: Called with a version where none is here; raises SetupError.
+        find: Takes a version such as "3.13"; returns the list of installed Pythons.
+        download: Takes a version that is not installed; returns the Python or raises
+            SetupError.
 
     Raises:
-        SetupError: None fits; says what is missing and what to run.
+        SetupError: No Python fits; the message includes the command to run.
     """
     problems = []
     for stack in STACKS:
@@ -180,17 +194,22 @@ def pick_python(glibc: tuple, find, download) -> Python:
 
 
 def headers_missing(python: Python) -> str:
-    """Returns what to do for a Python that has no Python.h."""
+    """Returns the error message for a Python without Python.h."""
     package = f"python{python.version}"
     return (
-        f"Python {python.version} ({python.path}) is here, but not its headers "
+        f"Python {python.version} ({python.path}) is installed without its headers "
         "(Python.h); pyfarmhash, a dependency of TFX, is built from source.\n"
         f"  {install_command(package + '-dev', package + '-devel')}"
     )
 
 
 def find_pythons(version: str, uv_folder: str) -> list:
-    """Returns the Pythons of this version: uv's, those on PATH, pyenv's."""
+    """Returns the Pythons of this version: uv's, then those on PATH, then pyenv's.
+
+    Args:
+        version: Such as "3.13".
+        uv_folder: The folder of uv's Pythons, see `uv_pythons`.
+    """
     name = f"python{version}"
     folders = glob.glob(f"{uv_folder}/cpython-{version}.*/bin")
     folders += os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -213,13 +232,22 @@ print(json.dumps({
 
 
 def probe(version: str, path: str) -> Python | None:
-    """Asks an interpreter what it is; None where it does not run (a pyenv shim)."""
-    said = subprocess.run(
+    """Runs an interpreter to identify it.
+
+    Args:
+        version: The version expected.
+        path: The interpreter.
+
+    Returns:
+        The Python; None if it does not run (a pyenv shim), is another version, is not
+        CPython, or belongs to a virtual environment.
+    """
+    probed = subprocess.run(
         [path, "-I", "-c", PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    if said.returncode:
+    if probed.returncode:
         return None
-    facts = json.loads(said.stdout.decode())
+    facts = json.loads(probed.stdout.decode())
     if not facts["plain"] or facts["version"] != version:
         return None
     return Python(version, path, facts["headers"])
@@ -227,63 +255,67 @@ def probe(version: str, path: str) -> Python | None:
 
 def uv_pythons(uv: Path) -> str:
     """Returns the folder of the Pythons that uv manages."""
-    said = subprocess.run([str(uv), "python", "dir"], stdout=subprocess.PIPE)
-    return said.stdout.decode().strip()
+    listed = subprocess.run([str(uv), "python", "dir"], stdout=subprocess.PIPE)
+    return listed.stdout.decode().strip()
 
 
 def download_python(uv: Path, version: str) -> Python:
-    """Lets uv download a Python, which brings its headers.
+    """Downloads a Python by uv, including its headers.
 
     Raises:
-        SetupError: It could not; says the command that helps.
+        SetupError: The download failed; the message includes the command to run.
     """
-    print(f"No usable Python {version} is here: letting uv download it", flush=True)
+    print(f"Python {version} is not installed: downloading it with uv", flush=True)
     command = [str(uv), "python", "install", "--no-bin", version]
-    said = subprocess.run(command, stderr=subprocess.PIPE)
-    found = find_pythons(version, uv_pythons(uv)) if said.returncode == 0 else []
+    installed = subprocess.run(command, stderr=subprocess.PIPE)
+    found = find_pythons(version, uv_pythons(uv)) if installed.returncode == 0 else []
     if found:
         return found[0]
     installer = "pyenv" if shutil.which("pyenv") else f"{uv} python"
-    causes = said.stderr.decode().replace("cause: ", "").strip().splitlines()
+    causes = installed.stderr.decode().replace("cause: ", "").strip().splitlines()
     raise SetupError(
         f"Python {version} is missing, and uv could not download it "
         f"({causes[-1].strip() if causes else 'no reason given'}).\n"
-        f"  Run, where its download is reached: {installer} install {version}"
+        f"  Run on a network that allows the download: {installer} install {version}"
     )
 
 
 def sync(uv: Path, python: Python, extras: list) -> None:
-    """Makes `.venv` what the lock says, with bytecode compiled."""
+    """Installs the lock into `.venv`, with bytecode compiled.
+
+    Raises:
+        SetupError: uv failed.
+    """
     command = [str(uv), "sync", "--frozen", "--compile-bytecode"]
     command += ["--python", python.path]
     for extra in extras:
         command += ["--extra", extra]
     if not sys.stderr.isatty():
         command.append("--quiet")
-    # An active environment of the caller's is not the one to write into.
+    # Ignore the caller's active environment: uv would install into it.
     mine = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONHOME", "PYTHONPATH")
     env = {k: v for k, v in os.environ.items() if k not in mine}
     code = subprocess.run(command, cwd=str(ROOT), env=env).returncode
     if code:
         raise SetupError(
-            f"uv ended with {code}; what it said is above. To try again:\n"
+            f"uv failed with exit code {code}; its output is above. To try again:\n"
             f"  Run: make setup"
         )
 
 
 class Stamp:
-    """What `.venv` was made from, kept inside it."""
+    """Record of what `.venv` was made from, in a file inside it."""
 
     def __init__(self, root: Path):
         self._root = root
         self._file = root / ".venv" / "strategos-setup.json"
 
     def extras(self) -> list:
-        """Returns the extras installed so far: they stay when the lock changes."""
+        """Returns the extras installed so far, which stay when the lock changes."""
         return self._read().get("extras", [])
 
     def holds(self, extras: list) -> bool:
-        """Returns whether `.venv` is what a set-up with these extras would make."""
+        """Returns whether `.venv` is complete for this lock and these extras."""
         runs = all(
             (self._root / ".venv" / "bin" / name).exists()
             for name in ("python", "strategos")
@@ -291,9 +323,14 @@ class Stamp:
         return runs and self._read() == {"made from": self._inputs(), "extras": extras}
 
     def write(self, extras: list, finished: bool) -> None:
-        """Records a set-up: before it starts, where there is one, and at its end."""
+        """Records a set-up, before it starts and at its end.
+
+        Args:
+            extras: The extras of this set-up.
+            finished: Whether the set-up is complete.
+        """
         made_from = self._inputs() if finished else None
-        if self._file.parent.exists():  # uv refuses a folder that is not its own.
+        if self._file.parent.exists():  # uv rejects a folder that it did not create.
             stamp = {"made from": made_from, "extras": extras}
             self._file.write_text(json.dumps(stamp))
 
@@ -304,7 +341,7 @@ class Stamp:
             return {}
 
     def _inputs(self) -> str:
-        """Returns a hash of the lock, the settings, the place and the glibc."""
+        """Returns a hash of uv.lock, pyproject.toml, the checkout's path and glibc."""
         digest = hashlib.sha256(repr((str(self._root), glibc_version())).encode())
         for name in ("uv.lock", "pyproject.toml"):
             digest.update((self._root / name).read_bytes())

@@ -1,8 +1,8 @@
 """Finds uv, or installs it into a private folder: standard library only.
 
-The wheel comes from the index that pip or uv are configured for, so that neither pip
-nor venv is needed, and nothing but `.cache/uv-VERSION/` is written. The download must
-match the SHA-256 that the index states.
+The wheel comes from the index that pip or uv are configured for. Neither pip nor venv
+is needed, and only `.cache/uv-VERSION/` is written. The download must match the SHA-256
+that the index states.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-# The one place where the version of uv is pinned. Versions from OLDEST on, and before
-# NEXT, read the lock; outside the range even a uv on PATH is not used.
+# The only pin of uv's version. Versions from OLDEST on, and before NEXT, read the lock;
+# a uv on PATH outside of this range is not used.
 OLDEST = (0, 9, 0)
 NEXT = (0, 14, 0)
 
 PYPI = "https://pypi.org/simple"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 TIMEOUT = 60  # Seconds without a byte.
-# What an index that cannot be reached, or is none, makes of a download.
+# Exceptions of a download from a host that is unreachable or is not an index.
 FAILURES = (OSError, ValueError, KeyError, HTTPException, zipfile.BadZipFile)
 
 
 class UvError(Exception):
-    """uv can neither be found nor installed; the message says what to do."""
+    """uv can neither be found nor installed; the message includes the remedy."""
 
 
 class Wheel(NamedTuple):
-    """One file of the index, with what it must hash to."""
+    """One file of the index, with its expected SHA-256."""
 
     version: tuple
     url: str
@@ -54,10 +54,10 @@ def find_or_install(cache: Path) -> Path:
     """Returns a uv in the supported range: from PATH, `cache`, or the index.
 
     Args:
-        cache: The private folder; a download lands in `cache/uv-VERSION/uv`.
+        cache: The private folder; a download is stored as `cache/uv-VERSION/uv`.
 
     Raises:
-        UvError: There is none and the index gives none.
+        UvError: No uv is installed, and the download failed.
     """
     for candidate in [shutil.which("uv"), *map(str, sorted(cache.glob("uv-*/uv")))]:
         if candidate and in_range(version_of(candidate)):
@@ -81,14 +81,14 @@ def find_or_install(cache: Path) -> Path:
 
 
 def version_of(uv: str) -> tuple:
-    """Returns what `uv --version` says, `()` where it does not run."""
+    """Returns the version of a uv program, `()` if it does not run."""
     try:
-        said = subprocess.run(
+        printed = subprocess.run(
             [uv, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     except OSError:
         return ()
-    return parse_version(said.stdout.decode().partition(" ")[2])
+    return parse_version(printed.stdout.decode().partition(" ")[2])
 
 
 def parse_version(text: str) -> tuple:
@@ -98,7 +98,7 @@ def parse_version(text: str) -> tuple:
 
 
 def in_range(version: tuple) -> bool:
-    """Returns whether this version of uv is one that the lock is used with."""
+    """Returns whether this version of uv is supported: from OLDEST, before NEXT."""
     return OLDEST <= version < NEXT
 
 
@@ -117,7 +117,7 @@ def index_url() -> str:
 
 
 def pip_setting(key: str) -> str:
-    """Returns a global setting from pip's configuration files, "" where unset."""
+    """Returns a global setting from pip's configuration files, "" if it is unset."""
     home = Path(os.path.expanduser("~"))
     config_home = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     files = [
@@ -133,7 +133,12 @@ def pip_setting(key: str) -> str:
 
 
 def newest_wheel(index: str) -> Wheel:
-    """Returns the newest wheel of uv in range for this machine, by the index's page."""
+    """Returns the newest supported wheel of uv for this machine on the index.
+
+    Raises:
+        OSError: The index cannot be reached.
+        ValueError: The index has no such wheel.
+    """
     page_url = public(index).rstrip("/") + "/uv/"
     with open_url(page_url, index, ACCEPT) as answer:
         body = answer.read().decode()
@@ -163,7 +168,7 @@ def wheel_version(file_name: str) -> tuple:
 
 
 def json_links(body: str) -> list:
-    """Returns (URL, SHA-256) of the files of a JSON page (PEP 691), yanked apart."""
+    """Returns (URL, SHA-256) of the files of a JSON page (PEP 691), except yanked."""
     return [
         (file["url"], file.get("hashes", {}).get("sha256", ""))
         for file in json.loads(body)["files"]
@@ -172,14 +177,14 @@ def json_links(body: str) -> list:
 
 
 def html_links(body: str) -> list:
-    """Returns (URL, SHA-256) of the files of an HTML page (PEP 503), yanked apart."""
+    """Returns (URL, SHA-256) of the files of an HTML page (PEP 503), except yanked."""
     links = []
 
     class Anchors(html.parser.HTMLParser):
         """Collects `<a href="URL#sha256=…">`."""
 
         def handle_starttag(self, tag: str, attrs: list) -> None:
-            """Takes one tag."""
+            """Handles one tag."""
             found = dict(attrs)
             if tag == "a" and found.get("href") and "data-yanked" not in found:
                 url, fragment = urllib.parse.urldefrag(found["href"])
@@ -191,7 +196,7 @@ def html_links(body: str) -> list:
 
 
 def download(wheel: Wheel, index: str) -> bytes:
-    """Returns the wheel's bytes, once they are what the index said.
+    """Downloads a wheel and checks its SHA-256.
 
     Raises:
         ValueError: The SHA-256 is missing from the index or differs.
@@ -201,14 +206,14 @@ def download(wheel: Wheel, index: str) -> bytes:
     received = hashlib.sha256(content).hexdigest()
     if received != wheel.sha256:
         raise ValueError(
-            f"{wheel.url} has SHA-256 {received}, the index says "
-            f"{wheel.sha256 or 'nothing'}; nothing was installed"
+            f"{wheel.url} has SHA-256 {received}, the index states "
+            f"{wheel.sha256 or 'none'}; nothing was installed"
         )
     return content
 
 
 def unpack(content: bytes, folder: Path) -> Path:
-    """Writes the wheel's `uv` program to `folder/uv`, by a rename."""
+    """Writes the wheel's `uv` program to `folder/uv`, atomically."""
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         name = next(n for n in wheel.namelist() if n.endswith(".data/scripts/uv"))
         program = wheel.read(name)
@@ -221,7 +226,7 @@ def unpack(content: bytes, folder: Path) -> Path:
 
 
 def open_url(url: str, index: str, accept: str = "*/*"):
-    """Opens a URL; the index's user and password go to the index's host only."""
+    """Opens a URL; sends the index's user and password only to the index's host."""
     request = urllib.request.Request(
         url, headers={"Accept": accept, "User-Agent": "strategos-setup"}
     )
@@ -234,7 +239,7 @@ def open_url(url: str, index: str, accept: str = "*/*"):
 
 
 def tls() -> ssl.SSLContext:
-    """Returns the usual context (SSL_CERT_FILE, SSL_CERT_DIR), and pip's bundle."""
+    """Returns the default context (SSL_CERT_FILE, SSL_CERT_DIR) plus pip's bundle."""
     context = ssl.create_default_context()
     bundle = os.environ.get("PIP_CERT") or pip_setting("cert")
     if bundle and os.path.exists(bundle):

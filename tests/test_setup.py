@@ -97,7 +97,7 @@ def test_missing_headers_are_named_with_the_command_that_helps(setup, monkeypatc
     find = finder(setup, ["3.10"], without_headers=["3.10"])
     with pytest.raises(setup.SetupError) as error:
         setup.pick_python(OLD, find, no_download(setup))
-    assert "Python 3.10 (/here/python3.10) is here, but not its headers" in str(
+    assert "Python 3.10 (/here/python3.10) is installed without its headers" in str(
         error.value
     )
     assert "apt-get install -y python3.10-dev" in str(error.value)

@@ -1,8 +1,8 @@
-"""The digits by a training loop of our own, for any synchronous strategy.
+"""Trains the digits with a custom loop, under any synchronous strategy.
 
 `strategos run pipeline.yaml --overlay custom_loop.yaml`; see docs/custom_training.md.
-The loss of each step, and so the curve, is that of `model.fit` on one device, however
-many replicas share a batch, and however unevenly its rows divide among them.
+The loss of each step equals that of `model.fit` on one device, for any number of
+replicas, also if the rows of a batch do not divide evenly among them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run_fn(context) -> None:
     """Trains `context.model`.
 
     Args:
-      context: What `build_model` gets, and `strategy`, `model`, `loop`,
+      context: The context of `build_model`, plus `strategy`, `model`, `loop`,
         `eval_dataset()` and `eval_rows`.
     """
     strategy, model, loop = context.strategy, context.model, context.loop
@@ -31,8 +31,8 @@ def run_fn(context) -> None:
         rows = replica.all_reduce("SUM", tf.shape(labels)[0])  # of the global batch
         with tf.GradientTape() as tape:
             losses = losses_of(labels, model(features, training=True))
-            # Divided by the rows of all replicas: the sum over the replicas, which the
-            # optimizer takes of the gradients, is then the mean over the batch.
+            # Divided by the rows of all replicas: the optimizer adds up the replicas'
+            # gradients, which gives the gradient of the mean over the batch.
             loss = tf.reduce_sum(losses) / tf.cast(rows, losses.dtype)
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply_gradients(
@@ -45,7 +45,7 @@ def run_fn(context) -> None:
         return tf.reduce_sum(tf.cast(digit == labels[:, 0], tf.int64))
 
     def summed(function):
-        """Runs `function` on all replicas, and adds up what they return."""
+        """Runs `function` on all replicas, and adds up the results."""
 
         @tf.function(reduce_retracing=True)
         def on_replicas(batch):

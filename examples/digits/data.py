@@ -3,10 +3,10 @@
 Each row is an image: `index` (its number in the source, or in the part of it), `image`
 (an encoded greyscale PNG), `label` (0 to 9).
 
-- `prepare`: the 1,797 digits of 8 x 8 pixels that scikit-learn brings along.
-- `prepare_mnist`: MNIST, from the usual `mnist.npz` that the environment variable MNIST
-  names. The further column `part` says to which of MNIST's two parts, `train` or
-  `test`, an image belongs.
+- `prepare`: the 1,797 digits of 8 x 8 pixels that are part of scikit-learn.
+- `prepare_mnist`: MNIST, from the usual `mnist.npz`; the environment variable MNIST is
+  its path. An additional column `part` holds the part of MNIST of each image: `train`
+  or `test`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def prepare_mnist(folder: str | Path) -> None:
     """Writes the images of $MNIST to `folder/data/mnist/mnist.parquet`.
 
     Raises:
-      SystemExit: MNIST does not name a file of the expected form.
+      SystemExit: $MNIST is not the path of a file with the expected arrays.
     """
     tables = []
     for part, (images, labels) in read_mnist(os.environ.get("MNIST", "")).items():
@@ -50,10 +50,13 @@ def prepare_mnist(folder: str | Path) -> None:
 
 
 def read_mnist(path: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Reads `mnist.npz`: part -> (uint8 [n, height, width], int [n]).
+    """Reads `mnist.npz`.
+
+    Returns:
+      By part (`train`, `test`): images, uint8 [n, height, width], and labels, int [n].
 
     Raises:
-      SystemExit: `path` is not such a file; with the message for the terminal.
+      SystemExit: `path` is not a file with the expected arrays.
     """
     keys = [f"{name}_{part}" for part in ("train", "test") for name in "xy"]
     try:
@@ -75,7 +78,7 @@ def read_mnist(path: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def to_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
-    """The rows of the file.
+    """Builds the rows of the Parquet file, one per image.
 
     Args:
       images: uint8 [n, height, width].
@@ -91,7 +94,7 @@ def to_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
 
 
 def write(table: pa.Table, path: Path) -> None:
-    """Writes `path`, whole or not at all, and says so."""
+    """Writes `path` atomically, and prints the number of images."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as aside:
         unfinished = Path(aside, path.name)

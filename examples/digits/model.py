@@ -1,4 +1,4 @@
-"""A small convolutional network or a perceptron, for images of any one size."""
+"""A small convolutional network or a perceptron; all images must have one size."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ DIGITS = 10
 def build_model(context) -> tf.keras.Model:
     """Returns a compiled classifier of `image`.
 
-    Its loss follows the label: a class number, or a one-hot vector.
+    The loss depends on the label: a class number, or a one-hot vector.
 
     Args:
-      context: Hyperparameters read: `network` (`cnn` or `mlp`) and `learning_rate`,
-        where the cosine decay to zero starts.
+      context: Strategos' training context. Hyperparameters: `network` (`cnn` or `mlp`)
+        and `learning_rate`, the start of the cosine decay to zero.
 
     Raises:
-      ValueError: There is no such network.
+      ValueError: `network` is unknown.
     """
     inputs = context.inputs()
     network = context.hyperparameters["network"]

@@ -1,4 +1,4 @@
-"""From encoded images to pixels, by TensorFlow Transform."""
+"""Decodes images to pixels, by TensorFlow Transform."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def preprocessing_fn(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def decode(inputs: Mapping[str, tf.Tensor], size: int) -> dict[str, tf.Tensor]:
-    """Decodes PNGs of `size` x `size` pixels; others are an error.
+    """Decodes PNGs of `size` x `size` pixels; images of another size raise an error.
 
     Returns:
       `image`: float32 [batch, size, size, 1], from 0 to 1; `label`: int64 [batch, 1].

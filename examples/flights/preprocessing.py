@@ -1,8 +1,8 @@
-"""From the columns of `data.py` to the model's features, by TensorFlow Transform.
+"""Computes the model's features from the columns of `data.py`, by TensorFlow Transform.
 
-An analyzer is a pass over the data and costs a second or so, however small they are:
-there are three (the vocabulary of destinations, the quantiles of the distance, and the
-moments of all numbers at once). Carriers and origins are known from the schema.
+Each analyzer is a pass over the data and costs about a second even for little data. The
+module has three: the vocabulary of destinations, the quantiles of the distance, and the
+moments of all numbers at once. Carriers and origins come from the schema instead.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
 def preprocessing_fn(inputs: Tensors) -> dict[str, tf.Tensor]:
-    """Gives the features of `model.py` and the label `late`, each `[batch, n]`.
+    """Returns the features of `model.py` and the label `late`, each `[batch, n]`.
 
-    | feature | dtype | what |
+    | feature | dtype | content |
     |---|---|---|
-    | carrier, origin | int64[1] | index in the schema's domain, one beyond: unknown |
+    | carrier, origin | int64[1] | index in the schema's domain; its length if unknown |
     | dest | int64[1] | index in the vocabulary of the training data |
     | carrier_at_origin | int64[1] | cross of the two, hashed |
     | distance_bucket | int64[1] | decile |
@@ -62,7 +62,7 @@ def _numbers(inputs: Tensors) -> tf.Tensor:
 
 
 def _cycles(inputs: Tensors, day: tf.Tensor) -> tf.Tensor:
-    """Times as points on a circle, so that 23:59 lies beside 0:00."""
+    """Times as points on a circle, so that 23:59 is next to 0:00."""
     departure = inputs["hour"] * 60 + inputs["minute"]
     wind = _dense(inputs["wind_dir"], -1.0)
     blowing = tf.where(wind < 0, 0.0, _on_circle(wind, 360))
@@ -88,14 +88,14 @@ def _day_of_year(month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
 
 
 def _index_in(domain: Sequence[str], value: tf.Tensor) -> tf.Tensor:
-    """The position of each value `[batch, 1]` in `domain`, its length if unknown."""
+    """The index of each value `[batch, 1]` in `domain`; `len(domain)` if unknown."""
     same = tf.cast(tf.equal(value, tf.constant([domain])), tf.int64)
     unknown = 1 - tf.reduce_sum(same, axis=1, keepdims=True)
     return tf.argmax(tf.concat([same, unknown], axis=1), axis=1)[:, tf.newaxis]
 
 
 def _dense(value: tf.SparseTensor, missing: float) -> tf.Tensor:
-    """The one value of each row `[batch, 1]`, or `missing`."""
+    """Makes a column with at most one value per row dense, `[batch, 1]`."""
     rows = tf.SparseTensor(value.indices, value.values, [value.dense_shape[0], 1])
     return tf.sparse.to_dense(rows, default_value=missing)
 
