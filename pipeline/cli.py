@@ -174,7 +174,7 @@ def _add_running(commands, parents) -> None:
     )
     run.add_argument("--to", dest="to_node", metavar="NODE", help="stop after this one")
     run.add_argument(
-        "--no-cache", action="store_true", help="run every node, finished or not"
+        "--no-cache", action="store_true", help="run every node, cached or not"
     )
     run.add_argument(
         "--from-scratch",
@@ -203,7 +203,7 @@ def _add_running(commands, parents) -> None:
         "another host",
     )
     retrain = commands.add_parser(
-        "retrain", parents=parents, help="run if new data or age make it due"
+        "retrain", parents=parents, help="run if new data or the model's age require it"
     )
     retrain.add_argument(
         "--if-due", action="store_true", help="do nothing unless a run is due"

@@ -179,7 +179,7 @@ class Distribution(Section):
             remedy = "Use `strategy: mirrored`, or remove `devices`."
             errors.append(reject_at(("devices",), message, remedy=remedy))
         if self.launched_by.hosts_join and self.strategy not in _GANGS:
-            message = f"under `{self.strategy}` there are no workers to wait for"
+            message = f"`{self.strategy}` has no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
             errors.append(reject_at(("launcher",), message, remedy=remedy))
         if seconds(self.stall_timeout) < _SHORTEST_STALL:

@@ -169,7 +169,7 @@ def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> UserError:
 def _missing(where: Place, loc: tuple, model: type[BaseModel]) -> UserError:
     annotation = introspect.at(model, loc)
     return BadInputError(
-        "this key is required and missing",
+        "the required key is missing",
         key=_dotted(loc),
         place=where,
         expected=introspect.describe(annotation),

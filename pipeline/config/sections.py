@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from strategos.components.errors import BadInputError, Place, UserError
-from strategos.components.example_gen.spans import Listing
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.pipeline.config.clusters import Kubeflow, Vertex
+from strategos.pipeline.config.data import Data, Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.problems import reject
@@ -33,20 +33,15 @@ from strategos.pipeline.config.types import (
     SERVERS,
     Database,
     Duration,
-    Function,
     Hyperparameters,
     Module,
     Name,
     PathText,
     Positive,
     Section,
-    Spans,
-    Spellings,
     Text,
-    Texts,
     has_spans,
     main_file,
-    not_yet,
     seconds,
 )
 
@@ -70,94 +65,6 @@ __all__ = [
     "Transform",
     "Vertex",
 ]
-
-
-# The spellings of a missing value in pandas and Arrow, without the rarest ones.
-_NULL_VALUES = (
-    *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
-    *("NaN", "nan", "-NaN", "-nan"),
-)
-
-
-class Split(Section):
-    """How rows are divided into training and evaluation."""
-
-    by: Literal["hash", "ratio"] = Field(
-        "ratio",
-        description="`hash` puts rows with equal values in `keys` on the same side; "
-        "`ratio` divides row by row.",
-    )
-    keys: Texts = Field(
-        (),
-        description="Columns whose values decide the split of a row, for `by: hash`.",
-        validate_default=True,
-    )
-    train: Positive = Field(
-        8, description="Share of the rows for training, relative to `eval`."
-    )
-    eval: Positive = Field(
-        2, description="Share of the rows for evaluation, relative to `train`."
-    )
-
-    @field_validator("keys")
-    @classmethod
-    def _as_by_says(cls, keys: tuple[str, ...], info: ValidationInfo):
-        by = info.data.get("by")
-        if by == "hash" and not keys:
-            remedy = "Name the columns: `keys: [customer]`; or write `by: ratio`."
-            raise reject("`by: hash` needs columns to hash", remedy=remedy)
-        if by == "ratio" and keys:
-            remedy = "Write `by: hash`, or remove `keys`."
-            raise reject("`by: ratio` reads no keys", remedy=remedy)
-        return keys
-
-
-class Data(Section):
-    """The files that hold the rows, and the division of the rows."""
-
-    examples: PathText = Field(
-        description="Glob of the data files, CSV or Parquet. `{SPAN}`, `{DATE}` and "
-        "`{VERSION}` in it mark the part of the path that numbers the spans."
-    )
-    spans: Spans = Field("all", description="Spans to read.")
-    split: Split = Field(
-        default_factory=Split,
-        description="Division of the rows into training and evaluation.",
-    )
-    prepare: Function | None = Field(
-        None,
-        description="`module:function` that makes missing data (by default function "
-        "`prepare`), called with the folder of the YAML.",
-    )
-    null_values: Spellings = Field(
-        _NULL_VALUES,
-        description="Spellings of a missing value in columns whose other values are "
-        "numbers, or that the schema declares as numbers. Text columns keep them. An "
-        "empty field is missing in every column.",
-    )
-    on_bad_row: Annotated[
-        Literal["fail"],
-        not_yet(
-            ("skip", "drop", "quarantine", "warn"),
-            "setting bad rows aside comes with a later version; this version stops "
-            "at a bad row: `fail`.",
-        ),
-    ] = Field("fail", description="What happens to a row that cannot be read.")
-
-    @field_validator("spans")
-    @classmethod
-    def _there_are_spans(cls, spans: str, info: ValidationInfo) -> str:
-        pattern = info.data.get("examples")
-        if pattern and spans not in ("all", "latest") and not has_spans(pattern):
-            raise reject(
-                f"received {spans}, but `data.examples` has no spans",
-                remedy="Remove `spans`, or put {SPAN} or {DATE} into the pattern.",
-            )
-        return spans
-
-    def listing(self) -> Listing:
-        """Lists the data files; a command does so once and passes the listing on."""
-        return Listing(self.examples, self.spans)
 
 
 class Schema(Section):
@@ -227,7 +134,7 @@ class Run(Section):
             raise reject(
                 f"SQLite cannot be kept under the remote root {root}",
                 expected=SERVERS,
-                remedy="Name a server here, or a local `run.root`.",
+                remedy="Set it to a server, or set `run.root` to a local folder.",
             )
         return metadata
 
@@ -247,8 +154,10 @@ class Schedule(Section):
     @classmethod
     def _ever_due(cls, on_new_span: bool, info: ValidationInfo) -> bool:
         if not on_new_span and info.data.get("max_age", "") is None:
-            remedy = "Set one of the two, or remove the section."
-            raise reject("without `max_age` too, no run is ever due", remedy=remedy)
+            remedy = "Set `max_age`, set this to true, or remove the section."
+            raise reject(
+                "is false without `max_age`: no run is ever due", remedy=remedy
+            )
         return on_new_span
 
     @property
@@ -380,9 +289,10 @@ class Config(Section):
         trainer = info.data.get("trainer")
         if trainer and trainer.warm_start == LATEST and not pusher:
             raise reject(
-                "`trainer.warm_start: latest` starts from the newest pushed model, and "
+                "`trainer.warm_start: latest` starts from the newest pushed model, but "
                 "without this section none is pushed",
-                remedy="Add `pusher: {to: DIR}`, or name a model's folder there.",
+                remedy="Add `pusher: {to: DIR}`, or set `trainer.warm_start` to a "
+                "model's folder.",
             )
         return pusher
 
@@ -392,7 +302,7 @@ class Config(Section):
         data = info.data.get("data")
         if schedule and data and not schedule.max_age and not has_spans(data.examples):
             raise reject(
-                "a new span never comes: `data.examples` has no spans",
+                "no new span can arrive: `data.examples` has no spans",
                 remedy="Set `max_age`, or put {SPAN} or {DATE} into the pattern.",
             )
         return schedule

@@ -54,7 +54,7 @@ _MODE = (
 class EarlyStopping(Section):
     """Ends training when a metric no longer improves."""
 
-    monitor: Metric = Field("val_loss", description="The metric that is watched.")
+    monitor: Metric = Field("val_loss", description="Metric to monitor.")
     patience: NotNegative = Field(
         2, description="Epochs without improvement after which training ends."
     )
@@ -64,14 +64,16 @@ class EarlyStopping(Section):
 class BestCheckpoint(Section):
     """Exports the weights of the best epoch in place of those of the last."""
 
-    monitor: Metric = Field("val_loss", description="The metric that decides.")
+    monitor: Metric = Field(
+        "val_loss", description="Metric that decides which epoch is the best."
+    )
     mode: _Mode = Field("auto", description=_MODE)
 
 
 class ReduceLearningRate(Section):
     """Lowers the learning rate when a metric no longer improves."""
 
-    monitor: Metric = Field("val_loss", description="The metric that is watched.")
+    monitor: Metric = Field("val_loss", description="Metric to monitor.")
     factor: Annotated[float, Field(gt=0, lt=1), Allowed("a number between 0 and 1")] = (
         Field(0.1, description="Factor by which the learning rate is multiplied.")
     )
@@ -251,9 +253,8 @@ class Trainer(Section):
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
             yield reject_at(
                 ("callbacks", "reduce_learning_rate"),
-                "needs a constant learning rate, and `warm_up_steps` makes it change "
-                "by step",
-                remedy="Use one of the two.",
+                "needs a constant learning rate, but `warm_up_steps` changes it",
+                remedy="Remove one of the two settings.",
             )
         if self.base_batch_size and self.scale_learning_rate == "none":
             yield reject_at(

@@ -192,7 +192,7 @@ class _Reader:
     def entry(self, node: yaml.Node, key_place: Place) -> Entry:
         place = self._where(node)
         if any(node is outer for outer in self._open):
-            self._reject(place, "an alias that contains itself", "Write it out.")
+            self._reject(place, "an alias that contains itself", "Write the value out.")
             return Entry(None, place, key_place)
         self._open.append(node)
         if isinstance(node, yaml.MappingNode):
@@ -212,7 +212,7 @@ class _Reader:
                 self._reject(place, "a key that is not a name", "Write a plain name.")
             elif key.value == "<<":
                 remedy = "Write the keys out, or use an overlay file."
-                self._reject(place, "merge keys (`<<`) are not read", remedy)
+                self._reject(place, "merge keys (`<<`) are not supported", remedy)
             elif key.value in entries:
                 first = entries[key.value].key_place
                 remedy = f"It is first given at {first}; keep one of the two."
@@ -234,7 +234,7 @@ class _Reader:
             return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         if tag in ("str", "null", "bool"):
             return {"str": text, "null": None, "bool": text.lower() == "true"}[tag]
-        self._reject(place, f"the tag {node.tag} is not read", "Remove the tag.")
+        self._reject(place, f"the tag {node.tag} is not supported", "Remove the tag.")
         return None
 
     def _where(self, node: yaml.Node) -> Place:

@@ -25,9 +25,7 @@ from strategos.pipeline.view import terminal
 from strategos.pipeline.view.frame import Frame
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_REFRESH = (
-    0.125  # Seconds between two reads of the file, and two frames of the spinner.
-)
+_REFRESH = 0.125  # Seconds between two reads of the file, and two spinner frames.
 _QUIET = 10.0  # Seconds between two progress lines of a node outside a terminal.
 
 

@@ -113,7 +113,7 @@ def test_the_first_place_of_a_duplicate_is_told(write, workload):
         ("# nothing\n", "", "the file is empty"),
         ("- a\n", "", "is not a mapping"),
         ("base: &b {x: 1}\nlabel: {<<: *b}\n", ":2:9", "merge keys"),
-        ("label: !!python/name:os.system x\n", ":1:8", "is not read"),
+        ("label: !!python/name:os.system x\n", ":1:8", "is not supported"),
         ("label: &a [*a]\n", ":1:8", "contains itself"),
         ("? [a, b]\n: 1\n", ":1:3", "not a name"),
         (f"label: {'[' * 3000}{']' * 3000}\n", ":1:1", "nested too deeply"),

@@ -104,7 +104,7 @@ def test_a_config_needs_no_file():
     ("setting", "key", "expected"),
     [
         ("data.split.keys=[]", "data.split.keys", "needs columns to hash"),
-        ("data.split={by: ratio}", "data.split.keys", "reads no keys"),
+        ("data.split={by: ratio}", "data.split.keys", "does not use keys"),
         ("data.spans=6..1", "data.spans", "`1..6`"),
         ("data.spans=new", "data.spans", "all, latest"),
         ("data.on_bad_row=quarantine", "data.on_bad_row", "a later version"),
@@ -188,4 +188,4 @@ def test_spans_without_a_placeholder_are_refused(workload):
     assert [problem.key for problem in found] == ["data.spans"]
     found = problems(workload, sets=[sets[0], sets[2]])
     assert [problem.key for problem in found] == ["schedule"]
-    assert "a new span never comes" in str(found[0])
+    assert "no new span can arrive" in str(found[0])

@@ -1,0 +1,108 @@
+"""The `data` section: the files that hold the rows, and the division of the rows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from strategos.components.example_gen.spans import Listing
+from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.types import (
+    Function,
+    PathText,
+    Positive,
+    Section,
+    Spans,
+    Spellings,
+    Texts,
+    has_spans,
+    not_yet,
+)
+
+# The spellings of a missing value in pandas and Arrow, without the rarest ones.
+_NULL_VALUES = (
+    *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
+    *("NaN", "nan", "-NaN", "-nan"),
+)
+
+
+class Split(Section):
+    """How rows are divided into training and evaluation."""
+
+    by: Literal["hash", "ratio"] = Field(
+        "ratio",
+        description="`hash` puts rows with equal values in `keys` on the same side; "
+        "`ratio` divides row by row.",
+    )
+    keys: Texts = Field(
+        (),
+        description="Columns whose values decide the split of a row, for `by: hash`.",
+        validate_default=True,
+    )
+    train: Positive = Field(
+        8, description="Share of the rows for training, relative to `eval`."
+    )
+    eval: Positive = Field(
+        2, description="Share of the rows for evaluation, relative to `train`."
+    )
+
+    @field_validator("keys")
+    @classmethod
+    def _fits_by(cls, keys: tuple[str, ...], info: ValidationInfo):
+        by = info.data.get("by")
+        if by == "hash" and not keys:
+            remedy = "Name the columns: `keys: [customer]`; or write `by: ratio`."
+            raise reject("`by: hash` needs columns to hash", remedy=remedy)
+        if by == "ratio" and keys:
+            remedy = "Write `by: hash`, or remove `keys`."
+            raise reject("`by: ratio` does not use keys", remedy=remedy)
+        return keys
+
+
+class Data(Section):
+    """The files that hold the rows, and the division of the rows."""
+
+    examples: PathText = Field(
+        description="Glob of the data files, CSV or Parquet. `{SPAN}`, `{DATE}` and "
+        "`{VERSION}` in it mark the part of the path that numbers the spans."
+    )
+    spans: Spans = Field("all", description="Spans to read.")
+    split: Split = Field(
+        default_factory=Split,
+        description="Division of the rows into training and evaluation.",
+    )
+    prepare: Function | None = Field(
+        None,
+        description="`module:function` that makes missing data (by default function "
+        "`prepare`), called with the folder of the YAML.",
+    )
+    null_values: Spellings = Field(
+        _NULL_VALUES,
+        description="Spellings of a missing value in columns whose other values are "
+        "numbers, or that the schema declares as numbers. Text columns keep them. An "
+        "empty field is missing in every column.",
+    )
+    on_bad_row: Annotated[
+        Literal["fail"],
+        not_yet(
+            ("skip", "drop", "quarantine", "warn"),
+            "setting bad rows aside comes with a later version; this version stops "
+            "at a bad row: `fail`.",
+        ),
+    ] = Field("fail", description="What happens to a row that cannot be read.")
+
+    @field_validator("spans")
+    @classmethod
+    def _there_are_spans(cls, spans: str, info: ValidationInfo) -> str:
+        pattern = info.data.get("examples")
+        if pattern and spans not in ("all", "latest") and not has_spans(pattern):
+            raise reject(
+                f"received {spans}, but `data.examples` has no spans",
+                remedy="Remove `spans`, or put {SPAN} or {DATE} into the pattern.",
+            )
+        return spans
+
+    def listing(self) -> Listing:
+        """Lists the data files; a command does so once and passes the listing on."""
+        return Listing(self.examples, self.spans)
