@@ -108,11 +108,10 @@ def test_the_log_line_describes_the_share_that_is_read(shares):
     assert "of 23 rows; an epoch uses 11 of each of 2 pipelines" in line
 
 
-def test_two_workers_train_on_files_of_their_own(make_spec, workload, tmp_path):
+def test_two_workers_train_on_files_of_their_own(
+    make_spec, train_only, workload, tmp_path
+):
     import tensorflow as tf
-
-    from strategos.components.trainer.launchers import launch
-    from strategos.components.trainer.operation import Operation
 
     (source,) = workload.transformed("train")
     rows = tf.data.TFRecordDataset(source, "GZIP").take(22).as_numpy_iterator()
@@ -131,7 +130,7 @@ def test_two_workers_train_on_files_of_their_own(make_spec, workload, tmp_path):
             "shard": "files",
         },
     )
-    facts = launch(spec, Operation())
+    facts = train_only(spec)
     # 11 rows in each file give 5 batches of 2.
     assert (facts["steps"], facts["examples"]) == (15, 60)
     assert len(facts["history"]["loss"]) == 3

@@ -218,9 +218,11 @@ def test_a_model_learns_from_the_words(trained):
         {"strategy": "multi_worker_mirrored", "workers": 2},
     ],
 )
-def test_several_replicas_train_as_one_device(trained, settings, distribution):
-    facts = local.launch(settings(distribution=distribution), Operation())
-    wanted = pytest.approx(trained[1]["history"]["loss"], abs=1e-5)
+def test_several_replicas_train_as_one_device(
+    trained, settings, train_only, distribution
+):
+    facts = train_only(settings(distribution=distribution, epochs=2))
+    wanted = pytest.approx(trained[1]["history"]["loss"][:2], abs=1e-5)
     assert facts["history"]["loss"] == wanted
 
 

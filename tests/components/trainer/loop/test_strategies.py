@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -19,6 +20,7 @@ TWO = {
     "central_storage": {"strategy": "central_storage", "devices": 2},
     "multi_worker_mirrored": {"strategy": "multi_worker_mirrored", "workers": 2},
 }
+GANG = "multi_worker_mirrored"
 
 # Dropout, an embedding (sparse gradients) and a penalty; 1,000 rows in batches of 111
 # leave one row for the last batch, which one of two replicas does not get.
@@ -70,7 +72,7 @@ CALLBACKS = {
 
 
 @pytest.fixture(scope="module")
-def run(workload, make_spec, tmp_path_factory):
+def run(workload, make_spec, train_only, tmp_path_factory):
     """Trains under a strategy: `run(distribution, marker=…)` → facts, spec."""
     workload.write_module("curve", CURVE)
 
@@ -79,32 +81,45 @@ def run(workload, make_spec, tmp_path_factory):
         settings=None,
         module="curve",
         batch_size=111,
+        epochs=4,
+        by=train_only,
         **hyperparameters,
     ):
         hyperparameters["told"] = str(tmp_path_factory.mktemp("told") / "loss")
         spec = make_spec(
             module=module,
             batch_size=batch_size,
-            epochs=4,
+            epochs=epochs,
             distribution=distribution,
             settings=Settings(**(settings or {"callbacks": CALLBACKS})),
             hyperparameters=hyperparameters,
         )
-        return launch(spec, Operation()), spec
+        return by(spec, Operation()), spec
 
     return run
 
 
 @pytest.fixture(scope="module")
 def one_device(run):
-    return run({"strategy": "one_device"})
+    return run({"strategy": "one_device"}, by=launch)
 
 
-@pytest.fixture(scope="module", params=list(TWO))
-def interrupted(request, run, tmp_path_factory):
-    """A run of two replicas, a process of which got SIGTERM in the second epoch."""
-    marker = str(tmp_path_factory.mktemp("marker") / "terminated")
-    return request.param, *run(TWO[request.param], marker=marker), marker
+@pytest.fixture(scope="module")
+def terminated(run, tmp_path_factory):
+    """A run of two replicas, a process of which got SIGTERM in the second epoch.
+
+    `terminated(name)` → facts, spec; the gang of several processes exports, too.
+    """
+
+    @functools.cache
+    def terminated(name):
+        marker = tmp_path_factory.mktemp("marker") / "terminated"
+        by = {"by": launch} if name == GANG else {}
+        found = run(TWO[name], marker=str(marker), **by)
+        assert marker.exists()
+        return found
+
+    return terminated
 
 
 def _weights(spec):
@@ -116,12 +131,12 @@ def _weights(spec):
     }
 
 
+@pytest.mark.parametrize("name", TWO)
 def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
-    interrupted, one_device
+    terminated, one_device, name
 ):
-    name, facts, spec, marker = interrupted
+    facts, spec = terminated(name)
     undisturbed, its_spec = one_device
-    assert Path(marker).exists()
     assert facts["restarts"] == 1
     assert (facts["strategy"], facts["replicas"]) == (name, 2)
     assert facts["steps"] == undisturbed["steps"]
@@ -133,27 +148,31 @@ def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
-def test_callbacks_see_the_metrics_of_one_device_at_each_batch(interrupted, one_device):
-    told = [spec.hyperparameters["told"] for spec in (interrupted[2], one_device[1])]
+@pytest.mark.parametrize("name", TWO)
+def test_callbacks_see_the_metrics_of_one_device_at_each_batch(
+    terminated, one_device, name
+):
+    told = [spec.hyperparameters["told"] for _, spec in (terminated(name), one_device)]
     loss, expected = (float(Path(path).read_text()) for path in told)
     assert loss == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_final_evaluation_is_exact_under_every_strategy(interrupted, one_device):
-    _, facts, *_ = interrupted
+def test_the_final_evaluation_is_exact(terminated, one_device):
+    facts, _ = terminated(GANG)
     for metric, value in one_device[0]["evaluation"].items():
         assert facts["evaluation"][metric] == pytest.approx(value, abs=1e-5)
 
 
-def test_checkpoints_stay_until_the_model_is_in_ml_metadata(interrupted):
-    _, _, spec, _ = interrupted
+def test_checkpoints_stay_until_the_model_is_in_ml_metadata(terminated):
+    _, spec = terminated(GANG)
     assert Path(spec.checkpoint_dir, "finished.json").is_file()
     assert list(Path(spec.checkpoint_dir).glob("step-*/state.json"))
     assert Path(spec.model_dir, "Format-Serving", "saved_model.pb").is_file()
 
 
-def test_the_csv_history_goes_on_after_a_resume(interrupted, one_device):
-    _, facts, spec, _ = interrupted
+@pytest.mark.parametrize("name", TWO)
+def test_the_csv_history_goes_on_after_a_resume(terminated, name):
+    facts, spec = terminated(name)
     lines = Path(spec.log_dir, "history.csv").read_text().splitlines()
     assert lines[0].startswith("epoch,loss,")
     assert [line.split(",")[0] for line in lines[1:]] == [
@@ -173,12 +192,12 @@ def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
 
 def test_weights_are_averaged_once_in_the_end_also_after_a_resume(run, tmp_path):
     asked = {"average": {"use_ema": True, "ema_momentum": 0.9}}
-    settings = {"callbacks": {"csv": True}}
-    device = {"strategy": "one_device"}
+    how = {"distribution": {"strategy": "one_device"}, "epochs": 2}
+    how["settings"] = {"callbacks": {"csv": True}}
     marker = str(tmp_path / "terminated")
-    _, undisturbed = run(device, settings, **asked)
-    facts, spec = run(device, settings, marker=marker, **asked)
-    _, plain = run(device, settings)
+    _, undisturbed = run(**how, **asked)
+    facts, spec = run(**how, marker=marker, **asked)
+    _, plain = run(**how)
     assert facts["restarts"] == 1
     found, theirs, unaveraged = map(_weights, (spec, undisturbed, plain))
     for variable, value in found.items():
@@ -210,15 +229,12 @@ def callbacks(context):
 """
 
 
-@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
-def test_a_model_whose_last_batch_must_be_left_out_knows_it(
-    run, workload, strategy, capfd
-):
+def test_a_model_whose_last_batch_must_be_left_out_knows_it(run, workload, capfd):
     workload.write_module("normalized", NORMALIZED)
     monitored = {"early_stopping": {"monitor": "val_auc", "patience": 9}}
     settings = {"callbacks": monitored}
-    facts, _ = run(TWO[strategy], settings, "normalized", batch_size=112)
-    assert facts["steps"] == 4 * (1000 // 112)
+    facts, _ = run(TWO[GANG], settings, "normalized", batch_size=112, epochs=2)
+    assert facts["steps"] == 2 * (1000 // 112)
     output, errors = capfd.readouterr()
     assert "last batch of an epoch is left out: the model has" in errors
     assert "rate in the end: 0.0" in output + errors
@@ -229,7 +245,7 @@ def test_a_model_whose_last_batch_must_be_left_out_knows_it(
     [({"strategy": "one_device"}, {"last_batch": "drop"}), (TWO["mirrored"], {})],
 )
 def test_an_epoch_without_a_whole_batch_is_rejected(
-    make_spec, workload, distribution, settings
+    make_spec, train_only, workload, distribution, settings
 ):
     workload.write_module("normalized", NORMALIZED)
     spec = make_spec(
@@ -239,7 +255,7 @@ def test_an_epoch_without_a_whole_batch_is_rejected(
         settings=Settings(**settings),
     )
     with pytest.raises(UserError, match="1,000 rows .* not fill a batch of 1,002"):
-        launch(spec, Operation())
+        train_only(spec)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +297,8 @@ def test_variables_made_outside_of_the_strategys_scope_are_rejected(
 
 
 def test_reduced_precision_scales_its_loss_and_serves_float32(run, one_device):
-    facts, spec = run(TWO["mirrored"], {"mixed_precision": "float16", "callbacks": {}})
+    settings = {"mixed_precision": "float16", "callbacks": {}}
+    facts, spec = run(TWO["mirrored"], settings, epochs=1, by=launch)
     assert facts["history"]["loss"][0] == pytest.approx(
         one_device[0]["history"]["loss"][0], abs=0.01
     )

@@ -249,8 +249,15 @@ def run_fn(fn_args):
 """
 
 
-@pytest.mark.parametrize("label", ["species", "species_xf", "of_another_kind"])
-@pytest.mark.parametrize("module", ["models.model", "serving_all"])
+@pytest.mark.parametrize(
+    ("module", "label"),
+    [
+        ("models.model", "species"),
+        ("models.model", "of_another_kind"),
+        ("serving_all", "species_xf"),
+        ("serving_all", "of_another_kind"),
+    ],
+)
 def test_rows_need_neither_the_label_nor_its_source_columns(
     trained, penguins, tmp_path, module, label
 ):
