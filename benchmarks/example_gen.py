@@ -171,7 +171,8 @@ def report(costs: dict[str, dict[str, tuple[float, float]]]) -> None:
 def multiset(folder: Path) -> collections.Counter:
     """Counts each row over both splits, with features sorted by name.
 
-    An empty list, TFX's form of a missing value, counts as no list, which is ours.
+    A missing value is an empty list in TFX's rows and no list in ours; both count as
+    no list.
     """
     files = [str(path) for path in folder.glob("Split-*/*")]
     counts = collections.Counter()

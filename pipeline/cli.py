@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return ExitCode.FAILED
         if arguments.debug:
             raise
-        if full_disk.is_said(str(error)):
+        if full_disk.is_reported(str(error)):
             print(f"strategos: {full_disk.message(str(error), '.')}", file=sys.stderr)
             return ExitCode.FAILED
         print(

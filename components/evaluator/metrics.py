@@ -119,7 +119,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             target=1.0,
         ),
         "mean_label": Metric(
-            "mean of the labels; says something about the data, not the model",
+            "mean of the labels; describes the data, not the model",
             _same("MeanLabel", "binary", "regression"),
         ),
         "mean_prediction": Metric(

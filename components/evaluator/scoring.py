@@ -371,6 +371,6 @@ def _slice_value(value: bytes | np.generic) -> str | int | float:
         # What is not UTF-8 stays distinct: `\xff` and `\xfe` are two slices.
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, np.floating):
-        # A dict takes each NaN for a new key, unless it is the same object.
+        # A dict treats each NaN as a new key, unless it is the same object.
         return math.nan if np.isnan(value) else float(str(value)) + 0.0  # no -0.0
     return int(value)

@@ -18,17 +18,17 @@ _WORDS = (
 )
 
 
-def is_said(text: str) -> bool:
+def is_reported(text: str) -> bool:
     """Whether the text of an error reports a full disk."""
     return any(words in text for words in _WORDS)
 
 
 def message(text: str, folder: str) -> str:
-    """The error for a full disk.
+    """The error message for a full disk.
 
     Args:
       text: Text of the original error.
-      folder: The pipeline root, where most is written.
+      folder: The pipeline root; its disk is named if `text` names no path.
     """
     named = re.search(r"(?:^|[\s'\"])(/[^\s'\";:]+)", text)
     places = [named[1]] if named else [folder, tempfile.gettempdir()]

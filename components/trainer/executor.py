@@ -71,7 +71,7 @@ class Executor(base_executor.BaseExecutor):
         model.set_string_custom_property("warm_start", spec.warm_start or NOTHING)
         module_file = modules.find(spec.folder, spec.module) or spec.module
         model.set_string_custom_property("module_file", str(module_file))
-        if not operation.checkpoint_key:  # another orchestrator than ours
+        if not operation.checkpoint_key:  # an orchestrator other than Strategos
             finished.remove(spec.checkpoint_dir)
 
 

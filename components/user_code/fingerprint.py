@@ -1,4 +1,4 @@
-"""A hash of the user's code and of what it visibly reads, for cache keys.
+"""Hashes the user's code and the files that it names, for cache keys.
 
 Reads the source only, and imports nothing. Included:
 

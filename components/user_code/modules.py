@@ -1,4 +1,4 @@
-"""The user's modules: found by name beside the YAML, and imported.
+"""Finds the user's modules by name beside the YAML, and imports them.
 
 Nothing is built or installed: TFX's `module_file` builds a wheel per component, which
 takes seconds and needs pip. A module is imported under its own name from the workload's
@@ -90,8 +90,8 @@ def function(folder: str, module: str, name: str) -> Any:
 def takes_fn_args(folder: str, module: str) -> bool:
     """Whether a module is written for TFX's Trainer, with `run_fn(fn_args)`.
 
-    The argument of our own `run_fn` is called `context`. Reads the source instead of
-    importing it: the module may run TensorFlow on import, before a strategy of several
+    The argument of a `run_fn` for Strategos is called `context`. The source is read and
+    not imported: the module may run TensorFlow on import, before a strategy of several
     workers can be made.
 
     Args:

@@ -1,7 +1,7 @@
 """Explains an error in the user's code: file and line, and the message alone.
 
-AutoGraph and Keras wrap an error in tracebacks and remarks of their own, once per layer
-of the call. The innermost message is the helpful one.
+AutoGraph and Keras wrap an error in their own tracebacks and remarks, once per layer of
+the call. The innermost message is the helpful one.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class WorkloadPaths:
     Attributes:
       folder: Folder of the user's modules.
       examples: Pattern of the data files.
-      schema: The curated schema; "" where the schema is inferred.
-      weights: The weights that `trainer.warm_start` names; "" where it names none.
+      schema: The curated schema; "" if the schema is inferred.
+      weights: The weights that `trainer.warm_start` names; "" if it names none.
     """
 
     folder: str = ""

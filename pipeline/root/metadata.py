@@ -231,7 +231,7 @@ def unusable(
     cause = _cause(error)
     if config.WhichOneof("config") == "sqlite":
         path = config.sqlite.filename_uri
-        if full_disk.is_said(cause):
+        if full_disk.is_reported(cause):
             message = full_disk.message(cause, str(Path(path).parent))
             return kind(message, place=Place(path))
         return kind(

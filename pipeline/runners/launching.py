@@ -134,6 +134,6 @@ def _described(error: Exception, connection: Any, root: str) -> UserError:
         return error
     else:
         found = described(error)
-    if full_disk.is_said(str(found)) and not filesystems.is_remote(root):
+    if full_disk.is_reported(str(found)) and not filesystems.is_remote(root):
         return UserError(full_disk.message(str(found), root))
     return found

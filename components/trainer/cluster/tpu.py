@@ -1,7 +1,7 @@
 """A TPU by name: whether it answers, and its strategy.
 
 TensorFlow takes 13 to 34 s to find that access to a TPU is denied, and waits minutes
-for an address that does not answer; so `probe` runs in a process of its own, with a
+for an address that does not answer. So `probe` runs in a separate process, with a
 time-out.
 """
 
@@ -71,8 +71,8 @@ def probe(name: str, zone: str | None = None, project: str | None = None) -> Non
     except subprocess.TimeoutExpired:
         raise _unreachable(name, f"no answer within {PROBE_SECONDS:.0f} s") from None
     if done.returncode:
-        said = (done.stdout or done.stderr).strip().splitlines()
-        raise _unreachable(name, said[-1] if said else f"exit code {done.returncode}")
+        lines = (done.stdout or done.stderr).strip().splitlines()
+        raise _unreachable(name, lines[-1] if lines else f"exit code {done.returncode}")
 
 
 def build(

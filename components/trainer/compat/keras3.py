@@ -1,4 +1,4 @@
-"""Keras 3 models (`import keras`) beside tf-keras, which is `tf.keras` here.
+"""Supports Keras 3 models (`import keras`) next to tf-keras, which is `tf.keras` here.
 
 Both packages may be used in one process. A Keras 3 model trains by its own `fit` on one
 device and under Mirrored; under other strategies Keras 3 itself fails, so such a model

@@ -10,7 +10,7 @@ A global batch is a function of (seed, step) for any number of replicas: each re
 gets a consecutive part of it, as even as possible. Each input pipeline gathers or
 parses only the parts of its own replicas.
 
-Example, which feeds one device and any synchronous strategy alike:
+Example, for one device and for any synchronous strategy:
   ```python
   split = dataset.read(files, spec, label)
   feed = functools.partial(split.shuffled, batch_size, seed=seed, epochs=None)

@@ -36,7 +36,7 @@ class InputWait:
       ```python
       wait = InputWait()
       feed = functools.partial(split.shuffled, batch_size, ..., wait=wait)
-      wait.restart()            # before each `fit`, whose iterator starts anew
+      wait.restart()            # before each `fit`, which makes a new iterator
       wait.begin()              # on_train_batch_begin
       wait.end(steps=1)         # on_train_batch_end
       wait.share()              # of the time since the last call: 0.03

@@ -1,4 +1,4 @@
-"""Decisions that all workers take alike: by a collective, never by a clock."""
+"""Decisions that are equal in all workers: taken by a collective, never by a clock."""
 
 from __future__ import annotations
 

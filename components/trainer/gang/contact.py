@@ -1,4 +1,4 @@
-"""Tells errors of a lost connection to another process from other errors."""
+"""Recognises errors of a lost connection to another process."""
 
 from __future__ import annotations
 

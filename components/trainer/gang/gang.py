@@ -121,7 +121,7 @@ class Gang:
       work: What a task does, see `run`.
       limits: Time-outs and restarts.
       outside: For clusters with tasks on other hosts: called several times a second as
-        `outside(done)`, where `done` says whether the tasks here are done; returns
+        `outside(done)`; `done` is True once the tasks on this host are done. Returns
         whether the other hosts no longer need them. An exception ends the attempt.
       name: Name of the task in messages if the cluster has no other.
     """

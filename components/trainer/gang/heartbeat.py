@@ -65,7 +65,7 @@ class Reporter:
         if self._descriptor is None:
             return
         line = json.dumps(values, default=str).encode() + b"\n"
-        # If the watching process is gone, the kernel ends this one (`die_with_parent`).
+        # If the watching process ended, the kernel kills this one (`die_with_parent`).
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._reported_at = self._clock()
             while line:

@@ -180,7 +180,7 @@ def _suspend_listen() -> int:
 
 
 def _restrict(thread: int, descriptor: int) -> None:
-    """Binds a TCP socket of another process to `lo` if it has no address of its own."""
+    """Binds a TCP socket of another process to `lo` unless it has a named address."""
     process = os.pidfd_open(_process_of(thread))
     try:
         copy = _system_call("pidfd_getfd", _PIDFD_GETFD, process, descriptor, 0)

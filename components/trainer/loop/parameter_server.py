@@ -64,7 +64,7 @@ def serve(cluster: ClusterSpec) -> NoReturn:
 
 
 def distributed(feed: Feed, workers: int) -> Any:
-    """The input of `fit`: each worker has an input pipeline of its own.
+    """The input of `fit`, with a separate input pipeline for each worker.
 
     Args:
       feed: Called as `feed(pipelines=…, pipeline=…)` for each worker, usually
@@ -209,7 +209,7 @@ class AsyncHooks(Hooks):
             verbose=0,
             return_dict=True,
         )
-        # In a thread of its own, because this one is in the scope of the strategy.
+        # In another thread, because this one is in the scope of the strategy.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             found = thread.submit(evaluate).result()
         return {f"val_{name}": value for name, value in found.items()}

@@ -11,8 +11,8 @@ from strategos.components.trainer.compat import keras3
 
 _NOT_ROWS = (
     "The first axis of the input of `context.dropout` must be the batch, or have "
-    "as many entries for each of its rows: several replicas cannot tell their parts of "
-    "the mask otherwise. Use `tf.keras.layers.Dropout` there."
+    "as many entries for each of its rows: otherwise replicas cannot find their parts "
+    "of the mask. Use `tf.keras.layers.Dropout` there."
 )
 
 
@@ -53,7 +53,7 @@ class Dropout(tf.keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
-            raise ValueError(f"`rate` must lie in [0, 1). Received: rate={rate}")
+            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
         self._rate = rate
         self._seed = seed
         self._rows_of = rows_of

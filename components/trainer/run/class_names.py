@@ -15,9 +15,9 @@ from strategos.components.transform.graph import TransformGraph
 def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
     """The label's values for class 0, 1, 2, …; empty if unknown.
 
-    The names are verified: each list of values that may be the right one (Transform's
-    vocabularies and the label's domain in the schema) goes through Transform's graph,
-    which must map each value to a class of its own.
+    The names are verified: Transform's graph is applied to each list of values that may
+    be the right one (Transform's vocabularies and the label's domain in the schema),
+    and must map each value to a different class.
 
     Args:
       graph: Transform's graph.

@@ -10,7 +10,7 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 - `transform_features`: `examples` to the transformed features, including the label.
 
 The first two take only the raw features that the model's inputs are computed from.
-Beside the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
+In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
 features, the label, the names of its classes, and columns that are parsed but unused),
 so that a pushed model describes itself.
 """

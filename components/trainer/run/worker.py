@@ -46,7 +46,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     spec = WorkerSpec.from_json(request["spec"])
     operation = Operation.from_json(request["operation"])
     here = ClusterSpec.from_environment()
-    for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets one of its own
+    for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets its own value
         os.environ.pop(variable, None)
     if "membership" not in request:
         return _train(spec, operation, here)
@@ -122,7 +122,7 @@ def _on_free_ports(
 def _export(
     spec: WorkerSpec, facts: dict[str, Any], weights: str, limits: watchdog.Limits
 ) -> dict[str, Any]:
-    """Evaluates, exports and publishes the trained model, in a process of its own.
+    """Evaluates, exports and publishes the trained model, in a separate process.
 
     Args:
       spec: The training.

@@ -32,7 +32,7 @@ def _fill(folder):
 def test_file_that_cannot_be_written_names_disk_and_folder(small_disk):
     (small_disk / "root").mkdir()
     error = _fill(small_disk)
-    assert full_disk.is_said(str(error))
+    assert full_disk.is_reported(str(error))
     said = full_disk.message(str(error), str(small_disk / "root" / "more"))
     assert f"no space left in {small_disk / 'root'}, " in said
     assert f"on the disk mounted at {small_disk} (0 bytes of 410 kB free" in said
