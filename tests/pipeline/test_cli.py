@@ -110,7 +110,7 @@ def test_closed_output_is_no_failure(workload, closed):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_any_other_broken_pipe_is_told(monkeypatch, capfd):
+def test_any_other_broken_pipe_is_reported(monkeypatch, capfd):
     def broken(_):
         raise BrokenPipeError("of another process")
 
@@ -129,7 +129,7 @@ def test_any_other_broken_pipe_is_told(monkeypatch, capfd):
         ["predict"],
     ],
 )
-def test_a_remote_serving_folder_is_refused_by_name(workload, capsys, command):
+def test_a_remote_serving_folder_is_rejected_by_name(workload, capsys, command):
     name, *words = command
     rows = [str(workload)] if name == "predict" else []
     sets = ("--set", "pusher.to=s3://bucket/serving", "--set", "schema.file=null")

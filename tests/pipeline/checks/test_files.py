@@ -73,7 +73,7 @@ def test_a_module_named_like_its_file_is_understood(workload):
         ),
     ],
 )
-def test_a_module_without_its_function_is_refused(
+def test_a_module_without_its_function_is_rejected(
     write, workload, file, text, expected
 ):
     write(file, text)
@@ -115,26 +115,26 @@ def test_missing_data_are_fine_where_they_can_be_made(write, workload):
     assert "no function `prepare`" in str(only(workload, sets[0], "data.prepare=make"))
 
 
-def test_a_malformed_pattern_is_refused_even_where_data_can_be_made(write, workload):
+def test_a_malformed_pattern_is_rejected_even_where_data_can_be_made(write, workload):
     write("make.py", "def prepare(folder): ...\n")
     problem = only(workload, "data.examples=made/{SPAM}.csv", "data.prepare=make")
     assert "{SPAM} is not a placeholder" in str(problem)
 
 
-def test_spans_that_are_not_there_are_refused(workload):
+def test_spans_that_are_not_there_are_rejected(workload):
     problem = only(workload, "data.spans=7..9")
     assert problem.key == "data.spans"
     assert "there are: 1, 2" in str(problem)
 
 
-def test_files_of_another_format_are_refused(write, workload):
+def test_files_of_another_format_are_rejected(write, workload):
     write("data/span-1/b.txt", "")
     problem = only(workload, "data.examples=data/span-{SPAN}/*")
     assert "b.txt has none of the supported formats" in str(problem)
     assert ".csv, .csv.gz, .parquet" in str(problem)
 
 
-def test_columns_that_the_data_do_not_have_are_refused(workload):
+def test_columns_that_the_data_do_not_have_are_rejected(workload):
     problems = found(
         workload,
         "label=lat",
@@ -150,7 +150,7 @@ def test_columns_that_the_data_do_not_have_are_refused(workload):
     assert "Allowed: late, tail, carrier." in str(problems[1])
 
 
-def test_a_label_that_only_preprocessing_makes_is_refused(write, workload):
+def test_a_label_that_only_preprocessing_makes_is_rejected(write, workload):
     write(
         "preprocessing.py",
         "def preprocessing_fn(inputs):\n    return {'big': inputs['tip'] > 0.2}\n",
@@ -201,14 +201,14 @@ def test_a_schema_file_is_read(write, workload):
     assert "broken.pbtxt:2:" in str(only(workload, "schema.file=broken.pbtxt"))
 
 
-def test_columns_that_the_schema_does_not_have_are_refused(write, workload):
+def test_columns_that_the_schema_does_not_have_are_rejected(write, workload):
     write("small.pbtxt", 'feature { name: "late" }\nfeature { name: "tail" }\n')
     problem = only(workload, "schema.file=small.pbtxt")
     assert "small.pbtxt has no column `carrier`" in str(problem)
 
 
 @pytest.mark.parametrize("key", ["run.root", "pusher.to"])
-def test_a_folder_below_a_file_is_refused(workload, key):
+def test_a_folder_below_a_file_is_rejected(workload, key):
     problem = only(workload, f"{key}=model.py/below")
     assert problem.key == key and "model.py is not a folder" in str(problem)
 
@@ -230,7 +230,7 @@ def as_nobody():
     return become
 
 
-def test_a_root_that_cannot_be_written_is_refused(workload, as_nobody):
+def test_a_root_that_cannot_be_written_is_rejected(workload, as_nobody):
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)  # pytest's own folders are closed to others
         copy = shutil.copytree(workload.parent, Path(folder) / "copy")
@@ -250,7 +250,7 @@ def test_models_are_not_pushed_over_the_root(workload):
     assert problem.key == "pusher.to" and "over the root" in str(problem)
 
 
-def test_a_remote_root_of_unknown_kind_is_refused(workload):
+def test_a_remote_root_of_unknown_kind_is_rejected(workload):
     server = "run.metadata=mysql://me@host/db"
     problem = only(workload, "run.root=ftp://host/runs", server)
     assert problem.key == "run.root" and "ftp:// is not known" in str(problem)
@@ -265,7 +265,7 @@ def test_a_remote_root_of_unknown_kind_is_refused(workload):
         ("schema.file", "remote files cannot be read yet"),
     ],
 )
-def test_a_remote_place_that_would_not_be_read_is_refused(workload, key, why):
+def test_a_remote_place_that_would_not_be_read_is_rejected(workload, key, why):
     problem = only(workload, f"{key}=gs://bucket/x")
     assert problem.key == key and f"received gs://bucket/x, but {why}" in str(problem)
 
@@ -341,7 +341,7 @@ def test_what_a_module_for_tfx_does_by_itself_is_no_setting(
     assert "has no effect on `model`" in str(problem)
 
 
-def test_a_model_to_start_from_that_is_not_there_is_refused(workload, tmp_path):
+def test_a_model_to_start_from_that_is_not_there_is_rejected(workload, tmp_path):
     problem = only(workload, "trainer.warm_start=old/4")
     assert problem.key == "trainer.warm_start"
     assert "4/Format-Weights" in str(problem) and "Trainer/model" in str(problem)
@@ -351,7 +351,7 @@ def test_a_model_to_start_from_that_is_not_there_is_refused(workload, tmp_path):
     assert found(workload, "trainer.warm_start=latest") == []
 
 
-def test_settings_for_a_preprocessing_fn_that_takes_none_are_refused(write, workload):
+def test_settings_for_a_preprocessing_fn_that_takes_none_are_rejected(write, workload):
     setting = "transform.custom_config={separator: x}"
     problem = only(workload, setting)
     assert problem.key == "transform.custom_config"

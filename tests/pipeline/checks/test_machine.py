@@ -89,7 +89,7 @@ def test_gpu_that_tensorflow_does_not_see_is_wrong():
     assert "uv sync --inexact --extra gpu" in blind.remedy
 
 
-def test_gpu_unseen_in_spite_of_its_libraries_says_why():
+def test_gpu_unseen_in_spite_of_its_libraries_reports_why():
     blind = machine.gpu("550.54", lambda: (0, "cuInit failed"), libraries=True)
     assert blind.found.endswith("sees no GPU: cuInit failed")
     assert "nvidia-smi" in blind.remedy

@@ -35,11 +35,11 @@ def only(workload, *sets, environ=None):
     "strategy",
     ["auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server"],
 )
-def test_what_one_machine_can_do_is_not_refused(workload, strategy):
+def test_what_one_machine_can_do_is_not_rejected(workload, strategy):
     assert found(workload, f"distribution.strategy={strategy}") == []
 
 
-def test_a_tpu_without_a_tpu_is_refused_at_the_line_that_asks_for_it(write, workload):
+def test_a_tpu_without_a_tpu_is_rejected_at_the_line_that_asks_for_it(write, workload):
     text = workload.read_text().replace(
         "  module: model\n", "  module: model\n  distribution: {strategy: tpu}\n"
     )
@@ -50,27 +50,27 @@ def test_a_tpu_without_a_tpu_is_refused_at_the_line_that_asks_for_it(write, work
     assert "there is no TPU" in str(problem)
 
 
-def test_more_devices_than_there_are_is_refused(workload):
+def test_more_devices_than_there_are_is_rejected(workload):
     setting = "distribution={strategy: mirrored, devices: 400}"
     problem = only(workload, setting)
     assert problem.key == "trainer.distribution.devices"
     assert "400" in str(problem)
 
 
-def test_nccl_without_gpus_is_refused(workload):
+def test_nccl_without_gpus_is_rejected(workload):
     problem = only(
         workload, "distribution={strategy: mirrored, cross_device_ops: nccl}"
     )
     assert problem.key == "trainer.distribution.cross_device_ops"
 
 
-def test_xla_between_cpus_is_refused(workload):
+def test_xla_between_cpus_is_rejected(workload):
     strategy = "distribution={strategy: mirrored, devices: 2}"
     assert found(workload, "jit_compile=true") == []
     assert only(workload, strategy, "jit_compile=true").key == "trainer.jit_compile"
 
 
-def test_a_cluster_that_cannot_be_read_is_refused_by_name(workload):
+def test_a_cluster_that_cannot_be_read_is_rejected_by_name(workload):
     problem = only(workload, environ={"TF_CONFIG": "{broken"})
     assert str(problem).startswith("the environment: ")
     assert "TF_CONFIG" in str(problem)
@@ -81,7 +81,7 @@ def test_workers_elsewhere_are_not_judged_by_this_machine(workload):
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
-def test_steps_that_the_data_cannot_fill_are_refused(workload, tmp_path, kind):
+def test_steps_that_the_data_cannot_fill_are_rejected(workload, tmp_path, kind):
     rows = ["late,tail", *(f"{i % 2},N{i}" for i in range(10))]
     path = tmp_path / f"few.{kind}"
     if kind == "parquet":
@@ -108,7 +108,7 @@ def test_steps_that_the_data_cannot_fill_are_refused(workload, tmp_path, kind):
     assert problem.key == "trainer.warm_up_steps"
 
 
-def test_a_tpu_that_does_not_answer_is_told_within_seconds(workload):
+def test_a_tpu_that_does_not_answer_is_reported_within_seconds(workload):
     with socket.socket() as silent:  # listens, and never answers
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -90,7 +90,7 @@ def test_duplicate_keys_are_named_beside_other_problems(write, workload):
     ]
 
 
-def test_the_first_place_of_a_duplicate_is_told(write, workload):
+def test_the_first_place_of_a_duplicate_is_reported(write, workload):
     text = workload.read_text().replace("{to: serving}", "{to: a, keep: 2, keep: 3}")
     path = write("p.yaml", text)
     (problem,) = problems(path)
@@ -147,7 +147,7 @@ def test_a_folder_in_place_of_a_file_names_the_yaml_in_it(workload):
 @pytest.mark.parametrize(
     "url", ["mysql://me:pa/ss@wo@host:3306/db", "postgresql://host/db?password=pa/ss"]
 )
-def test_a_password_in_a_setting_is_refused_and_not_repeated(write, workload, url):
+def test_a_password_in_a_setting_is_rejected_and_not_repeated(write, workload, url):
     path = write("p.yaml", f'{workload.read_text()}run: {{metadata: "{url}"}}\n')
     for found in (problems(path), problems(workload, sets=[f"run.metadata={url}"])):
         text = "\n".join(map(str, found))
@@ -162,7 +162,7 @@ def test_masked_passwords_stay_masked_in_other_errors(workload):
 
 
 @pytest.mark.parametrize("text", ["trainer.epochs", "=3", "trainer..epochs=3"])
-def test_a_malformed_set_is_refused(workload, text):
+def test_a_malformed_set_is_rejected(workload, text):
     (problem,) = problems(workload, sets=[text])
     assert str(problem).startswith(f"--set {text}: is not KEY=VALUE")
 

@@ -30,11 +30,11 @@ def _script():
 reference = _script()
 
 
-def test_the_json_schema_is_what_the_models_say():
+def test_the_json_schema_is_up_to_date():
     assert reference.SCHEMA_FILE.read_text() == reference.json_schema(), REMEDY
 
 
-def test_the_reference_is_what_the_models_say():
+def test_the_reference_is_up_to_date():
     docs = reference.DOCS_FILE.read_text()
     assert docs == reference.in_docs(docs), REMEDY
 
@@ -51,7 +51,7 @@ def test_the_json_schema_closes_every_section():
     assert all(section["additionalProperties"] is False for section in sections)
 
 
-def test_the_json_schema_accepts_the_shortest_file_and_refuses_slips(workload):
+def test_the_json_schema_accepts_the_shortest_file_and_rejects_slips(workload):
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(json.loads(reference.json_schema()))
     settings = yaml.safe_load(workload.read_text().replace("1e-3", "0.001"))
@@ -79,7 +79,7 @@ def test_the_yaml_in_the_docs_loads(write):
     assert load(write("main.yaml", first), [path]).config.trainer.warm_start == "latest"
 
 
-def test_sections_that_may_be_left_out_are_told_in_the_reference():
+def test_sections_that_may_be_left_out_are_marked_in_the_reference():
     rows = reference.reference().splitlines()
     stopping = "| `callbacks.early_stopping` | a section, see below | none | Ends"
     assert any(row.startswith(stopping) for row in rows)

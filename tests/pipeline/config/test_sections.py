@@ -176,13 +176,13 @@ def test_a_config_needs_no_file():
         ("vertex={project: p, image: i, root: /x}", "vertex.root", "gs://"),
     ],
 )
-def test_what_cannot_work_is_refused(workload, setting, key, expected):
+def test_what_cannot_work_is_rejected(workload, setting, key, expected):
     problem = only_problem(workload, sets=[setting])
     assert problem.key == key
     assert expected in str(problem)
 
 
-def test_spans_without_a_placeholder_are_refused(workload):
+def test_spans_without_a_placeholder_are_rejected(workload):
     sets = ["data.examples=data/*.csv", "data.spans=1..3", "schedule={}"]
     found = problems(workload, sets=sets)
     assert [problem.key for problem in found] == ["data.spans"]

@@ -129,7 +129,7 @@ def test_one_value_is_enough(workload, strategy):
         (["steps_per_execution=0"], "steps_per_execution", "at least 1"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(workload, settings, key, expected):
+def test_what_cannot_work_is_rejected_by_name(workload, settings, key, expected):
     found = problem(workload, *settings)
     assert found.key == f"trainer.{key}"
     assert expected in str(found)

@@ -132,7 +132,7 @@ def test_without_a_password_in_the_environment_there_is_none(workload):
     assert "run.metadata_password" not in loaded.origins
 
 
-def test_a_config_tells_where_a_key_is_given(workload):
+def test_a_config_knows_where_a_key_is_given(workload):
     config = load(workload, sets=["trainer.epochs=2"]).config
     assert str(config.where("data.examples")) == f"{workload}:4:13"
     assert str(config.where("trainer.epochs")) == "--set trainer.epochs=2"

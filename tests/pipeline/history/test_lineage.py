@@ -86,24 +86,24 @@ def test_a_run_that_pushed_nothing_has_the_lineage_of_its_trained_model(
     assert reused == {"ImportSchemaGen"}
 
 
-def test_a_run_without_a_model_is_refused(store, past_runs):
+def test_a_run_without_a_model_is_rejected(store, past_runs):
     run_id = past_runs.ids["failed"]
     with pytest.raises(UserError, match=f"run {run_id} made no model"):
         lineage.lineage(store, run_id)
 
 
 @pytest.mark.parametrize("wrong", ["999999", "serving/elsewhere", "20260101-000000.0"])
-def test_an_unknown_model_is_refused_with_the_last_pushed(store, past_runs, wrong):
-    with pytest.raises(UserError) as refused:
+def test_an_unknown_model_is_rejected_with_the_last_pushed(store, past_runs, wrong):
+    with pytest.raises(UserError) as caught:
         lineage.lineage(store, wrong)
-    assert str(refused.value).startswith(f"{wrong}: no such model. Pushed last: ")
-    assert f"{past_runs.root}/serving/" in str(refused.value)
+    assert str(caught.value).startswith(f"{wrong}: no such model. Pushed last: ")
+    assert f"{past_runs.root}/serving/" in str(caught.value)
 
 
-def test_the_tree_tells_data_schema_code_settings_and_strategy(store, past_runs):
+def test_the_tree_shows_data_schema_code_settings_and_strategy(store, past_runs):
     lines = shown(lineage.lineage(store, past_runs.ids["gated"]), 120).splitlines()
     text = "\n".join(line.strip(" │├└─") for line in lines)
-    for told in (
+    for expected in (
         "spans  1..2, 3 (version 4)",
         "rows  300: 240 train, 60 eval, split by hash of day",
         "file  flights.pbtxt",
@@ -112,7 +112,7 @@ def test_the_tree_tells_data_schema_code_settings_and_strategy(store, past_runs)
         "training  5 epochs, batches of 512, 40 steps, seed 1",
         "strategy  one_device (no GPU is visible)",
     ):
-        assert told in text
+        assert expected in text
     assert text.count("ExampleGen") == 1
     assert lines == [line.rstrip() for line in lines]
 
@@ -130,6 +130,6 @@ def test_data_and_schema_stand_under_transform(store, past_runs):
 
 def test_lineage_is_json(store, past_runs):
     found = lineage.lineage(store, past_runs.ids["pushed"])
-    told = json.loads(json.dumps(lineage.to_json(found)))
-    assert told["steps"][-1]["node"] == "Pusher"
-    assert told["steps"][0]["outputs"][0]["uri"]
+    plain = json.loads(json.dumps(lineage.to_json(found)))
+    assert plain["steps"][-1]["node"] == "Pusher"
+    assert plain["steps"][0]["outputs"][0]["uri"]

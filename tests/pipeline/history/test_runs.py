@@ -132,11 +132,11 @@ def test_a_run_is_found_by_an_unambiguous_beginning(past_runs):
 
 
 @pytest.mark.parametrize("wrong", ["nonsense", "20", "2026-01-01T00:00:00.000000"])
-def test_an_unknown_run_is_refused_with_known_ones(past_runs, wrong):
-    with pytest.raises(UserError) as refused:
+def test_an_unknown_run_is_rejected_with_known_ones(past_runs, wrong):
+    with pytest.raises(UserError) as caught:
         runs.run(past_runs.open(), wrong)
-    assert str(refused.value).startswith(f"run {wrong}: no such run; ")
-    assert any(known in str(refused.value) for known in past_runs.ids.values())
+    assert str(caught.value).startswith(f"run {wrong}: no such run; ")
+    assert any(known in str(caught.value) for known in past_runs.ids.values())
 
 
 def test_the_last_push_is_the_run_that_made_it_and_its_spans(past_runs):
@@ -153,14 +153,14 @@ def test_a_pipeline_that_never_pushed_has_no_last_push(past_runs):
 
 def test_runs_are_json(past_runs):
     run = runs.run(past_runs.open(), past_runs.ids["pushed"])
-    told = json.loads(json.dumps(runs.to_json(run)))
-    assert told["run_id"] == run.run_id
-    assert told["duration"] == run.duration
-    assert told["nodes"][0]["state"] == "complete"
+    plain = json.loads(json.dumps(runs.to_json(run)))
+    assert plain["run_id"] == run.run_id
+    assert plain["duration"] == run.duration
+    assert plain["nodes"][0]["state"] == "complete"
 
 
 @pytest.mark.parametrize("content", [None, b""])
-def test_a_root_without_runs_says_so_and_gets_no_database(tmp_path, content):
+def test_a_root_without_runs_reports_it_and_gets_no_database(tmp_path, content):
     config = metadata_store_pb2.ConnectionConfig()
     database = tmp_path / "metadata.sqlite"
     if content is not None:
@@ -178,10 +178,10 @@ def test_a_corrupt_database_is_named_with_what_to_do(past_runs, tmp_path, size):
     database.write_bytes(whole[:size])
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = str(database)
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as caught:
         runs.history(runs.Store(config))
-    assert str(refused.value).startswith(f"{database}: ")
-    assert "malformed" in str(refused.value) and "backup" in str(refused.value)
+    assert str(caught.value).startswith(f"{database}: ")
+    assert "malformed" in str(caught.value) and "backup" in str(caught.value)
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):

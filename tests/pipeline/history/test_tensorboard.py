@@ -122,7 +122,7 @@ def test_without_tensorboard_its_package_is_named(monkeypatch):
         tensorboard.command({"run": "/logs"}, None)
 
 
-def test_no_run_at_all_is_told(tmp_path):
+def test_no_run_at_all_is_reported(tmp_path):
     done = subprocess.run(
         command("--root", tmp_path), capture_output=True, text=True, check=False
     )

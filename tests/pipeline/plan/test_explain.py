@@ -80,7 +80,7 @@ def explained(capsys, monkeypatch):
     return run
 
 
-def test_before_any_run_the_choice_is_told_and_what_to_run(workload, explained):
+def test_before_any_run_the_choice_is_reported_and_what_to_run(workload, explained):
     code, text = explained(workload, "strategy=mirrored", "devices=2")
     assert code == 0
     assert "strategy   mirrored: asked for; no GPU is visible, 2 logical" in text
@@ -101,20 +101,20 @@ def test_the_choice_follows_the_cluster(workload, explained, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "settings, says",
+    "settings, message",
     [
         (["strategy=tpu"], "received 'tpu', but there is no TPU"),
         (["strategy=mirrored", "devices=100"], "a CPU stands in for at most 16"),
         (["strategy=magic"], 'received "magic"'),
     ],
 )
-def test_what_cannot_be_is_refused(workload, explained, settings, says):
+def test_what_cannot_be_is_rejected(workload, explained, settings, message):
     code, text = explained(workload, *settings)
     assert code == 2
-    assert says in text
+    assert message in text
 
 
-def test_data_and_model_are_told_after_transform(transformed, explained):
+def test_data_and_model_are_reported_after_transform(transformed, explained):
     code, text = explained(transformed)
     assert code == 0
     assert "strategy   one_device: no GPU is visible" in text
@@ -172,7 +172,7 @@ def test_replicas_that_do_not_pay_are_warned_of(capsys, step, shares_cores, warn
     assert warning in text and ("  warning    " in shown) is bool(warning)
 
 
-def test_an_error_in_build_model_is_told_with_its_line(transformed, explained):
+def test_an_error_in_build_model_is_reported_with_its_line(transformed, explained):
     source = "def build_model(context):\n    return context.nothing\n"
     (transformed.parent / "broken.py").write_text(source)
     code, text = explained(transformed, module="broken")

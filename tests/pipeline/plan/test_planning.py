@@ -20,7 +20,7 @@ def latest(workload):
     return load(workload, sets=["trainer.warm_start=latest"]).config
 
 
-def test_nothing_to_start_from_is_said(latest, tmp_path):
+def test_nothing_to_start_from_is_reported(latest, tmp_path):
     sink = tmp_path / "events"
     events.open_sink(str(sink))
     planning._report_warm_start(latest, None, "none")
@@ -30,7 +30,9 @@ def test_nothing_to_start_from_is_said(latest, tmp_path):
     assert f"nothing has been pushed to {latest.pusher.to}" in event["message"]
 
 
-def test_weights_that_are_gone_are_refused_with_the_setting_that_asks(latest, tmp_path):
+def test_weights_that_are_gone_are_rejected_with_the_setting_that_asks(
+    latest, tmp_path
+):
     pushed = Production(str(tmp_path / "serving" / "2"), 2, "c", "none")
     weights = tmp_path / "model" / "4" / "Format-Weights"
     with pytest.raises(BadInputError) as caught:

@@ -59,7 +59,7 @@ def test_age_is_due_once_the_limit_is_reached(days, due):
     assert decide([(1, None)], push((1, None)), schedule).due is due
 
 
-def test_not_due_says_what_it_waits_for():
+def test_not_due_reports_what_it_waits_for():
     schedule = Schedule(max_age="7d")
     assert decide([(1, None)], push((1, None)), schedule).reason == (
         "Not due: model 1795019714, pushed 3 days ago, was trained on all spans; "
@@ -67,7 +67,7 @@ def test_not_due_says_what_it_waits_for():
     )
 
 
-def test_new_spans_alone_are_not_due_where_the_schedule_says_so():
+def test_new_spans_alone_are_not_due_where_the_schedule_forbids_it():
     decision = decide([(1, None)], push(), Schedule(on_new_span=False, max_age="30d"))
     assert not decision.due
     assert (

@@ -13,12 +13,12 @@ from strategos.components.errors import BadInputError
 from strategos.pipeline.root import lock
 
 
-def test_second_run_on_a_root_is_refused_naming_the_holder(tmp_path):
+def test_second_run_on_a_root_is_rejected_naming_the_holder(tmp_path):
     again = lock.hold(tmp_path)
-    with lock.hold(tmp_path, run_id="first"), pytest.raises(BadInputError) as refusal:
+    with lock.hold(tmp_path, run_id="first"), pytest.raises(BadInputError) as caught:
         again.__enter__()
-    assert "run first has been running since" in str(refusal.value)
-    assert str(os.getpid()) in str(refusal.value)
+    assert "run first has been running since" in str(caught.value)
+    assert str(os.getpid()) in str(caught.value)
 
 
 def test_holder_is_known_while_it_holds_and_not_after(tmp_path):

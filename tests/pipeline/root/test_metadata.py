@@ -55,7 +55,7 @@ def test_a_server_that_comes_back_is_waited_for_and_that_is_reported(server, tmp
     assert last["message"] == "ML Metadata answers again after 23 s"
 
 
-def test_a_server_that_stays_away_is_an_error_that_says_what_to_do(server):
+def test_a_server_that_stays_away_is_an_error_with_a_remedy(server):
     connection, _ = server
     clock = Clock()
     with pytest.raises(

@@ -9,11 +9,11 @@ from strategos.pipeline.root import lock
 from strategos.pipeline.root.state import state_folder
 
 
-def test_state_of_a_local_root_lies_under_it(tmp_path):
+def test_state_of_a_local_root_is_under_it(tmp_path):
     assert state_folder(tmp_path) == tmp_path / ".strategos"
 
 
-def test_state_of_a_remote_root_lies_in_the_home_of_its_user(tmp_path, monkeypatch):
+def test_state_of_a_remote_root_is_in_the_home_of_its_user(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = state_folder("s3://bucket/flights")
     assert folder.parent == tmp_path / "strategos" / "roots"

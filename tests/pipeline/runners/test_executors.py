@@ -21,8 +21,8 @@ from tfx.v1.types.standard_artifacts import Model
 
 @component
 def Trainer(model: OutputArtifact[Model], epochs: Parameter[int]):
-    with open(os.environ["TOLD"], "w") as file:
-        json.dump({"told": os.environ.get("STRATEGOS_TRAINER")}, file)
+    with open(os.environ["SEEN"], "w") as file:
+        json.dump({"seen": os.environ.get("STRATEGOS_TRAINER")}, file)
     with open(os.path.join(model.uri, "made"), "w") as file:
         file.write("by a test")
 """
@@ -58,7 +58,7 @@ with ExecutorClient(log, events) as client:
         plan = Plan(f"run-{restarts}", ir, connection, events, log, environment)
         events.touch()
         (LocalRunner(client) if runner == "local" else BeamRunner()).run(plan)
-        print(Path(os.environ["TOLD"]).read_text())
+        print(Path(os.environ["SEEN"]).read_text())
 print(events.read_text())
 """
 
@@ -71,18 +71,18 @@ def test_executors_learn_how_to_run_and_caching_does_not_see_it(
     running = warm_tfx.script(
         *(_RUN, runner, str(tmp_path)),
         PYTHONPATH=str(tmp_path / "modules"),
-        TOLD=str(tmp_path / "told.json"),
+        SEEN=str(tmp_path / "seen.json"),
     )
     lines = running.output().splitlines()
     lines = [json.loads(line) for line in lines if line[:1] == "{"]
-    told = [line for line in lines if "told" in line]
-    restarts = [json.loads(each["told"])["max_restarts"] for each in told]
+    seen = [line for line in lines if "seen" in line]
+    restarts = [json.loads(each["seen"])["max_restarts"] for each in seen]
     assert restarts == [7, 7]  # the second was not executed
     states = [line["state"] for line in lines if line.get("event") == "node_finished"]
     assert states == ["complete", "cached"]
 
 
-def test_executor_process_that_was_killed_while_idle_is_told_of(tmp_path):
+def test_executor_process_that_was_killed_while_idle_is_reported(tmp_path):
     client = ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl")
     with pytest.raises(UserError, match="was killed .SIGKILL"), client:
         client._start()

@@ -108,7 +108,7 @@ def test_rows_and_their_total_are_shown_while_a_node_runs(emit):
 @pytest.mark.parametrize(
     ("kind", "word"), [(UserError, "failed"), (GateStoppedError, "stopped")]
 )
-def test_a_failure_is_told_with_the_first_line_of_its_cause(emit, kind, word):
+def test_a_failure_is_reported_with_the_first_line_of_its_cause(emit, kind, word):
     start(emit)
     emit("node_started", node="Trainer")
     emit(
@@ -170,7 +170,7 @@ def test_the_terminal_shows_all_nodes_with_state_time_and_rows(emit):
     assert trainer.endswith("…") and len(trainer) <= 80
 
 
-def test_the_terminal_says_what_it_waits_for_before_the_nodes_are_known(emit):
+def test_the_terminal_reports_what_it_waits_for_before_the_nodes_are_known(emit):
     emit("note", message="compiling the pipeline")
     written, _ = in_terminal(emit.path, now=3)
     assert "compiling the pipeline" in written

@@ -126,14 +126,14 @@ def test_nothing_stays_after_the_window_was_resized(window, sizes):
 
 def test_warnings_and_what_is_printed_stay_above_the_table(window):
     shown = window(60, 10)
-    said = [f"warning: Trainer: slow disk {'y' * 50} {n}" for n in range(4)]
-    for number, line in enumerate(said):
+    warnings = [f"warning: Trainer: slow disk {'y' * 50} {n}" for n in range(4)]
+    for number, line in enumerate(warnings):
         shown.emit("warning", node="Trainer", message=line.partition("Trainer: ")[2])
         shown.wait_for(line[-9:])
         shown.run_node(_NODES[number + 3])
     # The terminal keeps or drops the blank at which a line wraps.
     joined = "".join(shown.end()).replace(" ", "")
-    expected = "".join(["before", "printed", *said, "after"])
+    expected = "".join(["before", "printed", *warnings, "after"])
     assert joined == expected.replace(" ", "")
 
 

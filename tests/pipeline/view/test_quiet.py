@@ -30,6 +30,6 @@ def test_remarks_are_kept_from_the_terminal_and_the_users_warnings_are_not(
         "assert 'tf_keras' in tensorflow.keras.Model.__module__\n"
         "warnings.warn('of the user', FutureWarning)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (said.returncode, said.stdout) == (0, "")
-    assert said.stderr.splitlines() == ["<string>:4: FutureWarning: of the user"]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == ["<string>:4: FutureWarning: of the user"]

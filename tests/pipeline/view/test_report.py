@@ -111,7 +111,7 @@ def test_a_report_ends_with_verdict_place_and_next_command(blessed):
         ),
     ],
 )
-def test_a_report_says_on_what_the_model_was_trained(blessed, facts, line):
+def test_a_report_shows_on_what_the_model_was_trained(blessed, facts, line):
     facts = {"strategy": "one_device", "reason": "asked for", **facts}
     run = dataclasses.replace(blessed, trainer=facts)
     assert f"  trained    {line}" in reported(run)
@@ -162,7 +162,7 @@ def test_without_slices_no_worst_are_shown(blessed):
     assert not any("worst slices" in line for line in reported(blessed))
 
 
-def test_without_the_summary_metrics_and_cause_are_told_from_the_history(blessed):
+def test_without_the_summary_metrics_and_cause_are_reported_from_the_history(blessed):
     cause = "The model is not blessed: 1 bound of the evaluator failed.\n  auc 0.7"
     run = dataclasses.replace(
         blessed,
@@ -177,7 +177,7 @@ def test_without_the_summary_metrics_and_cause_are_told_from_the_history(blessed
     assert any("1 bound of the evaluator failed" in line for line in lines)
 
 
-def test_each_failing_bound_is_told_required_against_received(blessed):
+def test_each_failing_bound_is_reported_required_against_received(blessed):
     bound = check(slice="carrier=OO", required=0.6, received=0.41, ok=False)
     run = dataclasses.replace(
         blessed, outcome="not blessed", pushed=None, summary=summary(bound)
@@ -302,7 +302,7 @@ def test_a_history_of_several_pipelines_names_them(blessed):
     assert "flights" in lines[1] and "digits" in lines[2]
 
 
-def test_an_empty_history_says_so():
+def test_an_empty_history_reports_it():
     assert history([]) == ["no runs yet"]
 
 
