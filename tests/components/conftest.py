@@ -75,7 +75,7 @@ def build_model(context):
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Files of a workload: the user's, the raw examples, what Transform made."""
+    """Files of a workload: the user's, the raw examples, Transform's output."""
 
     root: Path
 
@@ -229,7 +229,7 @@ def _transform(
 
 @pytest.fixture(scope="session")
 def workload(tmp_path_factory) -> Workload:
-    """1,000 training and 300 evaluation rows, transformed; not to be changed."""
+    """1,000 training and 300 evaluation rows, transformed; read-only for tests."""
     made = _make(tmp_path_factory.mktemp("workload"))
     _transform(made)
     return made
@@ -271,7 +271,7 @@ def spec_of(tmp_path_factory) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def make_spec(workload, tmp_path_factory) -> Callable[..., WorkerSpec]:
-    """Makes what a training worker is told, of the workload: `make_spec(epochs=…)`."""
+    """Makes a `WorkerSpec` of the workload: `make_spec(epochs=…)`."""
 
     def make(**changes) -> WorkerSpec:
         folder = tmp_path_factory.mktemp("model")
@@ -311,7 +311,7 @@ def new_workload(tmp_path) -> Callable[..., Workload]:
 
 @pytest.fixture(scope="session")
 def workload_in() -> Callable[[Path], Workload]:
-    """A workload whose files a test writes itself: `workload_in(folder)`."""
+    """A workload in a folder whose files a test writes: `workload_in(folder)`."""
     return Workload
 
 

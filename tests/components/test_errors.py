@@ -1,4 +1,4 @@
-"""Errors as data: their one form for readers, and their way between processes."""
+"""Errors as data: the form that users read, and the form between processes."""
 
 from __future__ import annotations
 

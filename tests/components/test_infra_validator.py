@@ -16,7 +16,7 @@ def tf():
 
 @pytest.fixture(scope="module")
 def files(tf, tmp_path_factory):
-    """Ten raw examples, as ExampleGen leaves them."""
+    """Ten raw examples, as ExampleGen writes them."""
     folder = tmp_path_factory.mktemp("examples") / "Split-eval"
     folder.mkdir()
     path = str(folder / "data_tfrecord-00000-of-00001.gz")
@@ -30,7 +30,7 @@ def files(tf, tmp_path_factory):
 
 @pytest.fixture
 def export(tf, tmp_path):
-    """Saves `function(x)` as a model that is asked serialized examples."""
+    """Saves `function(x)` as a model of serialized examples."""
 
     def save(function, signature="serving_default", key="examples", feature="x"):
         spec = {feature: tf.io.FixedLenFeature([1], tf.float32)}

@@ -1,4 +1,4 @@
-"""What is said of a process that was killed, where memory ran out and where not."""
+"""The error for a killed process, if memory ran out and if not."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _machine(root, vmstat=None, events=None):
         ({"vmstat": 1}, {"vmstat": 3}, "2 process(es) of this machine"),
         ({"vmstat": 1}, {"vmstat": 1}, "came from outside"),
         ({"events": 1}, {"events": 2}, "1 process(es) of this control group"),
-        # Another job of the machine ran out of memory, this one did not.
+        # Another job on the machine ran out of memory, this one did not.
         ({"events": 1, "vmstat": 1}, {"events": 1, "vmstat": 2}, "came from outside"),
         ({}, {}, "does not report whether memory ran out"),
     ],

@@ -16,7 +16,7 @@ DIE = "import sys; from strategos.components.processes import die_with_parent; "
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_process_whose_parent_died_before_it_could_ask_ends_at_once(there):
-    """Its parent is by then whoever adopts orphans, and lives."""
+    """Its parent is then the process that adopts orphans, and is alive."""
     parent = os.getpid() if there else os.getpid() + 1
     code = f"{DIE} die_with_parent(int(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", code, str(parent)])
@@ -39,7 +39,7 @@ def test_no_program_of_ours_works_for_a_parent_that_is_gone(module, arguments):
         [sys.executable, "-m", module, *given],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        timeout=5,  # before it imports anything that takes longer
+        timeout=5,  # before slow imports
     )
     assert done.returncode == -signal.SIGKILL
 

@@ -48,7 +48,7 @@ def at(seconds):
 
 
 def execute(model, serving, uri, blessed=True, keep=3):
-    """Runs the executor as the launcher does, with the artifact's folder made."""
+    """Runs the executor as the launcher does, after creating the artifact's folder."""
     candidate = standard_artifacts.Model()
     candidate.uri = str(model.parent)
     blessing = standard_artifacts.ModelBlessing()
@@ -99,7 +99,7 @@ def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
 
 
 def write_with_limit(model, serving, on_limit):
-    """Pushes in a process that may write no file larger than 4096 bytes."""
+    """Pushes in a process that cannot write a file larger than 4096 bytes."""
     code = f"""
 import resource, signal
 from strategos.components.pusher import targets

@@ -52,7 +52,7 @@ def examples(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def statistics(examples, tmp_path_factory):
-    """What our executor makes of it."""
+    """The statistics of our executor."""
     from tfx.types import standard_artifacts
 
     from strategos.components.statistics_gen import executor
@@ -101,7 +101,7 @@ def test_exact_parts_equal_those_of_tfdv(examples, statistics):
 
 
 def exact(feature):
-    """A copy without what comes from sketches or depends on the order of summing."""
+    """A copy without values that depend on sketches or on the order of sums."""
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     copy = statistics_pb2.FeatureNameStatistics()

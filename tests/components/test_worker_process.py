@@ -62,7 +62,7 @@ def _gone(pid: int, within: float) -> bool:
         except (FileNotFoundError, ProcessLookupError):
             return True
         state = stat.rpartition(b")")[2].split()[0]
-        if state == b"Z":  # dead, though nobody in this container waits for it
+        if state == b"Z":  # dead, although no process in this container waits for it
             return True
         time.sleep(0.05)
     return False

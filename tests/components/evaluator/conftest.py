@@ -1,4 +1,4 @@
-"""Examples, models and the Evaluator on them, with TFMA beside it."""
+"""Examples, models, and the Evaluator and TFMA that evaluate them."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **s
 
 
 def _stock(workload, folder, task, section, label, baseline=False, examples=None):
-    """The same by TFMA: reads the files, runs its pipeline, loads what it wrote."""
+    """Evaluates with TFMA: runs its pipeline on the files and loads the result."""
     config = eval_config.build(section, label, label_is_string=label == "grade_name")
     config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=baseline)
     roles = ["candidate", "baseline"] if baseline else ["candidate"]
@@ -212,7 +212,7 @@ def artifact():
 
 @pytest.fixture
 def eval_split(tmp_path):
-    """Writes rows, dicts of values by feature, as an eval split; its folder."""
+    """Writes rows, dicts of values by feature, as an eval split; returns its folder."""
     return lambda rows, name="examples": _write_examples(tmp_path / name, rows)
 
 

@@ -20,7 +20,7 @@ def assert_same(ours, theirs):
     for key, expected in theirs.items():
         assert ours[key].keys() == expected.keys()
         for name, value in expected.items():
-            # Areas: exact here, by 10,000 thresholds there.
+            # Areas are exact here; TFMA uses 10,000 thresholds.
             near = 2e-4 if "auc" in name else 2e-6
             assert ours[key][name] == pytest.approx(value, abs=near, nan_ok=True), (
                 key,

@@ -1,4 +1,4 @@
-"""Slices by odd values, in several batches, beside those of TFMA."""
+"""Slices by odd values, in several batches, compared with those of TFMA."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tensorflow_model_analysis as tfma
 
 from strategos.components.evaluator import scoring
 
-# What a row may have of a feature. No row has NaN beside another value: TFMA makes two
-# slices of the NaN of such rows and of others.
+# Values of a feature in a row. No row has NaN and another value: TFMA makes two slices
+# of the NaN in such rows and of other NaN.
 NUMBERS = [
     *([math.nan], [0.1], [-0.0], [0.0], [math.inf], [-math.inf], [], [0.1, 0.1]),
     *([math.nan], [0.0, -0.0], [1e20], [16777216.0], [1e-45], None),

@@ -18,7 +18,7 @@ class Written:
     artifact: Any
 
     def features(self, split: str = "*") -> list[dict[str, tuple[str | None, list]]]:
-        """Per row, by name: which list the feature has, and its values."""
+        """Per row, by name: the kind of the feature's list, and its values."""
         import tensorflow as tf
 
         rows = []
@@ -39,7 +39,7 @@ class Written:
         return [row[name] for row in self.rows()]
 
     def report(self) -> list[str]:
-        """What the run's report shows of the types."""
+        """The types in the run's report."""
         return self.artifact.get_string_custom_property("types").splitlines()
 
 

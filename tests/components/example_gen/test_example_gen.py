@@ -225,7 +225,7 @@ def test_equal_data_give_equal_files(tmp_path, run):
 
 
 class TestRefusals:
-    """Every refusal names the place and what to do."""
+    """Every error names the place and the remedy."""
 
     @pytest.fixture
     def refused(self, run):

@@ -1,4 +1,4 @@
-"""Files that are not what their names say: each message names what to do."""
+"""Files whose content contradicts their name: each message names the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CSV = b"x,y\n1,2\n3,4\n"
 
 
 def gzipped(content):
-    """By gzip, with the same bytes at any time: names of tests are made of them."""
+    """Compresses by gzip without a time stamp: the names of tests contain the bytes."""
     return gzip.compress(content, mtime=0)
 
 
@@ -102,7 +102,7 @@ def test_file_of_another_format(tmp_path, name, content, message):
     [
         ("a.csv", CSV, 2, 1),
         ("a.csv.gz", gzipped(CSV), 2, 1),
-        ("a.csv", b'x\n"1\n2"\n', 2, 1),  # a quoted line break: more than there are
+        ("a.csv", b'x\n"1\n2"\n', 2, 1),  # a quoted line break: the count is too high
         ("a.parquet", parquet(), 2, 2),
     ],
 )
@@ -141,7 +141,7 @@ def as_nobody():
 
 @pytest.fixture
 def private(tmp_path):
-    """Writes a file that nobody may read."""
+    """Writes a file without read permission."""
 
     def write(name):
         (tmp_path / name).write_bytes(CSV)

@@ -75,7 +75,7 @@ def test_null_spelling_is_missing_in_a_column_of_numbers(table, run, spelling):
 def test_values_beside_null_spellings_stay_in_every_batch_of_a_large_file(
     run, tmp_path
 ):
-    """Arrow 18.1 has a function that returns other bytes for slices of strings."""
+    """A function of Arrow 18.1 returns wrong bytes for slices of strings."""
     values = [str(i) if i % 1000 else "NA" for i in range(40_000)]
     (tmp_path / "a.csv").write_text("x\n" + "\n".join(values))
     written = run(tmp_path / "a.csv", null_values=NULLS)

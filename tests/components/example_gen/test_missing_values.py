@@ -1,4 +1,4 @@
-"""Missing values as statistics, schema and parsing see them."""
+"""Missing values in statistics, schema and parsing."""
 
 from __future__ import annotations
 

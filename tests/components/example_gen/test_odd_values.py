@@ -1,4 +1,4 @@
-"""Odd cells from file to tf.Example, value by value, beside TFX's CsvExampleGen."""
+"""Odd cells from file to tf.Example, compared with TFX's CsvExampleGen by value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD_ROW = 17
 NUMBERS = [str(i) for i in range(1, ROWS + 1)]
 FLOATS = [f"{i}.5" for i in range(1, ROWS + 1)]
 
-# In a column of whole numbers, each of these does what it does with TFX.
+# In a column of whole numbers, each of these gives the same as in TFX.
 AS_STOCK = [
     *("5", "+5", "-5", "-0", "0", " 5", "5 ", "\t5", "+ 5", "--5", "+-5", "5\u00a0"),
     *("0x1f", "0X1F", "-0x1f", "0b1", "0o7", "5L", "1d5", "0.1f", "1 000", "1,234"),
@@ -41,7 +41,7 @@ AS_STOCK = [
     ),
     *('say "hi"', "two\nlines", "two\r\nlines", "a,b", "'5'", "M\u00fcller", "\u0085"),
 ]
-# And these do not, for the reason given.
+# These give something else than in TFX, for the reason given.
 OTHERWISE = {
     "1_000": "grouped digits are text: 1_000 and 10_00 stay apart",
     "1_0.5": "grouped digits are text",
@@ -54,7 +54,7 @@ OTHERWISE = {
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory, run, run_stock):
-    """Columns by (cell, base): kind and values as ours and as stock has them."""
+    """Columns by (cell, base): kind and values here and in TFX."""
     folder = tmp_path_factory.mktemp("odd")
     cells = [*AS_STOCK, *OTHERWISE]
     table = {"row": NUMBERS}
@@ -78,7 +78,7 @@ def both(tmp_path_factory, run, run_stock):
 
 
 def _columns(written):
-    """By column: the list that its features have, and the values in order of `row`."""
+    """By column: the kind of its features' lists, and the values in order of `row`."""
     rows = sorted(written.features(), key=lambda row: row["row"][1])
     columns = {}
     for name in rows[0]:

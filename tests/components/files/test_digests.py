@@ -17,7 +17,7 @@ def memo(tmp_path):
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A file that was written long enough ago."""
+    """A file that was written long enough ago to cache its digest."""
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
     later = time.time() + 60
@@ -31,7 +31,7 @@ def of(path, memo):
 
 
 def edit_in_place(path, text):
-    """Writes as many bytes and puts the time of modification back."""
+    """Writes the same number of bytes and restores the modification time."""
     before = path.stat()
     assert len(text) == before.st_size
     path.write_text(text)

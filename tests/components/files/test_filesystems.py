@@ -1,4 +1,4 @@
-"""Which remote file systems there are here, and what is said where one is missing."""
+"""The supported remote file systems, and the errors for the others."""
 
 from __future__ import annotations
 

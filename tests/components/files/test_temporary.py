@@ -1,4 +1,4 @@
-"""Temporary folders: private, removed at the end, also after kill -9 by the next."""
+"""Temporary folders: private, removed at the end, after kill -9 by the next process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with temporary.folder() as made:
 
 @pytest.fixture
 def hold(monkeypatch, tmp_path):
-    """Starts a process with a temporary folder, which is as if made an hour ago."""
+    """Starts a process with a temporary folder that looks an hour old."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     processes = []
@@ -54,7 +54,7 @@ def _age(folder):
 def test_the_folder_of_a_killed_process_is_removed_by_the_next(hold):
     killed, abandoned = hold()
     _, used = hold()
-    assert abandoned.exists()  # its process lives
+    assert abandoned.exists()  # its process is alive
     killed.kill()
     killed.wait()
     with temporary.folder() as made:
@@ -72,7 +72,7 @@ def test_what_others_may_have_made_is_left_alone(hold, tmp_path):
     (tmp_path / "strategos-file").touch()
     (tmp_path / "strategos-open").mkdir()
     (tmp_path / "strategos-open").chmod(0o777)
-    (tmp_path / "strategos-new").mkdir(mode=0o700)  # made, and not yet locked
+    (tmp_path / "strategos-new").mkdir(mode=0o700)  # created, but not yet locked
     foreign = tmp_path / "strategos-foreign"
     foreign.mkdir(mode=0o700)
     if os.geteuid() == 0:

@@ -37,7 +37,7 @@ def import_schema(tmp_path):
 
 @pytest.fixture
 def gate(tmp_path, import_schema):
-    """Validates rows of two splits and runs the gate on what is found."""
+    """Validates rows of two splits and runs the gate on the anomalies."""
     import pyarrow as pa
     from tfx.components.example_validator import executor as validator
     from tfx.types import standard_artifacts

@@ -12,7 +12,7 @@ from strategos.components.gate import evaluation as gate
 
 
 def publish(folder, auc_by_carrier, at_least=0.6):
-    """Artifacts as the Evaluator leaves them, judged by its own rules."""
+    """Artifacts in the form of the Evaluator, judged by its rules."""
     slices = [SliceMetrics(None, None, 1000, {"auc": 0.8})]
     slices += [
         SliceMetrics("carrier", name, 100, {"auc": auc})

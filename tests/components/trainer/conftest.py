@@ -1,4 +1,4 @@
-"""Trainings start as forks of one warm process of each of pytest's workers."""
+"""Trainings start as forks of a warm process, one per worker of pytest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def warm_starts(warm_processes) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def as_in_workers() -> None:
-    """Models are traced in this process too: as fast as in those that train."""
+    """Makes tracing in this process as fast as in processes that train."""
     autograph.convert_user_code_only()
 
 

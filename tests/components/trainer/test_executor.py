@@ -1,4 +1,4 @@
-"""What the executor hands on, and what it tidies up; training has tests of its own."""
+"""The executor's specification for a training, and its clean-up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROPERTIES = {
 
 @pytest.fixture
 def artifacts(tmp_path):
-    """Inputs and outputs as a run has them, under `tmp_path`."""
+    """Inputs and outputs of a run, under `tmp_path`."""
     from tfx.types import standard_artifacts
 
     def artifact(kind, *names):

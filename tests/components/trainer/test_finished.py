@@ -1,4 +1,4 @@
-"""A model that a run has finished and not published; e2e tests kill real runs."""
+"""A finished model that was not published; e2e tests kill real runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_finished_model_is_taken_whole_with_its_logs(trainer):
 def test_mark_and_checkpoints_go_with_the_model_that_they_are_of(trainer):
     finished.forget(str(trainer / "model" / "3"))
     assert finished.take(_spec(trainer, 9)) is not None
-    finished.forget(str(trainer / "model" / "4"))  # taken from there since
+    finished.forget(str(trainer / "model" / "4"))  # moved from there in the meantime
     assert Path(_spec(trainer, 9).checkpoint_dir).is_dir()
     finished.forget(str(trainer / "model" / "9"))
     assert not Path(_spec(trainer, 9).checkpoint_dir).exists()

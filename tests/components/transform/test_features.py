@@ -1,4 +1,4 @@
-"""What Transform writes beside what TFX's own Transform writes, value by value."""
+"""The output of Transform, compared with TFX's own Transform by value."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _rows(folder: Path) -> list[dict[str, list[Any]]]:
 
 
 def _transform_by_tfx(workload, module: str) -> Path:
-    """The same rows through TFX's own Transform; the folder of what it writes."""
+    """Transforms the same rows with TFX's own Transform; returns the output folder."""
     from tfx.components.transform.executor import Executor
     from tfx.dsl.components.base import base_beam_executor
     from tfx.types import standard_artifacts
@@ -276,7 +276,7 @@ def _transform_by_tfx(workload, module: str) -> Path:
 
 
 def _complete(workload) -> None:
-    """Adds what the schema leaves out: TFX 1.16 wants all or no representations."""
+    """Adds the missing representations: TFX 1.16 requires all or none."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tfx_bsl.public import tfxio
@@ -293,7 +293,7 @@ def _complete(workload) -> None:
 
 @pytest.fixture(scope="module")
 def transformed(workload_in, transform, tmp_path_factory):
-    """Makes the rows that we and TFX write of a module's features."""
+    """Makes the rows of a module's features, by our Transform and by TFX's."""
     import tensorflow as tf
 
     def make(source: str):

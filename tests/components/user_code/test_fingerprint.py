@@ -9,7 +9,7 @@ from strategos.components.user_code.fingerprint import fingerprint
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes files of a workload: `write({"model.py": "…"})`; its folder."""
+    """Writes files of a workload: `write({"model.py": "…"})`; returns its folder."""
 
     def write(files, folder="w"):
         for name, content in files.items():
@@ -117,7 +117,7 @@ def test_it_follows_variables_that_the_code_reads_where_that_is_asked_for(
         fingerprint(folder, "model", environ)
         for environ in ({}, {"UNITS": "1"}, {"UNITS": "2"}, {"OTHER": "1"}, None)
     }
-    assert len(seen) == 4  # without the variable, with one and the other, not asked
+    assert len(seen) == 4  # unset, two values, not requested
 
 
 def test_a_moved_workload_has_the_same(write, tmp_path):

@@ -31,7 +31,7 @@ COMPILED_BY_AUTOGRAPH = """in user code:
 
 @pytest.fixture
 def failing(tmp_path):
-    """A function that imports code from a folder, calls it, returns its error."""
+    """A function that imports code from a folder, calls it, and returns its error."""
 
     def run(source):
         path = tmp_path / "own.py"

@@ -1,4 +1,4 @@
-"""What the environment says of a cluster, and what is wrong with what it says."""
+"""The cluster in the environment, and errors in its description."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_before_its_devices_exist_the_driver_tells_of_a_gpu(tmp_path):
 
 @pytest.fixture
 def shares(machine, monkeypatch):
-    """What each task of a cluster on that machine may see, and how many it counts."""
+    """GPUs that each task of a cluster on that machine may see, and their number."""
     monkeypatch.setattr(
         "strategos.components.trainer.cluster.environment.visible_gpus",
         lambda environ: visible_gpus(environ, machine),

@@ -297,7 +297,7 @@ def start(script):
 
 @pytest.fixture
 def on_cpu(start):
-    """What such a process without GPUs answers."""
+    """The answer of such a process without GPUs."""
     return lambda distribution: start(distribution, CUDA_VISIBLE_DEVICES="-1").answer()
 
 

@@ -1,4 +1,4 @@
-"""Whether a TPU is there: addresses that answer, those that do not, and in time."""
+"""Finding a TPU: addresses that answer or do not, within the time-out."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from strategos.components.trainer.operation import Operation
 
 @pytest.fixture
 def silent_address():
-    """Accepts connections and never says a word."""
+    """Accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"grpc://127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture
 def full_address():
-    """Answers no attempt to connect: its queue is full."""
+    """Answers no connection attempt, because its queue is full."""
     server = socket.create_server(("127.0.0.1", 0), backlog=0)
     queued = [socket.socket() for _ in range(3)]
     for each in queued:
@@ -64,7 +64,7 @@ def test_a_missing_tpu_is_reported_in_one_line_in_time(place, request):
 
 
 def test_a_tpu_that_answers_too_late_is_given_up(silent_address, monkeypatch):
-    # The metadata server takes the question and never answers.
+    # The metadata server accepts the request and never answers.
     host = silent_address.removeprefix("grpc://")
     monkeypatch.setenv("GCE_METADATA_HOST", host)
     before = time.monotonic()
@@ -75,7 +75,7 @@ def test_a_tpu_that_answers_too_late_is_given_up(silent_address, monkeypatch):
 
 @pytest.fixture(scope="module")
 def tensorflow_server():
-    """A TensorFlow server as any other process of a gang has one, without a TPU."""
+    """A TensorFlow server without a TPU, like that of a process of a gang."""
     code = (
         "import tensorflow as tf\n"
         "server = tf.distribute.Server({'worker': ['127.0.0.1:0']})\n"
@@ -97,7 +97,7 @@ def test_a_tensorflow_server_without_a_tpu_is_rejected_by_name(tensorflow_server
 
 
 def test_training_on_no_tpu_ends_without_a_restart(tensorflow_server, make_spec, capfd):
-    """TensorFlow itself would abort the process, which the gang would start again."""
+    """TensorFlow itself would abort the process, and the gang would restart it."""
     spec = make_spec(
         distribution={"strategy": "tpu", "tpu": {"name": tensorflow_server}}
     )

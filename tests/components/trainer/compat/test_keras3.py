@@ -1,4 +1,4 @@
-"""Models made with the package `keras`, beside `tf.keras`, which is tf-keras here."""
+"""Models made with the package `keras`; `tf.keras` is tf-keras here."""
 
 from __future__ import annotations
 

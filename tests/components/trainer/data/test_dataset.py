@@ -341,5 +341,5 @@ def test_data_ten_times_the_limit_is_streamed_in_memory_that_does_not_grow(
 
 
 def test_rows_of_one_large_file_are_mixed_over_the_whole_pass(streamed_under_a_limit):
-    """A row moves by a third of the pass on average where the order is random."""
+    """In a random order, a row moves by a third of the pass on average."""
     assert streamed_under_a_limit["moved"] > 0.25

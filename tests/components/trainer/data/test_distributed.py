@@ -1,4 +1,4 @@
-"""What replicas get from the distributed iterators of real strategies."""
+"""The rows of each replica from the distributed iterators of real strategies."""
 
 from __future__ import annotations
 

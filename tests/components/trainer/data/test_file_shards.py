@@ -29,7 +29,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(params=["in memory", "streamed"])
 def shares(request, files):
-    """What two pipelines read, each of which knows the rows of both."""
+    """The rows that two pipelines read; each knows the number of rows of both."""
     import tensorflow as tf
 
     from strategos.components.trainer.data import dataset, file_shards

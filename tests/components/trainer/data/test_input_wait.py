@@ -6,7 +6,7 @@ import pytest
 
 
 class _Time:
-    """Time that is only counted: of a loop, and of the input that it waits for."""
+    """A simulated clock, for a loop and for the input that it waits for."""
 
     now = 0.0
     schedule = iter(())
@@ -24,7 +24,7 @@ class _Time:
 
 @pytest.fixture
 def share():
-    """Share of waiting: `share(making=…, computing=…, steps=…)`, seconds of a step."""
+    """Share of waiting: `share(making=…, computing=…, steps=…)`, seconds per step."""
     import tensorflow as tf
 
     from strategos.components.trainer.data.input_wait import InputWait

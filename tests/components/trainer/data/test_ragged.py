@@ -1,4 +1,4 @@
-"""Ragged and sparse features from Transform through training into what is served."""
+"""Ragged and sparse features from Transform through training to the served model."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _spec(reviews):
 
 @pytest.fixture
 def expected(reviews):
-    """The training features as TFT's spec and TensorFlow's parser alone give them."""
+    """The training features, parsed by TensorFlow with TFT's spec."""
     import tensorflow as tf
 
     files = list(reviews.transformed("train"))
@@ -166,7 +166,7 @@ def expected(reviews):
 
 
 def _listed(value, row):
-    """The values of a row, whatever kind of tensor holds them."""
+    """The values of a row, for any kind of tensor."""
     import tensorflow as tf
 
     if isinstance(value, tf.SparseTensor):

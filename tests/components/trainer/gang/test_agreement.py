@@ -1,4 +1,4 @@
-"""Sums over workers are exact and the same on each of them."""
+"""Sums over workers are exact, and the same on each worker."""
 
 from __future__ import annotations
 

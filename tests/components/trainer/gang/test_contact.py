@@ -1,4 +1,4 @@
-"""Errors when the other side of an operation does not answer."""
+"""Errors if the other task of an operation does not answer."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ LIMITS = watchdog.Limits(start_timeout=20, stall_timeout=20, farewell=0.5, echo=
 
 
 class UnavailableError(Exception):
-    """Named as TensorFlow names the loss of another task."""
+    """Has the class name that TensorFlow uses for the loss of another task."""
 
 
 def run(work, restarts=1):
@@ -77,7 +77,7 @@ def test_being_killed_again_and_again_from_outside_counts_restarts():
     pattern = r"Worker-0 was killed by SIGKILL\. .*restarted 2 times .*from outside"
     with pytest.raises(UserError, match=pattern):
         run(work, restarts=2)
-    assert time.monotonic() - began < 30  # nobody waited for the sleeping task
+    assert time.monotonic() - began < 30  # the gang did not wait for the sleeping task
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How a gang ends on SIGTERM or after a failure: what it saves, what it leaves."""
+"""The end of a gang on SIGTERM or after a failure: checkpoint and leftovers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def wait_for(path, seconds=10):
 
 
 def until_terminated(reporter, ready, save=lambda: None):
-    """Works until SIGTERM, as a task does that saves a checkpoint then."""
+    """Works until SIGTERM, like a task that then saves a checkpoint."""
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     reporter.step(1)
@@ -106,7 +106,7 @@ def test_a_gang_that_does_not_end_after_sigterm_is_killed(tmp_path):
     began = time.monotonic()
     with pytest.raises(SystemExit):
         run(work, save=0.5)
-    assert time.monotonic() - began < 30  # nobody waited for the sleeping task
+    assert time.monotonic() - began < 30  # the gang did not wait for the sleeping task
     assert not running(int((tmp_path / "chief-0").read_text()))
 
 

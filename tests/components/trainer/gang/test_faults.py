@@ -1,4 +1,4 @@
-"""Gangs that lose a process, with real TensorFlow: each ends well or says why not."""
+"""Gangs that lose a process, with real TensorFlow: each recovers or reports why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 
-# The user's module: does to one task, once, what `fault` says.
+# The user's module: applies `fault` to one task, once.
 MODULE = """
 import json, os, signal, threading, time
 from pathlib import Path
@@ -116,7 +116,7 @@ SEEDS = int(os.environ.get("FAULT_SEEDS", "3"))  # more of them for a soak
 
 @dataclasses.dataclass
 class Outcome:
-    """What came of a training, and what it left."""
+    """The result of a training, and its leftovers."""
 
     facts: dict | None
     error: str
@@ -151,7 +151,7 @@ def _is_alive(pid):
 
 @pytest.fixture(scope="module")
 def train(workload, make_spec, tmp_path_factory):
-    """Trains a gang that a fault befalls: `train(("worker-0", 13, "kill"))`."""
+    """Trains a gang with a fault: `train(("worker-0", 13, "kill"))`."""
     workload.write_module("faulty", MODULE)
 
     def train(fault=NOWHERE, distribution=GANG, operation=OPERATION, **changes):
@@ -178,7 +178,7 @@ def undisturbed(train):
 
 
 def assert_equal_to(undisturbed, outcome, restarts=(1,)):
-    """Finished once restarted, with the weights of a run that nothing happened to."""
+    """Finished after one restart, with the weights of an undisturbed run."""
     assert outcome.error == ""
     assert outcome.facts["restarts"] in restarts
     assert (outcome.marks / "happened").exists()
@@ -194,7 +194,7 @@ def assert_equal_to(undisturbed, outcome, restarts=(1,)):
 
 def assert_nothing_left(outcome):
     assert not outcome.processes
-    # Checkpoints stay: until the model is published, or for the next run.
+    # Checkpoints stay until the model is published, or for the next run.
     left = {path.name for path in outcome.folder.iterdir()} - {"log", "checkpoints"}
     if outcome.facts:
         assert left == {"Format-Serving", "Format-Weights", "trainer.json"}
@@ -234,7 +234,7 @@ def test_training_ends_as_if_nothing_had_happened_at_a_random_moment(
     chance = random.Random(seed)
     task = chance.choice(["chief-0", "worker-0"])
     outcome = train((task, 2, f"kill_later {chance.uniform(0, 1.2):.3f}"))
-    # It may come when that task is already done.
+    # The fault may come after the end of that task.
     assert_equal_to(undisturbed, outcome, restarts=(0, 1))
 
 

@@ -26,7 +26,7 @@ LIMITS = watchdog.Limits(
 
 
 class UnavailableError(Exception):
-    """Named as TensorFlow names the loss of another task."""
+    """Has the class name that TensorFlow uses for the loss of another task."""
 
 
 def cluster_of(*tasks):
@@ -70,7 +70,7 @@ def alive(path):
 
 
 def tick(path, reporter=None):
-    """Works on, visibly, without end."""
+    """Works forever, and writes to a file."""
     while True:
         with open(path, "a") as file:
             file.write(".")
@@ -153,7 +153,7 @@ def test_a_killed_task_ends_all_and_all_start_again_on_new_ports(tmp_path, capfd
     answer = run(work)
     events.open_sink(None)
     assert answer == {"address": "127.0.0.1:2000", "restarts": 1}
-    assert time.monotonic() - began < 30  # nobody waited for what never ends
+    assert time.monotonic() - began < 30  # did not wait for the endless task
     assert not alive(tmp_path / "ticks")
     message = "worker-0 was killed by SIGKILL: restarting the gang (1 of 1)"
     assert message in capfd.readouterr().err.splitlines()
@@ -276,6 +276,6 @@ def test_the_chief_stays_until_the_others_are_done_but_not_for_ever(tmp_path):
 
     began = time.monotonic()
     assert run(work, farewell=1) == {"restarts": 0}
-    assert time.monotonic() - began < 30  # not for as long as the other ticks
+    assert time.monotonic() - began < 30  # does not wait for the ticking task
     assert (tmp_path / "seen").read_text() == "True"
     assert not alive(tmp_path / "ticks")

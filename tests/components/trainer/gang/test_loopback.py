@@ -1,4 +1,4 @@
-"""A gang on one machine, as seen from other hosts: its servers are out of reach."""
+"""A gang on one machine: other hosts cannot reach its servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ except ConnectionRefusedError:
     sys.exit(7)
 """
 
-# The user's module: says where the gang is, and goes on when the test has looked.
+# The user's module: reports the gang's addresses, then waits for the test.
 MODEL = """
 import json, os, time
 from pathlib import Path
@@ -159,7 +159,7 @@ def cluster():
 
 
 def own_address():
-    """An address of this machine that is none of the loopback device."""
+    """An address of this machine that is not on the loopback device."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing
@@ -169,7 +169,7 @@ def own_address():
 
 
 def reached(folder, work, *hosts):
-    """By which addresses the servers of a gang are reached."""
+    """Addresses where the servers of a gang can be reached."""
     found = {}
 
     def look():
@@ -222,7 +222,7 @@ def drop_root():
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    # As of any process that an ordinary user has started: changing it takes that away.
+    # Set in every process of an ordinary user; a change of user clears it.
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
 
 

@@ -1,4 +1,4 @@
-"""A run that waits for workers, and its workers, each in a process of its own."""
+"""A run that waits for workers, and its workers, each in a separate process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ except UserError as error:
 print(json.dumps(facts))
 """
 
-# What `strategos worker` does, with a task that needs no TensorFlow.
+# Does the same as `strategos worker`, with a task that needs no TensorFlow.
 WORKER = """
 import sys
 from strategos.components.errors import UserError
@@ -76,13 +76,13 @@ worker_process.serve(host)
 
 
 def _ignore_interrupts():
-    """As a shell has it for what it starts in the background."""
+    """Ignores SIGINT, as in a process that a shell starts in the background."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclasses.dataclass
 class Site:
-    """A root that several hosts share; processes stand in for the hosts."""
+    """A root that several hosts share; processes act as the hosts."""
 
     folder: Path
 
@@ -173,7 +173,7 @@ class Site:
         return process
 
     def mark(self, name: str) -> str:
-        """Waits for what a task writes to `marks / name`."""
+        """Waits until a task writes `marks / name`; returns the text."""
         path = self.marks / name
         return self.awaited(lambda: path.exists() and path.read_text())
 
@@ -199,7 +199,7 @@ class Site:
 
     @staticmethod
     def ended(process, seconds=20):
-        """Exit code and output, when the process has ended."""
+        """Waits for the end of a process; returns exit code and output."""
         out, error = process.communicate(timeout=seconds)
         return process.returncode, out + error
 

@@ -1,4 +1,4 @@
-"""Training whose workers others start: losses, hangs, interrupts, the export."""
+"""Training with workers started elsewhere: losses, hangs, interrupts, the export."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_workers_end_soon_after_a_killed_run(site):
     for worker in workers:
         code, out = site.ended(worker)
         assert code == 1 and "no heartbeat" in out
-    assert time.monotonic() - killed < 60  # they would work for ever
+    assert time.monotonic() - killed < 60  # they would work forever
     assert not any(map(_is_alive, pids))
 
 

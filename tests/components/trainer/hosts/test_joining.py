@@ -1,4 +1,4 @@
-"""Which workers may join a run, and the errors of those that may not."""
+"""Workers that may join a run, and the errors of those that may not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_data_missing_on_a_host_are_named(site):
 def test_a_call_cannot_have_a_worker_write_outside_of_the_root(
     key, place, make_spec, tmp_path
 ):
-    """Whoever can write the call could otherwise have a host remove any folder."""
+    """Otherwise anyone who can write the call could make a host remove any folder."""
     root, home = tmp_path / "root" / "late", tmp_path / "home"
     folders = ("model", "log", "checkpoint")
     paths = {f"{name}_dir": str(root / "Trainer" / name / "1") for name in folders}

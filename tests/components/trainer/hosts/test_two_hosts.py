@@ -1,4 +1,4 @@
-"""`strategos worker` on two hosts: network namespaces with addresses of their own."""
+"""`strategos worker` on two hosts: network namespaces with separate addresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strategos.components.trainer.operation import Operation
 
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 ADDRESSES = {"chief": "10.77.83.1", "worker": "10.77.83.2"}
-PORT = 2222  # as on any host: it needs to be free in its own namespace only
+PORT = 2222  # must be free only in its own namespace
 
 PIPELINE = """
 name: late
@@ -93,7 +93,7 @@ class Hosts:
         self._processes = []
         root = folder / "root"
         for task in namespaces:
-            code = folder / task  # each host has a copy of its own
+            code = folder / task  # each host has its own copy
             shutil.copytree(workload.folder, code)
             text = PIPELINE.format(folder=code, root=root)
             (code / "pipeline.yaml").write_text(text)
@@ -134,7 +134,7 @@ class Hosts:
             time.sleep(0.05)
 
     def facts(self):
-        """What the run says in the end."""
+        """The output of the run, after its end."""
         assert self.run.wait(240) == 0, self.log("run")
         return json.loads(self.log("run").splitlines()[-1])
 

@@ -1,4 +1,4 @@
-"""Callbacks: configured, the user's, and what they remember across a resume."""
+"""Callbacks: configured ones, the user's, and their state across a resume."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_state_of_callbacks_is_restored_in_new_ones(model):
     assert (after[0].best, after[0].wait, after[0].best_epoch) == (0.25, 1, 0)
     np.testing.assert_array_equal(after[0].best_weights[0], [[0.0]])
     assert after[1].seen == {"steps": 7}
-    assert after[1].folder == "now"  # it did not change: it is no state
+    assert after[1].folder == "now"  # unchanged, so it is not state
 
 
 def test_weights_without_a_dimension_are_remembered_too():
@@ -133,7 +133,7 @@ def callbacks(context):
 
 @pytest.fixture(scope="module")
 def run(workload, make_spec, tmp_path_factory):
-    """A run with all that can accompany one: spec, facts and events."""
+    """A run with all callbacks and logs: spec, facts and events."""
     workload.write_module("talking", LOGGING)
     wanted = {
         "tensorboard": {"histograms": 1, "profile": [2, 3]},

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: complete or not there, the newest kept, told apart by model."""
+"""Checkpoints on disk: complete or absent, the newest kept, distinguished by model."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _of_keras3(rate):
 
 
 class _Subclassed(tf.keras.Model):
-    """With an optimizer that only its own steps know."""
+    """A model with an optimizer that only its `train_step` uses."""
 
     def __init__(self):
         super().__init__()

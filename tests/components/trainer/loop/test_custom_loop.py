@@ -1,4 +1,4 @@
-"""A training loop of the user's own: the documented example, under every strategy."""
+"""A custom training loop: the documented example, under every strategy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def train(digits, spec_of, train_only):
 
 @pytest.fixture(scope="module")
 def fitted(train):
-    """What `fit` makes of the same model on one device."""
+    """The result of `fit` for the same model on one device."""
     return train("model")[1]
 
 

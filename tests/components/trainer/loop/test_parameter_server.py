@@ -75,7 +75,7 @@ ONE_WORKER = {
 TWO_WORKERS = {"strategy": "parameter_server", "workers": 2, "parameter_servers": 1}
 OFTEN = Operation(checkpoint_every="3 steps")
 EPOCHS = 5
-TOLERANCE = 0.05  # of a metric between 0 and 1, for workers that wait for nobody
+TOLERANCE = 0.05  # of a metric between 0 and 1, for asynchronous workers
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_two_workers_reach_the_accuracy_of_one_device_and_are_evaluated_exactly(
     expected, _ = on_one_device
     best = max(found["history"]["val_auc"])
     assert best == pytest.approx(max(expected["history"]["val_auc"]), abs=TOLERANCE)
-    # Early stopping saw the metric and gave the best weights back, exactly those.
+    # Early stopping saw the metric and restored exactly the best weights.
     assert found["evaluation"]["auc"] == pytest.approx(best, abs=1e-6)
 
 

@@ -7,7 +7,7 @@ from strategos.components.errors import UserError
 
 @pytest.fixture
 def keeper_of(tmp_path):
-    """Makes a keeper of one small model's checkpoints, for epochs of so many steps."""
+    """Makes a `Keeper` for a small model, for epochs of the given number of steps."""
     import tensorflow as tf
 
     from strategos.components.trainer.gang.agreement import Agreement

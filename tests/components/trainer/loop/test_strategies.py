@@ -106,7 +106,7 @@ def one_device(run):
 
 @pytest.fixture(scope="module")
 def terminated(run, tmp_path_factory):
-    """A run of two replicas, a process of which got SIGTERM in the second epoch.
+    """A run of two replicas; one process received SIGTERM in the second epoch.
 
     `terminated(name)` → facts, spec; the gang of several processes exports, too.
     """

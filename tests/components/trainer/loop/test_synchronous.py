@@ -70,7 +70,7 @@ def build_model(context):
 
 @pytest.fixture(autouse=True, scope="module")
 def warm_starts() -> None:
-    """None: here the host of the gang starts as users start it."""
+    """None: here the host of the gang starts as for users, not from a warm process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained(workload, tmp_path_factory) -> Trained:
-    """What the executor leaves, TFX and the worker process included."""
+    """The executor's output, with real TFX and a real worker process."""
     from tfx.types import standard_artifacts
 
     from strategos.components.trainer.executor import Executor

@@ -1,6 +1,6 @@
-"""Workers that share variables on parameter servers, and what updates leave in them.
+"""Workers that share variables on parameter servers, and the effect of their updates.
 
-Losses look normal where the weights are not: all tests here look at weights.
+Losses look normal even if weights are damaged, so all tests here check weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Keras takes without a word and does not do: seen in whole trainings."""
+"""Settings that Keras silently ignores, checked in whole trainings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def callbacks(context):
 
 @pytest.fixture
 def train(workload, make_spec, tmp_path):
-    """Trains a model in this process; the facts and the events of it."""
+    """Trains a model in this process; returns facts and events."""
 
     def run(outputs="late", compiled="BCE", after="", change="pass", epoch=1):
         source = MODEL
@@ -165,7 +165,7 @@ def test_settings_with_an_effect_train_with_a_warning_if_misleading(
 
 
 def test_frozen_after_compile_keras_trains_on():
-    """The silent fault that is rejected; if Keras mends it, so can we."""
+    """Keras's silent error behind the rejection; fails once Keras fixes it."""
     model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     rows = np.ones((8, 2), np.float32), np.ones((8, 1), np.float32)
@@ -183,7 +183,7 @@ def test_keras_3_is_watched_alike():
     hidden = keras.layers.Dense(4, name="hidden")(inputs)
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
     model.compile(keras.optimizers.Adam(0.01), "mse")
-    model.get_layer("hidden").trainable = False  # which Keras 3 heeds in `fit`
+    model.get_layer("hidden").trainable = False  # Keras 3 applies it in `fit`
     effects.check_compiled(model, "here")
     watch = effects.Unchanged(model)
     watch.set_model(model)

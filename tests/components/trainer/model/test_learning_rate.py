@@ -1,4 +1,4 @@
-"""The learning rate under a larger batch."""
+"""The learning rate with a larger batch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_warm_up_rises_from_nothing_to_the_scaled_rate(rate):
     model = _compiled(tf.keras.optimizers.SGD(rate))
     settings = Settings(scale_learning_rate="linear", warm_up_steps=4)
     learning_rate.scale(model, settings, 64, 2)
-    weight = model.trainable_variables[1]  # the bias: its gradient is the loss's own
+    weight = model.trainable_variables[1]  # the bias: its gradient is that of the loss
     moved = []
     for _ in range(6):
         before = float(weight[0])
@@ -71,7 +71,7 @@ def test_the_inner_optimizer_of_a_scaled_loss_is_meant(steps):
 
 
 class Own(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """As tutorials write one: without a `get_config`."""
+    """A schedule as in tutorials: without a `get_config`."""
 
     def __call__(self, step):
         return 0.5 / (tf.cast(step, tf.float32) + 1.0)

@@ -22,7 +22,7 @@ def tf():
 
 @pytest.fixture(params=["tf.keras", "keras"])
 def package(request, tf):
-    """Both Keras that a model may be made with."""
+    """Both packages of Keras that a model may use."""
     if request.param == "tf.keras":
         return tf.keras
     import keras
@@ -46,7 +46,7 @@ def features(tf):
 @pytest.fixture
 def model(package):
     def make(units, activation, loss, subclassed=False):
-        # Not at random: what a relu gives must leave the range 0 to 1 every time.
+        # Not random: the output of a relu must leave the range 0 to 1 every time.
         dense = package.layers.Dense(units, activation, kernel_initializer="ones")
         if subclassed:
 

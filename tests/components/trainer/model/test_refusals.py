@@ -1,4 +1,4 @@
-"""What a workload cannot be trained for is said in one clear message."""
+"""A workload that cannot be trained is rejected with one clear message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that the replicas cannot share evenly: weighed, left out, or refused."""
+"""Batches that the replicas cannot share evenly: weighted, left out, or rejected."""
 
 from __future__ import annotations
 

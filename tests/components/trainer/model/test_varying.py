@@ -1,4 +1,4 @@
-"""Models that cannot take what a feature with missing values, or a ragged one, is."""
+"""Models that do not accept a feature with missing values or a ragged feature."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _subclassed(keras, name, features):
 
 
 def _undeclared(keras, name, features):
-    """A dense layer on an input of the length that the feature has: none is known."""
+    """A dense layer on a feature of unknown length."""
     kind = {"shop": "sparse", "words": "ragged"}[name]
     given = keras.Input((None,), name=name, **{kind: True})
     return lambda: keras.layers.Dense(1)(given), {}

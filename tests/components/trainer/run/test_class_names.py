@@ -70,7 +70,7 @@ def build_model(context):
 
 @pytest.fixture(scope="module")
 def animals(workload_in, transform, tmp_path_factory):
-    """Animals whose kind stands in four columns, each a label made in another way."""
+    """Animals with their kind in four columns, each a label made in another way."""
     made = workload_in(tmp_path_factory.mktemp("animals"))
     for name in ("user", "schema"):
         (made.root / name).mkdir()
@@ -147,7 +147,7 @@ def test_predict_answers_with_the_names_that_the_label_has(
 
 
 def test_classes_without_names_stay_numbers(exported):
-    folder, _ = exported("unnamed")  # neither a vocabulary nor a domain has them
+    folder, _ = exported("unnamed")  # in neither a vocabulary nor a domain
     answer = predict.predict(folder, [{"size": "0.5", "color": "red"}])[0]
     assert isinstance(answer["predictions"], list)
 

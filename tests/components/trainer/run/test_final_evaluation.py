@@ -1,4 +1,4 @@
-"""The evaluation in one plain process, once several replicas have trained."""
+"""The evaluation in one process after a training on several replicas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_model(context):
 
 @pytest.fixture(scope="module")
 def train(workload, make_spec):
-    """Trains on two replicas a model that one device has room for `rows` rows of."""
+    """Trains on two replicas; one device has memory for `rows` rows."""
     workload.write_module("large", MODEL)
 
     def launch(rows):

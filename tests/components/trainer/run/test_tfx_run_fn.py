@@ -1,4 +1,4 @@
-"""Modules written for TFX's own Trainer: those of its templates, as it copies them."""
+"""Modules written for TFX's own Trainer: those of its templates, unchanged."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def run_fn(fn_args):
 def test_rows_need_neither_the_label_nor_its_source_columns(
     trained, penguins, tmp_path, module, label
 ):
-    """Whatever the module calls the label, and whether its parser requires it."""
+    """For any name of the label in the module, required by its parser or not."""
     import dataclasses
 
     from strategos.components import predict
@@ -278,6 +278,6 @@ def test_rows_need_neither_the_label_nor_its_source_columns(
     tfx_run_fn.publish(spec, exported, str(tmp_path / "published"))
     rows = [dict(zip(KEYS, map(str, mean), strict=True)) for mean in MEANS.values()]
     if (module, label) == ("serving_all", "of_another_kind"):
-        rows = [{**row, "species": "1"} for row in rows]  # nobody knows it is one
+        rows = [{**row, "species": "1"} for row in rows]  # not recognised as a label
     answers = predict.predict(str(tmp_path / "published"), rows)
     assert len(answers) == len(rows)
