@@ -130,7 +130,7 @@ def worker_spec(
 def prune_checkpoints(
     own: str, *, now: float | None = None, seconds: float = _KEPT_SECONDS
 ) -> None:
-    """Removes old checkpoints of other trainings, which no run has resumed.
+    """Removes old checkpoints of other trainings that no run has resumed.
 
     Args:
       own: Folder of this training's checkpoints, which is kept.
@@ -145,7 +145,7 @@ def prune_checkpoints(
     for name in gfile.listdir(parent) if gfile.isdir(parent) else ():
         folder = os.path.join(parent, name.rstrip("/"))
         if folder != own and gfile.isdir(folder) and now - _touched(folder) > seconds:
-            logging.info("Removing %s, which nobody has resumed.", folder)
+            logging.info("Removing %s: no run has resumed it.", folder)
             gfile.rmtree(folder)
 
 

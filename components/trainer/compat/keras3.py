@@ -184,8 +184,8 @@ def divide_epoch(model: Any, steps: int) -> None:
     fitting = max(n for n in range(1, asked + 1) if steps % n == 0)
     if fitting < asked:
         logging.info(
-            "%d steps per execution do not divide the %d steps of an epoch, as a Keras "
-            "3 model needs it: it takes %d",
+            "%d steps per execution do not divide the %d steps of an epoch, which a "
+            "Keras 3 model requires: using %d",
             asked,
             steps,
             fitting,
