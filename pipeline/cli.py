@@ -172,7 +172,9 @@ def _add_running(commands, parents) -> None:
     run.add_argument(
         "--from", dest="from_node", metavar="NODE", help="start at this node"
     )
-    run.add_argument("--to", dest="to_node", metavar="NODE", help="stop after this one")
+    run.add_argument(
+        "--to", dest="to_node", metavar="NODE", help="stop after this node"
+    )
     run.add_argument(
         "--no-cache", action="store_true", help="run every node, cached or not"
     )
@@ -187,7 +189,7 @@ def _add_running(commands, parents) -> None:
     config = commands.add_parser(
         "config", parents=parents, help="show the effective settings and their origin"
     )
-    config.add_argument("--json", action="store_true", help="as JSON")
+    config.add_argument("--json", action="store_true", help="print JSON")
     subject = argparse.ArgumentParser(add_help=False)
     subject.add_argument("what", choices=["distribution"], metavar="distribution")
     explain = commands.add_parser(
@@ -195,7 +197,7 @@ def _add_running(commands, parents) -> None:
         parents=[subject, *parents],
         help="show which devices would train the model, why, and at what cost",
     )
-    explain.add_argument("--json", action="store_true", help="as JSON")
+    explain.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser(
         "worker",
         parents=parents,
@@ -221,7 +223,7 @@ def _add_seeing(commands, shared) -> None:
         help="the pipeline root (default: of ./pipeline.yaml, else the last one used)",
     )
     place = argparse.ArgumentParser(add_help=False, parents=[root])
-    place.add_argument("--json", action="store_true", help="as JSON")
+    place.add_argument("--json", action="store_true", help="print JSON")
     runs = commands.add_parser(
         "runs", parents=[shared, place], help="list past runs and how they ended"
     )
@@ -268,7 +270,7 @@ def _add_deploying(commands, parents) -> None:
         "predict", parents=parents, help="predict rows with the newest pushed model"
     )
     predict.add_argument("rows", metavar="ROWS.csv")
-    predict.add_argument("--json", action="store_true", help="as JSON lines")
+    predict.add_argument("--json", action="store_true", help="print JSON lines")
     compile_ = commands.add_parser(
         "compile", parents=parents, help="write the pipeline for Kubeflow or Vertex"
     )
