@@ -48,7 +48,10 @@ def spans(workspace):
 def test_data_are_not_made_while_a_run_is_on(small):
     root = small.folder / "runs"
     with lock.hold(root, run_id="another"):
-        assert "run another is on here" in retrain(small, "--dry-run", expect=2).stderr
+        assert (
+            "run another has been running since"
+            in retrain(small, "--dry-run", expect=2).stderr
+        )
     assert not (small.folder / "data").exists()
 
 
