@@ -10,11 +10,13 @@ CHILD = """
 import functools, json
 import numpy as np
 import tensorflow as tf
+from strategos.components.trainer.compat import autograph
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.model import dropout, uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
 
+autograph.convert_user_code_only()
 cpu = tf.config.list_physical_devices("CPU")[0]
 two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, two)
