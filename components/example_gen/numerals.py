@@ -42,7 +42,11 @@ class Nulls:
 
     @classmethod
     def of(cls, spellings: Iterable[str]) -> Nulls:
-        """Builds the set from the texts of `data.null_values`."""
+        """Builds the set of spellings.
+
+        Args:
+          spellings: Texts as in `data.null_values`; surrounding spaces are ignored.
+        """
         spelled = pa.array({"", *(text.strip() for text in spellings)}, pa.string())
         finite = pc.and_not(
             pc.match_substring_regex(spelled, _NUMBER),

@@ -82,6 +82,7 @@ class Folder(Target):
     is_remote = False
 
     def __init__(self, uri: str, clock: Callable[[], float] = time.time):
+        """See `of`."""
         self.uri = os.path.realpath(uri)
         self._clock = clock
 
@@ -131,6 +132,7 @@ class RemoteFolder(Target):
     is_remote = True
 
     def __init__(self, uri: str, clock: Callable[[], float] = time.time):
+        """See `of`."""
         self.uri = uri.rstrip("/")
         self._clock = clock
 

@@ -37,7 +37,11 @@ class ShardWriter:
         fileio.makedirs(folder)
 
     def write(self, records: pa.BinaryArray) -> None:
-        """Appends records (binary[rows]), in order."""
+        """Appends records.
+
+        Args:
+          records: binary[rows], written in this order; may be empty.
+        """
         if not len(records):
             return
         if self._file is None:
