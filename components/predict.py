@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.errors import BadInputError, UserError
-from strategos.components.wording import counted
+from strategos.components.errors import BadInputError, UserError, first_line
+from strategos.components.wording import abridged, counted
 from strategos.components.worker_process import TENSORFLOW
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _answers(
         try:
             outputs = signature(tf.constant(batch))
         except tf.errors.OpError as error:
-            reason = error.message.splitlines()[0]
+            reason = first_line(error.message)
             raise UserError(
                 f"{folder}: the model fails on the rows: {reason}"
             ) from error
@@ -316,9 +316,7 @@ def _plain(value: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         likeliest = sorted(value.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{name} {_text(p)}" for name, p in likeliest[:_CLASSES])
-        more = len(likeliest) - _CLASSES
-        return f"{shown}, and {more} more" if more > 0 else shown
+        return abridged([f"{name} {_text(p)}" for name, p in likeliest], _CLASSES)
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -24,8 +24,9 @@ def read_schema(path: str) -> schema_pb2.Schema:
         schema = text_format.Parse(_text(path), schema_pb2.Schema())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{path}: the schema cannot be read: {error}. Expected a text file (often "
-            f"`.pbtxt`) with a tensorflow_metadata Schema; correct `schema.file`."
+            f"{path} cannot be read: {error}",
+            key="schema.file",
+            expected="a text file (often `.pbtxt`) with a tensorflow_metadata Schema",
         ) from error
     except text_format.ParseError as error:
         raise UserError(_not_a_schema(path, error)) from error

@@ -49,6 +49,30 @@ def listed(names: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
+def first(items: Sequence[str], most: int) -> list[str]:
+    """The first `most` of `items`; the others as one more item, `and 7 more`."""
+    return [*items[:most], *_more(len(items) - most)]
+
+
+def abridged(names: Sequence[str], most: int) -> str:
+    """`a, b, c`; of more than `most` names `a, b and 7 more`."""
+    return " ".join([", ".join(names[:most]), *_more(len(names) - most)])
+
+
+def _more(rest: int) -> list[str]:
+    return [f"and {rest:,} more"] if rest > 0 else []
+
+
+def quoted(names: Iterable[str]) -> list[str]:
+    """Each name in backticks."""
+    return [f"`{name}`" for name in names]
+
+
+def cut(text: str, most: int) -> str:
+    """`text`, or as many of its first characters as `most` leaves room for, and `…`."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that `word` was most likely meant to be, or None.
 

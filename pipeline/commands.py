@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
-from strategos.components.errors import BadInputError, ExitCode
+from strategos.components.errors import BadInputError, ExitCode, Place
 
 if TYPE_CHECKING:
     from strategos.components.example_gen.spans import Listing
@@ -233,8 +233,10 @@ def predict(arguments: argparse.Namespace) -> int:
     settings = _load(arguments).config
     if not settings.pusher:
         raise BadInputError(
-            f"{arguments.pipeline}: has no `pusher` section, so no model is pushed. "
-            "Add `pusher: {to: DIR}` and run the pipeline."
+            "this section is missing, so no model is pushed",
+            key="pusher",
+            place=Place(str(arguments.pipeline)),
+            remedy="Add `pusher: {to: DIR}` and run the pipeline.",
         )
     problems = list(file_checks.serving_problems(settings))
     if problems:
@@ -245,8 +247,9 @@ def predict(arguments: argparse.Namespace) -> int:
     model = production.newest(store.mlmd, settings.pusher.to)
     if model is None:
         raise BadInputError(
-            f"{settings.pusher.to}: no model has been pushed there yet. Run: "
-            f"strategos run {arguments.pipeline}"
+            f"no model has been pushed to {settings.pusher.to} yet",
+            key="pusher.to",
+            remedy=f"Run: strategos run {arguments.pipeline}",
         )
     quiet.hush()
     from strategos.components import predict as prediction

@@ -43,9 +43,11 @@ class Executor(base_executor.BaseExecutor):
             return
         if not fileio.exists(os.path.join(path, exported.SAVED_MODEL)):
             raise UserError(
-                f"{path}: no SavedModel there. It should be the model in production, "
-                "which the candidate is compared with. Put it back, or give "
-                "pusher.to a new folder to judge the candidate without comparing."
+                f"{path} has no SavedModel. It should be the model in production, "
+                "which the candidate is compared with",
+                key="pusher.to",
+                remedy="Put it back, or name a new folder to judge the candidate "
+                "without comparing.",
             )
         io_utils.copy_dir(path, path_utils.serving_model_dir(model.uri))
         logging.info("The candidate is compared with %s.", path)

@@ -127,8 +127,10 @@ def _question(
     for key, name in [("label", label), *(("evaluator.slices", s) for s in slices)]:
         if known.get(name) is None:
             raise UserError(
-                f"{key}: `{name}` is not a feature of the schema. Features there: "
-                f"{', '.join(sorted(known))}."
+                "which is not a feature of the schema",
+                key=key,
+                received=f"`{name}`",
+                expected=", ".join(sorted(known)),
             )
     wanted = {name: known[name] for name in [label, *slices]}
     return scoring.Question(evaluator["task"], label, slices, wanted)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, first_line
 from strategos.components.evaluator.columnar import EPSILON, Columns, Membership, Scored
 from strategos.components.exported import SERVE, TRANSFORM
 from strategos.components.records import read
@@ -108,9 +108,11 @@ class Model:
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
             raise UserError(
-                f"label: `{feature}` is a string, and `preprocessing_fn` does not "
-                f"return it (it returns {', '.join(sorted(outputs))}). Return it as a "
-                "number, for example by tft.compute_and_apply_vocabulary."
+                f"`{feature}` is a string, and `preprocessing_fn` does not return it "
+                f"(it returns {', '.join(sorted(outputs))})",
+                key="label",
+                remedy="Return it as a number, for example by "
+                "tft.compute_and_apply_vocabulary.",
             )
         value = outputs[feature]
         if isinstance(value, tf.SparseTensor):
@@ -144,7 +146,7 @@ class Model:
         try:
             return signature(**{argument: examples})
         except tf.errors.OpError as error:
-            reason = error.message.splitlines()[0]
+            reason = first_line(error.message)
             raise self.error(f"fails on the eval examples: {reason}") from error
 
 
@@ -252,9 +254,11 @@ def _check_one_label(label: tf.SparseTensor, rows: int, name: str, offset: int) 
     if len(wrong):
         first = wrong[0]
         raise UserError(
-            f"label: `{name}` has {count[first]} values in example {offset + first:,} "
-            "of the eval split; each example needs exactly one. Drop the rows without "
-            "a label when the data are prepared."
+            key="label",
+            received=f"{count[first]} values of `{name}` in example "
+            f"{offset + first:,} of the eval split",
+            expected="exactly one in each example",
+            remedy="Drop the rows without a label when the data are prepared.",
         )
 
 
@@ -270,17 +274,19 @@ def _check_learned(
         return
     first = wrong[0]
     message = (
-        f"label: `preprocessing_fn` changes `{question.label}` in {len(wrong):,} of "
+        f"`preprocessing_fn` changes `{question.label}` in {len(wrong):,} of "
         f"{len(label):,} examples, the first time from {label[first]:g} to "
         f"{learned[first]:g}: the model predicts changed values, but is judged by the "
-        "raw column."
+        "raw column"
     )
     if question.task == "regression":  # perhaps clipped for training: still comparable
-        events.emit("warning", message=message)
+        events.emit("warning", message=f"label: {message}.")
         return
     raise UserError(
-        f"{message} Make the column that the model learns before the data are read, "
-        "for example by `data.prepare`, and return it unchanged."
+        message,
+        key="label",
+        remedy="Make the column that the model learns before the data are read, for "
+        "example by `data.prepare`, and return it unchanged.",
     )
 
 
@@ -296,23 +302,26 @@ def _check_label(label: np.ndarray, question: Question) -> None:
         allowed = "finite numbers for task regression"
     if len(wrong):
         raise UserError(
-            f"label: `{question.label}` is {wrong[0]:g} in the eval split; it must be "
-            f"{allowed}."
+            key="label",
+            received=f"{wrong[0]:g} as `{question.label}` in the eval split",
+            expected=allowed,
         )
 
 
 def _check_classes(label: np.ndarray, question: Question) -> None:
     if not len(label):
         raise UserError(
-            "The eval split has no examples. Use more data, or give eval a larger "
-            "share in data.split."
+            "the eval split has no examples",
+            key="data.split",
+            remedy="Use more data, or give eval a larger share.",
         )
     if question.task == "binary" and label.min() == label.max():
         word = "never" if label[0] == 0 else "always"
         raise UserError(
-            f"label: `{question.label}` is {word} 1 in the {len(label):,} examples of "
-            "the eval split, so a model cannot be judged on it. Check how the label "
-            "is made, or use more data."
+            f"`{question.label}` is {word} 1 in the {len(label):,} examples of the "
+            "eval split, so a model cannot be judged on it",
+            key="label",
+            remedy="Check how the label is made, or use more data.",
         )
 
 

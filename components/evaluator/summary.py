@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.wording import first
 
 FILE = "summary.json"
 BOUNDS = {
@@ -221,8 +222,7 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         held = f"bounds held: {len(records) - skipped.total()}"
         why = "; ".join(f"{count} ({note})" for note, count in skipped.items())
         return f"{held}, skipped: {why}" if skipped else held
-    more = f"; and {len(failed) - 2} more" if len(failed) > 2 else ""
-    return "; ".join(describe(check) for check in failed[:2]) + more
+    return "; ".join(first([describe(check) for check in failed], 2))
 
 
 def _as_json(value: str | int | float | None) -> str | int | float | None:

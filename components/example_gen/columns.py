@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components.errors import UserError
+from strategos.components.errors import Place, UserError
 from strategos.components.example_gen.sources import Source
 from strategos.components.schema_file import read_schema
-from strategos.components.wording import nearest
+from strategos.components.wording import abridged, listed, nearest, quoted
 
 _NOT_IN_DATA = frozenset(
     {schema_pb2.PLANNED, schema_pb2.ALPHA, schema_pb2.DEPRECATED, schema_pb2.DISABLED}
@@ -50,17 +50,19 @@ def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
         missing = [name for name in required if name not in file.names]
         if missing:
             raise UserError(
-                f"{file.path}: no column {_quoted(missing)}, which {schema_file} "
-                f"declares. Its columns: {', '.join(file.names)}."
-                f"{_nearest(missing[0], file.names)} Add the column, or take the "
-                f"feature out of the schema."
+                f"no column {listed(quoted(missing))}, which {schema_file} declares",
+                place=Place(file.path),
+                expected=", ".join(file.names),
+                remedy=f"{_nearest(missing[0], file.names)}Add the column, or take the "
+                "feature out of the schema.",
             )
         extra = [name for name in file.names if name not in kinds]
         if extra:
             raise UserError(
-                f"{file.path}: column {_quoted(extra)} is not in {schema_file}."
-                f"{_nearest(extra[0], kinds)} Add a `feature` to the schema, or take "
-                f"the column out of the file."
+                f"column {listed(quoted(extra))} is not in {schema_file}",
+                place=Place(file.path),
+                remedy=f"{_nearest(extra[0], kinds)}Add a `feature` to the schema, or "
+                "take the column out of the file.",
             )
     return kinds
 
@@ -80,9 +82,11 @@ def check_same(files: Sequence[Source]) -> None:
             continue
         lacking = next(file.path for file in files if name not in file.names)
         raise UserError(
-            f"{lacking}: no column `{name}`, which {_few(paths)} "
-            f"{'has' if len(paths) == 1 else 'have'}. All files need the same columns: "
-            f"add it here, or take it out there."
+            f"no column `{name}`, which {abridged(paths, 3)} "
+            f"{'has' if len(paths) == 1 else 'have'}",
+            place=Place(lacking),
+            remedy="All files need the same columns: add it here, or take it out "
+            "there.",
         )
 
 
@@ -90,8 +94,9 @@ def _declared(feature: schema_pb2.Feature, schema_file: str) -> Kind:
     name = schema_pb2.FeatureType.Name(feature.type)
     if name not in Kind.__members__:
         raise UserError(
-            f"{schema_file}: feature `{feature.name}` has type {name}; expected INT, "
-            f"FLOAT or BYTES."
+            place=Place(f"{schema_file}: feature `{feature.name}`"),
+            received=f"type {name}",
+            expected="INT, FLOAT or BYTES",
         )
     return Kind[name]
 
@@ -104,15 +109,6 @@ def _is_optional(feature: schema_pb2.Feature) -> bool:
     )
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 def _nearest(name: str, known: Sequence[str] | Mapping[str, Kind]) -> str:
     near = nearest(name, known)
-    return f" Nearest: `{near}`." if near else ""
-
-
-def _few(paths: Sequence[str]) -> str:
-    shown = ", ".join(paths[:3])
-    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"
+    return f"Nearest: `{near}`. " if near else ""

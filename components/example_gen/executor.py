@@ -16,7 +16,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import Place, UserError
 from strategos.components.example_gen import (
     columns,
     features,
@@ -32,6 +32,7 @@ from strategos.components.example_gen.splitting import Splitter
 from strategos.components.records import encode
 from strategos.components.records.write import ShardWriter
 from strategos.components.user_code.workload_paths import WorkloadPaths
+from strategos.components.wording import first
 
 SPLITS = ("train", "eval")
 _FILES_RECORDED = 50
@@ -135,13 +136,14 @@ class _Reader:
             self._watch(source, row, batch, converted)
             return converted
         except features.BadValueError as error:
-            kind = self._kinds[error.column]
+            kind, where = self._kinds[error.column], source.where(row + error.row)
             raise UserError(
-                f"{source.path}: {source.where(row + error.row)}: column "
-                f"`{error.column}`: expected {kind.name}. Received: "
-                f"{str(error.value)[:100]!r}{error.reason and ', '}{error.reason}. "
-                f"Correct the value (a missing one is an empty field), or the "
-                f"column's type in the schema."
+                error.reason,
+                place=Place(f"{source.path}: {where}: column `{error.column}`"),
+                received=repr(str(error.value)[:100]),
+                expected=kind.name,
+                remedy="Correct the value (a missing one is an empty field), or the "
+                "column's type in the schema.",
             ) from error
 
     def _watch(
@@ -206,9 +208,10 @@ class _Label:
         if isinstance(value, bytes):
             value = repr(value.decode(errors="replace"))
         raise UserError(
-            f"label `{self._name}`: is {value} in all {self._rows} rows; a model "
-            f"cannot learn from it. Check how the column is made, or choose another "
-            f"`label` or more spans."
+            f"`{self._name}` is {value} in all {self._rows} rows; a model cannot "
+            "learn from it",
+            key="label",
+            remedy="Check how the column is made, or choose another one or more spans.",
         )
 
 
@@ -241,9 +244,10 @@ def _check_written(
         if not rows:
             by = f"the keys {', '.join(splitter.keys)}" if splitter.keys else "ratio"
             raise UserError(
-                f"split `{split}` got none of the {read} rows, divided by {by} as "
-                f"{splitter.train} : {splitter.eval}. Change the shares or the keys "
-                f"in `data.split`, or use more data."
+                f"`{split}` got none of the {read} rows, divided by {by}",
+                key="data.split",
+                received=f"{splitter.train} : {splitter.eval}",
+                remedy="Change the shares or the keys, or use more data.",
             )
 
 
@@ -265,8 +269,6 @@ def _describe(
     for split, writer in zip(SPLITS, writers, strict=True):
         artifact.set_int_custom_property(f"rows_{split}", writer.rows)
     files = [path for span in chosen for path in span.files]
-    recorded = files[:_FILES_RECORDED]
-    if len(files) > _FILES_RECORDED:
-        recorded.append(f"… and {len(files) - _FILES_RECORDED} more")
-    artifact.set_string_custom_property("files", json.dumps(recorded))
+    recorded = json.dumps(first(files, _FILES_RECORDED))
+    artifact.set_string_custom_property("files", recorded)
     artifact.set_string_custom_property("pattern", pattern)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from strategos.components.example_gen import columns, features, numerals
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.sources import Source
+from strategos.components.wording import abridged
 
 _SAMPLE = 256
 _NEARLY_ALL = 0.9
@@ -182,14 +183,11 @@ def describe(profiles: Mapping[str, Profile]) -> list[str]:
         names = [name for name, profile in profiles.items() if profile.kind == kind]
         if names:
             title = kind.name if kind else "without any value"
-            more = f" and {len(names) - _SHOWN_NAMES} more" * (
-                len(names) > _SHOWN_NAMES
-            )
-            lines.append(f"{title}: {', '.join(names[:_SHOWN_NAMES])}{more}")
+            lines.append(f"{title}: {abridged(names, _SHOWN_NAMES)}")
     doubtful = [name for name, profile in profiles.items() if _nearly_numeric(profile)]
     lines += [_doubt(name, profiles[name]) for name in doubtful[:_SHOWN_DOUBTS]]
     if len(doubtful) > _SHOWN_DOUBTS:
-        rest = ", ".join(doubtful[_SHOWN_DOUBTS:][:_SHOWN_NAMES])
+        rest = abridged(doubtful[_SHOWN_DOUBTS:], _SHOWN_NAMES)
         lines.append(f"nearly all numbers are also: {rest}")
     return lines
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen.sources import SUFFIXES
 from strategos.components.files import digests
+from strategos.components.wording import abridged
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -126,9 +127,11 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[
         if span is None:
             edition = "" if version is None else f" in version {version}"
             raise BadInputError(
-                f"{pattern}: span {number}{edition} is not there. Received: "
-                f"spans={list(chosen)}; found: {_describe(found.values())}. Restore "
-                f"its files or choose other spans (`data.spans`)."
+                f"and span {number}{edition} of {pattern} does not exist; found: "
+                f"{_describe(found.values())}",
+                key="data.spans",
+                received=str(list(chosen)),
+                remedy="Restore its files or choose other spans.",
             )
         resolved.append(span)
     return resolved or list(newest.values())
@@ -188,8 +191,9 @@ def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
         contents = iter(digests.digests(paths, memo))
     except OSError as error:
         raise BadInputError(
-            f"{error.filename}: cannot be read: {error.strerror}. `data.examples` "
-            "matches it: make it readable, or correct the pattern."
+            f"{error.filename} cannot be read: {error.strerror}",
+            key="data.examples",
+            remedy="Make it readable, or correct the pattern.",
         ) from error
     digest = hashlib.sha256()
     for span in spans:
@@ -336,8 +340,10 @@ def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
         date = datetime.date(int(day[:4]), int(day[4:6]), int(day[6:]))
     except ValueError as error:
         raise BadInputError(
-            f"{path}: {day} is not a day ({error}); expected year, month and day. "
-            f"Rename the file, or correct `data.examples`."
+            f"{path}: {day} is not a day ({error})",
+            key="data.examples",
+            expected="year, month and day",
+            remedy="Rename the file, or correct the pattern.",
         ) from error
     return (date - _EPOCH).days, date.isoformat()
 
@@ -345,12 +351,8 @@ def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
 def _nothing_found(pattern: str) -> str:
     folder = _deepest_folder(pattern)
     entries = sorted(entry for entry in os.listdir(folder) if entry[0] != ".")
-    shown = ", ".join(
-        name + "/" * os.path.isdir(os.path.join(folder, name))
-        for name in entries[:_SHOWN]
-    )
-    if len(entries) > _SHOWN:
-        shown += f" and {len(entries) - _SHOWN} more"
+    names = [name + "/" * os.path.isdir(f"{folder}/{name}") for name in entries]
+    shown = abridged(names, _SHOWN)
     return (
         f"{pattern} matches no file. The deepest folder that exists is {folder}; in "
         f"it: {shown or 'nothing'}"

@@ -62,8 +62,10 @@ class Splitter:
         for key in self.keys:
             if key not in names:
                 raise UserError(
-                    f"{path}: no column `{key}`, which `data.split.keys` names. Its "
-                    f"columns: {', '.join(names)}. Name some of these."
+                    f"which {path} does not have",
+                    key="data.split.keys",
+                    received=f"`{key}`",
+                    expected=", ".join(names),
                 )
 
     def trains(self, batch: pa.RecordBatch, span: int, row: int) -> np.ndarray:
@@ -92,8 +94,10 @@ def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
     for column in columns:
         if types.is_nested(column.type):
             raise UserError(
-                f"`data.split.keys`: a column of type {column.type} is no key; name "
-                f"columns with one value per row."
+                "but a key has one value per row",
+                key="data.split.keys",
+                received=f"a column of type {column.type}",
+                remedy="Choose other columns.",
             )
     joined = pc.binary_join_element_wise(
         *map(features.to_text, columns),

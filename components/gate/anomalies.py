@@ -16,7 +16,7 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import GateStoppedError
-from strategos.components.wording import counted
+from strategos.components.wording import counted, first
 
 _SHOWN = 20
 _REMEDY = (
@@ -82,8 +82,6 @@ def _reasons(info: anomalies_pb2.AnomalyInfo) -> str:
 
 def _message(lines: list[str], remedy: str) -> str:
     """A heading, the first `lines`, and the remedy."""
-    shown = lines[:_SHOWN]
-    if len(lines) > _SHOWN:
-        shown.append(f"… and {len(lines) - _SHOWN} more")
+    shown = first(lines, _SHOWN)
     found = counted(len(lines), "anomaly", "anomalies")
     return "\n  ".join([f"the data show {found} against the schema:", *shown, remedy])

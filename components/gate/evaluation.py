@@ -16,7 +16,7 @@ from tfx.utils import io_utils
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.evaluator import summary
-from strategos.components.wording import counted
+from strategos.components.wording import counted, first
 
 SHOWN = 10
 
@@ -53,9 +53,8 @@ def message(verdict: Mapping[str, Any]) -> str:
     failed = summary.failures(verdict)
     bounds = counted(len(failed), "bound")
     lines = [f"The model is not blessed: {bounds} of the evaluator failed."]
-    lines += [f"  {summary.describe(check)}" for check in failed[:SHOWN]]
-    if len(failed) > SHOWN:
-        lines.append(f"  and {len(failed) - SHOWN} more")
+    described = [summary.describe(check) for check in failed]
+    lines += [f"  {line}" for line in first(described, SHOWN)]
     lines.append(
         "Nothing is pushed; the last good model, if any, keeps serving. "
         "Improve the model or its data, or change evaluator.bounds."

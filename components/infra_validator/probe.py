@@ -86,8 +86,9 @@ def _examples(files: list[str], count: int) -> list[bytes]:
     examples = list(read.records(files).take(count).as_numpy_iterator())
     if not examples:
         raise GateStoppedError(
-            "The split `eval` is empty: there are no examples to call the model with. "
-            "Give it a larger share in `data.split`."
+            "the eval split has no examples to call the model with",
+            key="data.split",
+            remedy="Use more data, or give eval a larger share.",
         )
     return examples
 

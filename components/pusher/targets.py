@@ -115,9 +115,11 @@ class Folder(Target):
                 _remove(Path(self.path(old)))
         except OSError as error:
             raise UserError(
-                f"pusher.to: {self.uri}: the model cannot be written there: "
-                f"{error.strerror or error}. Make it a folder that this user may write "
-                "to, with space for another version."
+                f"{self.uri}: the model cannot be written there: "
+                f"{error.strerror or error}",
+                key="pusher.to",
+                remedy="Make it a folder that this user may write to, with space for "
+                "another version.",
             ) from error
         return version
 

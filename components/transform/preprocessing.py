@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import Place, UserError
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain
 
@@ -72,14 +72,16 @@ def _warn_of_statistics(folder: str, module: str) -> None:
 def _check(outputs: Any, label: str, where: str) -> None:
     if not isinstance(outputs, Mapping):
         raise UserError(
-            f"{where} returned a {type(outputs).__name__}, expected a dict of feature "
-            "name to tensor."
+            f"returned a {type(outputs).__name__}",
+            place=Place(where),
+            expected="a dict of feature name to tensor",
         )
     for name, value in outputs.items():
         if not isinstance(value, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
             raise UserError(
-                f"{where} returned a {type(value).__name__} for `{name}`, "
-                "expected a tensor."
+                f"returned a {type(value).__name__} for `{name}`",
+                place=Place(where),
+                expected="a tensor",
             )
         if value.dtype not in _DTYPES:
             raise UserError(

@@ -383,7 +383,7 @@ def _nvidia_driver() -> str:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return "" if done.returncode else done.stdout.partition("\n")[0].strip()
+    return "" if done.returncode else first_line(done.stdout)
 
 
 def _count_gpus() -> tuple[int, str]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from strategos.components.errors import BadInputError, Place, UserError, mask
-from strategos.components.wording import nearest
+from strategos.components.wording import abridged, cut, nearest
 from strategos.pipeline.config import introspect
 
 _SHOWN = 60
@@ -49,8 +49,7 @@ def shown(path: str | Path) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """`names` with commas between them, at most a dozen; "none" if empty."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return (", ".join(names[:_NAMES]) + more) or "none"
+    return abridged(names, _NAMES) or "none"
 
 
 def reject(message: str = "", **fields: str) -> PydanticCustomError:
@@ -95,8 +94,7 @@ def received(value: Any) -> str:
     kinds = {str: "text", int: "a whole number", float: "a number", list: "a list"}
     kind = next((kinds[t] for t in kinds if isinstance(value, t)), "a mapping")
     text = json.dumps(value, ensure_ascii=False, default=str)
-    text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return f"{mask(text)} ({kind})"
+    return f"{mask(cut(text, _SHOWN))} ({kind})"
 
 
 def from_pydantic(

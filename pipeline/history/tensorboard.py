@@ -44,9 +44,10 @@ def log_folders(
     if not found:
         which = f"run {chosen[0].run_id}" if run_id and chosen else "the last runs"
         raise UserError(
-            f"TensorBoard: nothing was logged in {which}. Training logs where "
-            "`trainer.callbacks.tensorboard` is true, which is the default: run "
-            "`strategos run` again, with --no-cache if nothing has changed."
+            f"nothing was logged in {which}",
+            key="trainer.callbacks.tensorboard",
+            remedy="Training logs where it is true, which is the default: run "
+            "`strategos run` again, with --no-cache if nothing has changed.",
         )
     return found
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, Place
 
 if TYPE_CHECKING:
     from strategos.components.example_gen.spans import Listing
@@ -43,9 +43,11 @@ def compile_to(config: Config, data: Listing, target: str, output: Path) -> None
     section = getattr(config, target)
     if section is None:
         raise BadInputError(
-            f"{config.path}: has no `{target}` section. Add "
-            f"`{target}: {{image: …, root: …}}`: the image to run in and where "
-            "artifacts are kept."
+            "this section is required and missing",
+            key=target,
+            place=Place(str(config.path)),
+            remedy=f"Add `{target}: {{image: …, root: …}}`: the image to run in and "
+            "where artifacts are kept.",
         )
     job = _compile(config, data, section)
     document = job if target == "vertex" else job["pipelineSpec"]
@@ -64,9 +66,11 @@ def _in_image(config: Config, section: Any) -> Config:
 
     weights, pusher = config.trainer.warm_start, config.pusher
     if pusher and in_image(pusher.to) != pusher.to:
-        raise BadInputError(
-            f"{config.where('pusher.to')}: pusher.to: {pusher.to} would lie inside a "
-            "container and go with it. Name a folder that is mounted in every step."
+        raise config.problem(
+            "pusher.to",
+            "which would be inside a container and deleted with it",
+            received=str(pusher.to),
+            remedy="Name a folder that is mounted in every step.",
         )
     moved = {
         "data": config.data.model_copy(

@@ -231,11 +231,13 @@ def _report_unknown(config: Config, serving: production.Production) -> None:
       BadInputError: `warm_start: latest` needs its weights, which are unknown.
     """
     if config.trainer.warm_start == LATEST:
-        raise BadInputError(
-            f"{config.where('trainer.warm_start')}: trainer.warm_start: latest: ML "
-            f"Metadata has no record of {serving.path}, the newest version in "
-            "pusher.to, so its weights are not known. Name the folder of a Model "
-            "artifact, or remove the setting for one run."
+        raise config.problem(
+            "trainer.warm_start",
+            f"but ML Metadata has no record of {serving.path}, the newest version in "
+            "pusher.to, so its weights are not known",
+            received=LATEST,
+            remedy="Name the folder of a Model artifact, or remove the setting for "
+            "one run.",
         )
     events.emit(
         "note",
@@ -259,10 +261,12 @@ def _report_warm_start(
             f"{config.pusher.to} yet, so training starts from fresh weights",
         )
     elif not (weights == NOTHING or is_remote(weights) or Path(weights).is_dir()):
-        raise BadInputError(
-            f"{config.where('trainer.warm_start')}: trainer.warm_start: latest: the "
-            f"weights of {serving.path} should be in {weights}, which is gone. Remove "
-            "the setting for one run, and the model that it pushes can be started from."
+        raise config.problem(
+            "trainer.warm_start",
+            f"but the weights of {serving.path} should be in {weights}, which is gone",
+            received=LATEST,
+            remedy="Remove the setting for one run, and the model that it pushes can "
+            "be started from.",
         )
 
 
@@ -273,6 +277,9 @@ def _mark(plan: Plan, options: Options) -> None:
     for flag, name in (("--from", options.from_node), ("--to", options.to_node)):
         if name and name not in names:
             raise BadInputError(
-                f"{flag} {name}: no such node. This pipeline has {', '.join(names)}."
+                "no such node",
+                key=flag,
+                received=repr(name),
+                expected=", ".join(names),
             )
     tfx_adapter.mark_part(plan.ir, options.from_node, options.to_node)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from strategos.components.wording import counted, duration, listed
+from strategos.components.wording import abridged, counted, duration, listed
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
@@ -95,10 +95,7 @@ def _describe(new: Sequence[Span], seen: dict[int, int | None]) -> str:
         elif version is not None:
             name += f" (version {version})"
         names.append(name)
-    more = len(names) - _SHOWN
-    if more > 0:
-        names[_SHOWN:] = [f"{more} more"]
-    return listed(names)
+    return listed(names) if len(names) <= _SHOWN else abridged(names, _SHOWN)
 
 
 def _order(span: Span) -> tuple[int, int]:

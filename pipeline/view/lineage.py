@@ -14,7 +14,7 @@ from rich.tree import Tree
 from strategos.components import node_ids
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
-from strategos.components.wording import duration
+from strategos.components.wording import cut, duration
 from strategos.pipeline.history.lineage import Lineage, Step
 from strategos.pipeline.view import terminal
 
@@ -174,7 +174,7 @@ def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:
     """Parameters and recorded properties of a third-party component."""
     for name, value in facts.items():
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        yield name, text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+        yield name, cut(text, _SHOWN)
 
 
 _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {

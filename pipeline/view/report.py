@@ -15,7 +15,7 @@ from strategos.components.errors import first_line
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
-from strategos.components.wording import duration
+from strategos.components.wording import duration, first
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
 
@@ -284,10 +284,8 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
         return
     broken = f": {len(failed)} of {count} bounds fail{'s' * (len(failed) == 1)}"
     yield "verdict", Text.assemble(("not blessed", "bold red"), broken)
-    for check in failed[:_FAILURES]:
-        yield "", verdicts.describe(check)
-    if len(failed) > _FAILURES:
-        yield "", f"and {len(failed) - _FAILURES} more"
+    for line in first(list(map(verdicts.describe, failed)), _FAILURES):
+        yield "", line
 
 
 def _paragraph(console: Console, label: str, text: Text | str) -> None:

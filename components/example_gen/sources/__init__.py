@@ -10,6 +10,7 @@ from strategos.components.errors import UserError
 from strategos.components.example_gen.sources.csv_source import CsvSource
 from strategos.components.example_gen.sources.parquet_source import ParquetSource
 from strategos.components.example_gen.sources.source import Source
+from strategos.components.wording import listed
 
 SOURCES: tuple[type[Source], ...] = (CsvSource, ParquetSource)
 
@@ -29,8 +30,10 @@ def check(path: str) -> type[Source]:
             kind.check(path)
             return kind
     raise UserError(
-        f"{path}: not a format that is read here. Expected a name that ends in "
-        f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}; correct `data.examples`."
+        "whose format is not supported",
+        key="data.examples",
+        received=path,
+        expected=f"names that end in {listed(SUFFIXES, 'or')}",
     )
 
 

@@ -130,10 +130,8 @@ class Split:
         if wait is not None:
             batches = wait.stamp(batches, len(share))
         if epochs is None:
-            without_end = tf.data.INFINITE_CARDINALITY
-            batches = batches.apply(
-                tf.data.experimental.assert_cardinality(without_end)
-            )
+            mark = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+            batches = batches.apply(mark)
         return _ready(batches, len(share))
 
     def remote(
@@ -199,8 +197,10 @@ class Split:
         steps = self.steps(parts.batch_size, parts.drop_last)
         if not steps:
             raise UserError(
-                f"{self.rows:,} rows do not fill a batch of {parts.batch_size:,}, and "
-                "`last_batch: drop` leaves none. Choose a smaller `batch_size`."
+                f"but the {self.rows:,} rows of an epoch do not fill a batch",
+                key="trainer.batch_size",
+                received=f"{parts.batch_size:,}",
+                remedy="Choose a smaller one, or `last_batch: keep`.",
             )
         first_epoch, offset = divmod(start, steps)
         epochs = tf.data.Dataset.range(
@@ -316,8 +316,9 @@ def _columns(
         heartbeat.current().alive()
     if not parts:
         raise UserError(
-            f"There is no example in {', '.join(files) or 'the split'}. "
-            "Give the split a larger share in `data.split`, or add data."
+            f"there is no example in {', '.join(files) or 'the split'}",
+            key="data.split",
+            remedy="Give the split a larger share, or add data.",
         )
     with tf.device("CPU"):  # otherwise they fill the first GPU, which does not use them
         return {name: columns.concatenate(parts, name) for name in spec}

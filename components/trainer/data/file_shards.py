@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.data import dataset
-from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.wording import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +57,10 @@ class FileShare:
         self,
         batch_size: int,
         *,
-        seed: int,
-        epochs: int | None,
-        first_step: int = 0,
         replicas: int = 1,
         share: range = range(1),
         drop_last: bool = True,
-        wait: InputWait | None = None,
+        **order: Any,
     ) -> tf.data.Dataset:
         """Like `dataset.Split.shuffled`, over this pipeline's own rows.
 
@@ -71,32 +68,28 @@ class FileShare:
 
         Args:
           batch_size: Rows of a global batch, over all pipelines.
-          seed: See `dataset.Split.shuffled`, as the other arguments.
-          epochs: Number of passes; None for no end.
-          first_step: Batch to start at.
           replicas: Replicas of all pipelines.
           share: Replicas of this pipeline.
           drop_last: True.
-          wait: Records when each batch is ready.
+          **order: As for `dataset.Split.shuffled`.
 
         Raises:
           UserError: The batch cannot be divided evenly, or the rows do not fill it.
         """
         if batch_size % replicas:
             raise UserError(
-                f"trainer.batch_size: {batch_size:,} cannot be divided evenly among "
-                f"{replicas} replicas, as `distribution.shard: files` needs it. Choose "
-                "a multiple, or `shard: rows`."
+                f"which cannot be divided evenly among {replicas} replicas, as "
+                "`distribution.shard: files` needs it",
+                key="trainer.batch_size",
+                received=f"{batch_size:,}",
+                remedy="Choose a multiple, or `shard: rows`.",
             )
         return self.split.shuffled(
             batch_size // self.pipelines,
-            seed=seed,
-            epochs=epochs,
-            first_step=first_step,
             replicas=len(share),
             share=range(len(share)),
             drop_last=drop_last,
-            wait=wait,
+            **order,
         )
 
     def sample(self, rows: int) -> tuple[dataset.Columns, tf.Tensor]:
@@ -164,9 +157,11 @@ def files_of(files: Sequence[str], pipeline: int, pipelines: int) -> tuple[str, 
     """
     if len(files) < pipelines:
         raise UserError(
-            f"trainer.distribution.shard: `files` needs a file for each of {pipelines} "
-            f"workers, but the training split has {len(files)}. Use `rows`, or fewer "
-            "workers."
+            f"but the training split has {counted(len(files), 'file')} for "
+            f"{pipelines} workers",
+            key="trainer.distribution.shard",
+            received="files",
+            remedy="Use `rows`, or fewer workers.",
         )
     sizes = {file: tf.io.gfile.stat(file).length for file in files}
     shares: list[list[str]] = [[] for _ in range(pipelines)]

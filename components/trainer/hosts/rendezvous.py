@@ -51,9 +51,12 @@ def folder_of(model_dir: str) -> Path:
     """
     if is_remote(model_dir):
         raise UserError(
-            f"trainer.distribution.launcher: workers meet under run.root, which is "
-            f"{model_dir.partition('://')[0]}:// here. Use a folder on a file system "
-            "that all hosts share, or `launcher: local`."
+            "but workers meet under run.root, which is "
+            f"{model_dir.partition('://')[0]}:// here",
+            key="trainer.distribution.launcher",
+            received="external",
+            remedy="Use a folder on a file system that all hosts share, or `launcher: "
+            "local`.",
         )
     return Path(model_dir).parents[1] / "gang"
 

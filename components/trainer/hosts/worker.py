@@ -177,9 +177,11 @@ def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
             before = now
         time.sleep(_LOOK_SECONDS)
     raise UserError(
-        f"Within {timeout:g} s (trainer.distribution.start_timeout) "
-        f"no run has called for workers at {shared.folder}. Start `strategos run` with "
-        "`trainer.distribution.launcher: external` on a host that shares this folder."
+        f"but within that time no run has called for workers at {shared.folder}",
+        key="trainer.distribution.start_timeout",
+        received=f"{timeout:g}s",
+        remedy="Start `strategos run` with `trainer.distribution.launcher: external` "
+        "on a host that shares this folder.",
     )
 
 

@@ -291,8 +291,9 @@ def _tensorboard(
 ) -> tf.keras.callbacks.Callback:
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError(
-            "trainer.callbacks.tensorboard: the package `tensorboard` is not "
-            "installed here. Install it, or set the callback to false."
+            "the package `tensorboard` is not installed here",
+            key="trainer.callbacks.tensorboard",
+            remedy="Install it, or set the callback to false.",
         )
     asked = {} if settings is True else settings
     profile = asked.get("profile") or 0

@@ -21,6 +21,7 @@ from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3, partitioned_variables
+from strategos.components.wording import first
 
 _STATE = "state.json"
 _ARRAYS = "arrays.npz"
@@ -210,9 +211,11 @@ def warm_start(model: tf.keras.Model, path: str) -> None:
     differing = differences(shapes(model), _written_shapes(path))
     if differing:
         raise UserError(
-            f"trainer.warm_start: the weights of {path} are of another model than "
-            f"`build_model` makes now: {differing}. Set `warm_start: null` to begin "
-            "anew, or build the model as it was."
+            f"the weights of {path} are of another model than `build_model` makes now: "
+            f"{differing}",
+            key="trainer.warm_start",
+            remedy="Set `warm_start: null` to begin anew, or build the model as it "
+            "was.",
         )
     _restore_weights(model, path)
 
@@ -265,8 +268,7 @@ def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
     ]
     found += [f"{_shown(mine)} only here" for mine in ours[len(theirs) :]]
     found += [f"{_shown(other)} only there" for other in theirs[len(ours) :]]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return "; ".join(found[:3]) + more
+    return "; ".join(first(found, 3))
 
 
 def _shown(variable: list[Any]) -> str:

@@ -177,7 +177,9 @@ class MonitorCheck(TensorCallback):
         """
         if self._monitor not in (logs or {}):
             raise UserError(
-                f"{self._setting}: received {self._monitor!r}, which this model does "
-                f"not measure. Allowed: {', '.join(sorted(logs or {}))}. Metrics are "
-                "named in `model.compile(metrics=[…])`."
+                "which this model does not measure",
+                key=self._setting,
+                received=repr(self._monitor),
+                expected=", ".join(sorted(logs or {})),
+                remedy="Metrics are named in `model.compile(metrics=[…])`.",
             )

@@ -186,10 +186,12 @@ class Training:
         """
         if not self._context.steps_per_epoch:
             raise UserError(
-                f"trainer.batch_size: the {self._context.rows:,} rows of an epoch do "
-                f"not fill a batch of {self._spec.batch_size:,}, and a smaller one is "
-                "left out (`last_batch: drop`, or the log says why). Choose a smaller "
-                "`batch_size`, or add data."
+                f"but the {self._context.rows:,} rows of an epoch do not fill a "
+                "batch, and a smaller one is left out (`last_batch: drop`, or the log "
+                "says why)",
+                key="trainer.batch_size",
+                received=f"{self._spec.batch_size:,}",
+                remedy="Choose a smaller one, or add data.",
             )
 
     def _callbacks(

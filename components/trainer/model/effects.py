@@ -17,7 +17,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
-from strategos.components.wording import listed
+from strategos.components.wording import listed, quoted
 
 _WATCHED = ("trainable", "rate")
 """Attributes of a layer that a traced step treats as constants; `rate` is dropout's."""
@@ -188,4 +188,4 @@ def _name(metric: Any) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return listed([f"`{name}`" for name in names])
+    return listed(quoted(names))

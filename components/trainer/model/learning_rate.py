@@ -97,9 +97,10 @@ def scale(
     rate, keras = rates.given(inner), keras3.package_of(model)
     if rate is None:
         raise UserError(
-            f"trainer.scale_learning_rate: {type(inner).__name__} has no "
-            "`learning_rate` to scale. Take one of `tf.keras.optimizers`, or remove "
-            "`scale_learning_rate` and `warm_up_steps`."
+            f"{type(inner).__name__} has no `learning_rate` to scale",
+            key="trainer.scale_learning_rate",
+            remedy="Take an optimizer of `tf.keras.optimizers`, or remove "
+            "`scale_learning_rate` and `warm_up_steps`.",
         )
     if callable(rate):
         inner.learning_rate = _schedule(keras)(rate, times, steps)
@@ -120,10 +121,11 @@ def _check_reducible(optimizer: Any) -> None:
     rate = rates.given(optimizer)
     if callable(rate):
         raise UserError(
-            "trainer.callbacks.reduce_learning_rate: the optimizer that `build_model` "
-            f"makes follows a schedule ({type(rate).__name__}), which sets the rate "
-            "at each step: nothing would be reduced. Give the optimizer a number, "
-            "or remove the callback."
+            "the optimizer that `build_model` makes follows a schedule "
+            f"({type(rate).__name__}), which sets the rate at each step: nothing "
+            "would be reduced",
+            key="trainer.callbacks.reduce_learning_rate",
+            remedy="Give the optimizer a number, or remove the callback.",
         )
 
 

@@ -225,8 +225,9 @@ class ModelChecker:
     def _check_label_kind(self, labels: tf.Tensor) -> None:
         if labels.dtype == tf.string:
             raise UserError(
-                f"The label `{self._label}` is a string after Transform. Make a number "
-                "of it in `preprocessing_fn`."
+                f"`{self._label}` is a string after Transform",
+                key="label",
+                remedy="Make a number of it in `preprocessing_fn`.",
             )
 
     def _check_loss(
@@ -289,9 +290,10 @@ class ModelChecker:
         low, high = _range(labels)
         if low == high and loss.name in _WANTS_VARIETY:
             raise UserError(
-                f"The label `{self._label}` is {low:g} in every training example: "
-                "there is nothing to learn. Check how the data or `preprocessing_fn` "
-                "makes it."
+                f"`{self._label}` is {low:g} in every training example: there is "
+                "nothing to learn",
+                key="label",
+                remedy="Check how the data or `preprocessing_fn` makes it.",
             )
 
     def _check_probabilities(

@@ -29,9 +29,11 @@ def explained(context: TrainingContext) -> Iterator[None]:
             raise
         policy = tf.keras.mixed_precision.global_policy()
         raise UserError(
-            f"Out of memory with {context.per_replica_batch_size:,} rows per replica "
-            f"(trainer.batch_size {context.global_batch_size:,} over "
-            f"{context.replicas} replica(s)), computing in {policy.compute_dtype}: "
-            f"{found[0].strip()}. Use a smaller `batch_size`, more replicas, "
-            "`mixed_precision: bfloat16`, or a smaller model."
+            f"out of memory with {context.per_replica_batch_size:,} rows per replica "
+            f"on {context.replicas} replica(s), computing in {policy.compute_dtype}: "
+            f"{found[0].strip()}",
+            key="trainer.batch_size",
+            received=f"{context.global_batch_size:,}",
+            remedy="Use a smaller batch, more replicas, `mixed_precision: bfloat16`, "
+            "or a smaller model.",
         ) from error

@@ -22,6 +22,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
+from strategos.components.wording import counted
 
 _TPU = "a TPU takes batches of one size only"
 
@@ -61,9 +62,11 @@ def settle(
         return context
     if size % replicas and (fixed or not own_loop):
         raise UserError(
-            f"trainer.batch_size: {size:,} cannot be divided evenly among {replicas} "
-            f"replicas, which it must be here: {reason}. Choose a multiple of "
-            f"{replicas}."
+            f"which cannot be divided evenly among {replicas} replicas, as is needed "
+            f"here: {reason}",
+            key="trainer.batch_size",
+            received=f"{size:,}",
+            remedy=f"Choose a multiple of {replicas}.",
         )
     if rest:
         logging.info("the smaller last batch of an epoch is left out: %s", reason)
@@ -87,9 +90,10 @@ def evaluation_batch(rows: int, batch_size: int, replicas: int) -> int:
     """
     if rows < replicas:
         raise UserError(
-            f"The evaluation split has {rows}, fewer rows than the {replicas} replicas "
-            "that share its evaluation after each epoch. Give it a larger share in "
-            "`data.split`, or use fewer `workers` or `devices`."
+            f"the eval split has {counted(rows, 'row')}, fewer than the {replicas} "
+            "replicas that share its evaluation after each epoch",
+            key="data.split",
+            remedy="Give eval a larger share, or use fewer `workers` or `devices`.",
         )
     smaller, larger = range(batch_size, replicas - 1, -1), range(batch_size + 1, rows)
     for size in itertools.chain(smaller, larger):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.user_code.user_errors import explain, location
+from strategos.components.wording import quoted
 
 _SPARSE = (tf.SparseTensor, tf.io.VarLenFeature, tf.io.SparseFeature)
 _RAGGED = (tf.RaggedTensor, tf.io.RaggedFeature)
@@ -98,4 +99,4 @@ def _pad(names: list[str]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))
+    return ", ".join(quoted(sorted(names)))

@@ -92,13 +92,17 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
     ).transformed_feature_spec()
     if spec.label not in feature_spec:
         raise UserError(
-            f"The label `{spec.label}` is not among the outputs of `preprocessing_fn`: "
-            f"{', '.join(sorted(feature_spec))}. Return it there, or correct `label`."
+            "which is not among the outputs of `preprocessing_fn`",
+            key="label",
+            received=f"`{spec.label}`",
+            expected=", ".join(sorted(feature_spec)),
+            remedy="Return it there, or correct `label`.",
         )
     if not isinstance(feature_spec[spec.label], tf.io.FixedLenFeature):
         raise UserError(
-            f"The label `{spec.label}` is of varying length after Transform: a row may "
-            "lack it. Require it in the schema (presence and shape), or make it dense "
-            "in `preprocessing_fn`."
+            f"`{spec.label}` is of varying length after Transform: a row may lack it",
+            key="label",
+            remedy="Require it in the schema (presence and shape), or make it dense in "
+            "`preprocessing_fn`.",
         )
     return feature_spec

@@ -164,9 +164,9 @@ def test_predictions_that_are_nan_fail_bounds_and_have_no_number(
     [
         ([0, 0], "label: `late` is never 1 in the 2 examples of the eval split"),
         ([1, 1], "label: `late` is always 1"),
-        ([0, 2], "label: `late` is 2 in the eval split; it must be 0 or 1"),
-        ([0, []], "label: `late` has 0 values in example 1 of the eval split"),
-        ([], "The eval split has no examples"),
+        ([0, 2], r"label: received 2 as `late` in the eval split\n +Allowed: 0 or 1"),
+        ([0, []], "label: received 0 values of `late` in example 1 of the eval split"),
+        ([], "data.split: the eval split has no examples"),
     ],
 )
 def test_label_that_cannot_be_judged_is_refused(
@@ -226,7 +226,7 @@ def test_model_of_another_task_is_refused(workload, tmp_path, evaluate):
 def test_slice_that_is_no_feature_is_refused_with_the_features_there(
     workload, tmp_path, evaluate
 ):
-    with pytest.raises(UserError, match=r"`carier` is not a feature.*carrier"):
+    with pytest.raises(UserError, match=r"received `carier`, which.*\n.*: carrier"):
         evaluate(workload, tmp_path, slices=["carier"])
 
 

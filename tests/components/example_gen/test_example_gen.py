@@ -242,7 +242,7 @@ class TestRefusals:
 
     def test_unknown_format(self, tmp_path, refused):
         (tmp_path / "a.xlsx").write_text("x")
-        assert "a.xlsx: not a format" in refused(f"{tmp_path}/*.xlsx")
+        assert "a.xlsx, whose format is not supported" in refused(f"{tmp_path}/*.xlsx")
 
     @pytest.mark.parametrize(
         ("text", "message"), [("", "is empty"), ("a,b\n", "has a header but no row")]
@@ -272,27 +272,25 @@ class TestRefusals:
         path = write_csv(tmp_path / "a.csv", rows)
         schema = write_schema(tmp_path / "s.pbtxt", t="BYTES", x="INT")
         message = refused(path, schema_file=schema)
-        assert f"{path}: line 12: column `x`: expected INT. Received: '5.5'" in message
+        assert f"{path}: line 12: column `x`: received '5.5'" in message
 
     def test_wrong_type_far_into_a_file_with_blank_lines(self, tmp_path, refused):
         lines = ["x,y", *(f"{i},1" for i in range(70_000)), "", "abc,1", "1,1"]
         (tmp_path / "a.csv").write_text("\n".join(lines))
         schema = write_schema(tmp_path / "s.pbtxt", x="FLOAT", y="INT")
         message = refused(tmp_path / "a.csv", schema_file=schema)
-        assert "line 70003: column `x`: expected FLOAT. Received: 'abc'" in message
+        assert "line 70003: column `x`: received 'abc'" in message
 
     def test_wrong_type_in_parquet_names_the_row(self, tmp_path, refused):
         pq.write_table(pa.table({"x": [None, 0.5]}), tmp_path / "a.parquet")
         schema = write_schema(tmp_path / "s.pbtxt", x="INT")
         message = refused(tmp_path / "a.parquet", schema_file=schema)
-        assert "a.parquet: row 2: column `x`: expected INT. Received: '0.5'" in message
+        assert "a.parquet: row 2: column `x`: received '0.5'" in message
 
     def test_list_with_a_gap(self, tmp_path, refused):
         pq.write_table(pa.table({"x": [[1], [1, None]]}), tmp_path / "a.parquet")
         message = refused(tmp_path / "a.parquet")
-        assert (
-            "row 2: column `x`: expected INT. Received: '[1, None]', a list" in message
-        )
+        assert "row 2: column `x`: received '[1, None]', a list" in message
 
     def test_line_with_too_few_fields(self, tmp_path, refused):
         (tmp_path / "a.csv").write_text("x,y\n1,2\n3\n")
@@ -338,12 +336,12 @@ class TestRefusals:
         path = write_csv(tmp_path / "a.csv", [["x"], ["k"], ["k"]])
         split = {"by": "hash", "keys": ["x"], "train": 8, "eval": 2}
         message = refused(path, split)
-        assert "got none of the 2 rows, divided by the keys x as 8 : 2" in message
+        assert "got none of the 2 rows, divided by the keys x" in message
 
     def test_split_by_a_column_that_is_not_there(self, tmp_path, refused):
         split = {"by": "hash", "keys": ["nam"], "train": 8, "eval": 2}
         message = refused(write_csv(tmp_path / "a.csv"), split)
-        assert "no column `nam`, which `data.split.keys` names" in message
+        assert "data.split.keys: received `nam`, which " in message
 
     @pytest.mark.parametrize(("value", "shown"), [(0, "0"), ("", "missing")])
     def test_label_without_a_second_value(self, tmp_path, refused, value, shown):

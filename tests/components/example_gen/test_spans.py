@@ -75,7 +75,7 @@ def test_an_older_version_can_be_resolved(make):
     resolved = spans.resolve_spans(pattern, [(1, 9), (2, None)])
     assert [(span.number, span.version) for span in resolved] == [(1, 9), (2, 1)]
     assert spans.resolve_spans(pattern, []) == spans.find_spans(pattern)
-    with pytest.raises(BadInputError, match="span 3 in version 1 is not there"):
+    with pytest.raises(BadInputError, match="span 3 in version 1 of .* does not exist"):
         spans.resolve_spans(pattern, [(3, 1)])
 
 
@@ -163,7 +163,9 @@ def test_file_that_cannot_be_read_is_named(make, monkeypatch):
     os.unlink(f"{root}/1/a.csv")  # as if between finding and reading
     with pytest.raises(BadInputError) as caught:
         spans.fingerprint(found)
-    assert str(caught.value).startswith(f"{root}/1/a.csv: cannot be read: No such")
+    assert str(caught.value).startswith(
+        f"data.examples: {root}/1/a.csv cannot be read: No such"
+    )
 
 
 def test_fingerprint_of_moved_data_is_the_same(make, tmp_path):

@@ -149,5 +149,5 @@ def test_schema_that_does_not_parse_names_the_line(import_schema, text, message)
 def test_schema_file_that_is_missing():
     from strategos.components.schema_file import read_schema
 
-    with pytest.raises(UserError, match=r"/none\.pbtxt: the schema cannot be read"):
+    with pytest.raises(UserError, match=r"schema.file: .*/none\.pbtxt cannot be read"):
         read_schema("/none.pbtxt")

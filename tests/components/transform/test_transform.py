@@ -104,13 +104,16 @@ def test_sparse_text_and_several_values_survive_without_an_analyzer(
             'return {"late": inputs["latte"]}',
             "bad.py:5: KeyError: 'latte' is not among the inputs: late, temp.",
         ),
-        ("return [1]", "returned a list, expected a dict of feature name to tensor"),
-        ("return None", "returned a NoneType, expected a dict"),
+        (
+            "return [1]",
+            "returned a list\n    Allowed: a dict of feature name to tensor",
+        ),
+        ("return None", "returned a NoneType"),
         (
             'return {"temp": inputs["temp"]}',
             "does not return the label `late`. Returned: temp.",
         ),
-        ('return {"late": 1}', "returned a int for `late`, expected a tensor"),
+        ('return {"late": 1}', "returned a int for `late`\n    Allowed: a tensor"),
         (
             'return {"late": tf.cast(inputs["late"], tf.float64)}',
             "returned `late` as float64, expected int64, float32 or string",

@@ -337,7 +337,9 @@ def test_running_out_of_memory_names_batch_type_and_remedies(run, workload):
             return model
         """,
     )
-    message = "Out of memory with 111 rows per replica .*float32: OOM.*Use a smaller"
+    message = (
+        r"out of memory with 111 rows per replica .*float32: OOM.*\n +Use a smaller"
+    )
     with pytest.raises(UserError, match=message):
         run({"strategy": "one_device"}, module="huge")
 

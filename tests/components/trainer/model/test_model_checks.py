@@ -158,7 +158,7 @@ def test_a_fitting_model_passes(
             "sigmoid",
             ("BinaryCrossentropy", {}),
             BINARY * 0,
-            "label `late` is 0 in every training example",
+            "label: `late` is 0 in every training example",
         ),
         (
             1,
@@ -232,7 +232,7 @@ def test_a_sequential_model_without_an_input_is_rejected(package, checker, featu
 
 
 def test_a_string_label_is_rejected(checker, features, model):
-    with pytest.raises(UserError, match="label `late` is a string"):
+    with pytest.raises(UserError, match="label: `late` is a string"):
         made = model(1, "sigmoid", "mse")
         _check_output(checker, made, features, [["a"]] * 64)
 

@@ -34,7 +34,7 @@ from strategos.components.trainer.spec import Settings
         (
             "def build_model(context):\n    pass\n",
             {"label": "delay"},
-            r"label `delay` is not among the outputs of `preprocessing_fn`: .*late",
+            r"label: received `delay`, which is not among the out.*\n.*Allowed: .*late",
         ),
         (
             "def build_model(context):\n    pass\n",
@@ -69,7 +69,7 @@ def _forget(module):
         (
             "'mse'",
             {"early_stopping": {"monitor": "val_auk", "patience": 1}},
-            r"early_stopping.monitor: received 'val_auk'.*Allowed: loss, val_loss",
+            r"early_stopping.monitor: received 'val_auk'.*\n.*Allowed: loss, val_loss",
         ),
     ],
 )

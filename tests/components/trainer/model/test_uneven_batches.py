@@ -169,7 +169,7 @@ def test_no_replica_is_without_rows_in_evaluation(rows, batch_size, replicas, ex
 def test_fewer_evaluation_rows_than_replicas_are_rejected():
     from strategos.components.trainer.model import uneven_batches
 
-    with pytest.raises(UserError, match="has 1, fewer rows than the 2 replicas"):
+    with pytest.raises(UserError, match="has 1 row, fewer than the 2 replicas"):
         uneven_batches.evaluation_batch(1, 8, 2)
 
 
@@ -205,7 +205,7 @@ def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
     from strategos.components.trainer.model import uneven_batches
     from strategos.components.trainer.spec import Settings
 
-    message = r"batch_size: 5 cannot be divided evenly among 2 replicas.*multiple of 2"
+    message = r"batch_size: received 5, which cannot be.*2 replicas.*\n.*multiple of 2"
     with pytest.raises(UserError, match=message):
         uneven_batches.settle(
             _model(kind), _context(10, 5, drop=drop), Settings(), "mirrored"
@@ -229,7 +229,7 @@ def test_a_tpu_takes_batches_of_one_shape_only():
     from strategos.components.trainer.spec import Settings
 
     model = _model("plain")
-    with pytest.raises(UserError, match=r"100 cannot.*8 replicas.*a TPU takes"):
+    with pytest.raises(UserError, match=r"100, which cannot.*8 replicas.*a TPU takes"):
         uneven_batches.settle(model, _context(1000, 100, 8), Settings(), "tpu")
     settled = uneven_batches.settle(model, _context(1000, 96, 8), Settings(), "tpu")
     assert settled.drops_last_batch

@@ -157,4 +157,4 @@ def test_of_many_classes_the_likeliest_are_shown(capsys):
     predict.show([{"predictions": shares}])
     line = capsys.readouterr().out
     assert "predictions kind 6 0.2857, kind 5 0.2381, " in line
-    assert line.endswith("kind 2 0.0952, and 2 more\n")
+    assert line.endswith("kind 2 0.0952 and 2 more\n")
