@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
-import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from typing import Any, NoReturn
 from strategos.components.errors import ExitCode, UserError
 from strategos.components.files import full_disk
 from strategos.pipeline.run.interruption import Interruption
+from strategos.pipeline.view import streams
 
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -30,8 +29,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
       argv: The arguments after the program's name; those of this process by default.
     """
-    _open_streams()
-    arguments = _parser().parse_args(argv)
+    streams.prepare()
+    try:
+        code = _command(_parser().parse_args(argv))
+    except (OSError, SystemExit):  # argparse: --help, --version, a wrong argument
+        if not streams.failure():
+            raise
+    lost = streams.failure()
+    if lost is None:
+        return code
+    if not isinstance(lost, BrokenPipeError):  # `head` has read enough
+        streams.warn(f"strategos: cannot write to standard output: {lost.strerror}")
+    return ExitCode.FAILED
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    """Runs the command of these arguments; reports an error and returns its code."""
     # A worker handles SIGTERM itself: its host is being reclaimed.
     signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]
     try:
@@ -43,35 +56,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         if arguments.debug:
             raise
-        print(f"strategos: {error}", file=sys.stderr)
+        streams.warn(f"strategos: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         return _end_as_interrupted("strategos: interrupted\n")
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
-            sys.stderr.close()  # else the interpreter reports the broken pipe there too
+        if streams.failure():
             return ExitCode.FAILED
         if arguments.debug:
             raise
-        if full_disk.is_reported(str(error)):
-            print(f"strategos: {full_disk.message(str(error), '.')}", file=sys.stderr)
-            return ExitCode.FAILED
-        print(
-            f"strategos: {type(error).__name__}: {error}\nThis is a bug in "
-            "Strategos, not in your pipeline; run again with --debug to see where.",
-            file=sys.stderr,
-        )
+        streams.warn(f"strategos: {_explain(error)}")
         return ExitCode.FAILED
 
 
-def _open_streams() -> None:
-    """Replaces closed streams, and escapes characters that the locale cannot encode."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # `>&-` in a shell
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Python's default for stderr: a locale without `ö` is no reason to fail.
-        sys.stdout.reconfigure(errors="backslashreplace")
+def _explain(error: Exception) -> str:
+    if full_disk.is_reported(str(error)):
+        return full_disk.message(str(error), ".")
+    return (
+        f"{type(error).__name__}: {error}\nThis is a bug in Strategos, not in your "
+        "pipeline; run again with --debug to see where."
+    )
 
 
 def _end_as_interrupted(message: str = "") -> NoReturn:
@@ -90,13 +94,6 @@ def _end_as_interrupted(message: str = "") -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(ExitCode.INTERRUPTED)
-
-
-def _nobody_reads() -> bool:
-    """Whether stdout is a pipe whose reader has ended, such as `head`."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), select.POLLOUT)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -110,6 +110,24 @@ def test_closed_output_is_no_failure(workload, closed):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("arguments", ["config {}", "validate {}", "--help"])
+def test_output_that_cannot_be_written_is_one_line(workload, arguments):
+    command = f"-m strategos.pipeline.cli {arguments.format(workload)}"
+    done = subprocess.run(
+        ["sh", "-c", f"exec '{sys.executable}' {command} >/dev/full"],
+        capture_output=True,
+        text=True,
+    )
+    said = "strategos: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_an_error_that_cannot_be_written_keeps_its_exit_code(tmp_path):
+    command = f"exec '{sys.executable}' -m strategos.pipeline.cli validate {tmp_path}"
+    done = subprocess.run(["sh", "-c", f"{command} 2>/dev/full"])
+    assert done.returncode == 2
+
+
 def test_any_other_broken_pipe_is_reported(monkeypatch, capfd):
     def broken(_):
         raise BrokenPipeError("of another process")

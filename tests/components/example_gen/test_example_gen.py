@@ -347,7 +347,7 @@ class TestRefusals:
     def test_label_without_a_second_value(self, tmp_path, refused, value, shown):
         rows = [["x", "late"], *([i, value] for i in range(20))]
         message = refused(write_csv(tmp_path / "a.csv", rows), label="late")
-        assert f"label `late`: is {shown} in all 20 rows" in message
+        assert f"label: `late` is {shown} in all 20 rows" in message
 
     def test_schema_that_does_not_parse(self, tmp_path, refused):
         (tmp_path / "s.pbtxt").write_text('feature {\n  nam: "x"\n}\n')

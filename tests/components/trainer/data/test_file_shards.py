@@ -67,7 +67,9 @@ def test_files_are_divided_by_size_and_none_is_read_twice(files):
 def test_fewer_files_than_pipelines_is_an_error_that_names_the_setting(files):
     from strategos.components.trainer.data import file_shards
 
-    with pytest.raises(UserError, match=r"distribution\.shard.*each of 5.*has 4.*rows"):
+    with pytest.raises(
+        UserError, match=r"distribution\.shard.*4 files for 5 w.*\n.*`rows`"
+    ):
         file_shards.files_of(files, 0, 5)
 
 

@@ -1,0 +1,72 @@
+"""Standard output and standard error of this process.
+
+A write to standard output that fails is recorded: an `OSError` alone does not show
+whether it comes from there, from another file or from another process's pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import Any
+
+
+class _Recorded(io.FileIO):
+    """A file descriptor that remembers the first failure of a write."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = self.failure or error
+            raise
+
+
+def prepare() -> None:
+    """Replaces closed streams, and escapes characters that the locale cannot encode."""
+    is_given = type(sys.stdout) is io.TextIOWrapper  # neither closed nor captured
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # `>&-` in a shell
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    if not is_given:
+        return
+    raw = _Recorded(sys.stdout.fileno(), "w", closefd=False)
+    is_buffered = isinstance(sys.stdout.buffer, io.BufferedWriter)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw) if is_buffered else raw,
+        encoding=sys.stdout.encoding,
+        errors="backslashreplace",  # as on stderr: a locale without `ö` is no failure
+        line_buffering=sys.stdout.line_buffering,
+        write_through=sys.stdout.write_through,
+    )
+
+
+def failure() -> OSError | None:
+    """Writes what standard output still holds, and returns what failed there so far.
+
+    After a failure all further output is dropped, so the interpreter reports none.
+    """
+    buffer = getattr(sys.stdout, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    if not isinstance(raw, _Recorded):
+        return None
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if raw.failure:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), raw.fileno())
+    return raw.failure
+
+
+def warn(text: str) -> None:
+    """Writes `text` as a line to standard error, if that is possible."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (
+        OSError
+    ):  # else the interpreter tries again at its exit, and changes the code
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
