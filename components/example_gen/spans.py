@@ -22,7 +22,7 @@ from pathlib import Path
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen.sources import SUFFIXES
 from strategos.components.files import digests
-from strategos.components.wording import abridged
+from strategos.components.wording import abridged, cut
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -221,7 +221,7 @@ def _find_editions(pattern: str) -> list[Span]:
         number, date = _number(groups, path)
         if date:
             dates[number] = date
-        edition = (number, int(groups.get("VERSION") or -1))
+        edition = (number, _in_64_bits(groups.get("VERSION") or "-1", path))
         editions.setdefault(edition, []).append(path)
     if not editions:
         raise NoFilesError(
@@ -332,7 +332,7 @@ def _glob_to_regex(text: str) -> str:
 def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
     """The span's number, and its date if the pattern has dates."""
     if "SPAN" in groups:
-        return int(groups["SPAN"]), None
+        return _in_64_bits(groups["SPAN"], path), None
     day = groups.get("DATE") or "".join(groups.get(n, "") for n in ("YYYY", "MM", "DD"))
     if not day:
         return 0, None
@@ -346,6 +346,18 @@ def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
             remedy="Rename the file, or correct the pattern.",
         ) from error
     return (date - _EPOCH).days, date.isoformat()
+
+
+def _in_64_bits(digits: str, path: str) -> int:
+    """The number of a span or a version, as ML Metadata holds it."""
+    if len(digits) > 18:
+        raise BadInputError(
+            f"{path}: {cut(digits, 40)} has too many digits",
+            key="data.examples",
+            expected="numbers of up to 18 digits",
+            remedy="Rename the file, or correct the pattern.",
+        )
+    return int(digits)
 
 
 def _nothing_found(pattern: str) -> str:

@@ -28,7 +28,13 @@ def column_problems(
     if config.evaluator:
         named += [("evaluator.slices", name) for name in config.evaluator.slices]
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
-    columns_of |= {path: _header(path) for path in files[:1]}
+    for path in files[:1]:
+        try:
+            source = sources.open_source(path)
+        except UserError as error:
+            yield config.located(error, "data.examples")
+        else:
+            columns_of[path] = source.names
     for path, columns in columns_of.items():
         for key, name in named:
             if columns and name not in columns:
@@ -62,11 +68,3 @@ def _texts_of(config: Config, module: str) -> set[str]:
         return set()  # reported as a problem of the module
     constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return {node.value for node in constants if isinstance(node.value, str)}
-
-
-def _header(path: str) -> Sequence[str]:
-    """The columns of a file; none if ingestion would reject the file."""
-    try:
-        return sources.open_source(path).names
-    except UserError:
-        return ()

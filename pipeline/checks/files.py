@@ -157,7 +157,7 @@ def _read_module(config: Config, key: str, module: str) -> _Source | UserError |
     if path.suffix != ".py":
         return None
     try:
-        body = ast.parse(path.read_bytes()).body
+        body = ast.parse(importlib.util.decode_source(path.read_bytes())).body
     except (OSError, SyntaxError, ValueError) as error:
         return _unreadable_module(config, key, path, error)
     functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
@@ -186,6 +186,9 @@ def _unreadable_module(
     if isinstance(error, OSError):
         message = f"{shown(path)} cannot be read: {error.strerror}"
         remedy = "Make it readable."
+    elif isinstance(error, UnicodeDecodeError):
+        message = f"{shown(path)} is not {error.encoding} text (byte {error.start})"
+        remedy = "Save the file as UTF-8."
     else:
         line = getattr(error, "lineno", None) or 1
         message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
@@ -302,9 +305,13 @@ def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
     from strategos.components.schema_file import read_schema
 
     try:
-        return [f.name for f in read_schema(config.schema_.file).feature], []
+        schema = read_schema(config.schema_.file)
     except UserError as error:
         return [], [config.located(error, "schema.file")]
+    if not schema.feature:
+        message = f"{shown(config.schema_.file)} declares no feature"
+        return [], [config.problem("schema.file", message)]
+    return [feature.name for feature in schema.feature], []
 
 
 def _weights_problems(config: Config) -> Iterator[UserError]:

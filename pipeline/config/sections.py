@@ -171,7 +171,8 @@ class Config(Section):
 
     name: Name = Field(
         "",
-        description="Name of the pipeline. By default, the name of the YAML's folder.",
+        description="Name of the pipeline. By default, the name of the YAML's folder "
+        "without accents, with `-` for all but letters and digits.",
         validate_default=True,
     )
     label: Text = Field(description="Column that the model predicts.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,12 @@ PASSWORD_VARIABLE = "STRATEGOS_METADATA_PASSWORD"
 SERVERS = "mysql://USER@HOST:PORT/DATABASE or postgresql://USER@HOST:PORT/DATABASE"
 """The forms of `run.metadata` that name a server."""
 
+
+LARGEST = 2**63 - 1
+"""The largest whole number that TensorFlow and ML Metadata hold."""
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_CENTURY = 36500 * _SECONDS["d"]
 
 LATEST = "latest"
 """Stands in place of a path for the newest pushed model."""
@@ -72,13 +79,19 @@ def main_file(context: Any) -> Path:
 def default_name(name: str, info: ValidationInfo) -> str:
     """Returns `name`, or the name of the YAML's folder if `name` is empty.
 
+    Of that the letters a to z stay, without accents, and the digits; all else becomes
+    `-`: `Flüge_2013` gives `fluge-2013`.
+
     Args:
       name: The value of the key; "" if it is not set.
       info: pydantic's, whose context names the YAML.
     """
     if name:
         return name
-    words = re.findall("[a-z0-9]+", main_file(info.context).parent.name.lower())
+    folder = main_file(info.context).parent.name.casefold()
+    letters = unicodedata.normalize("NFKD", folder)  # `ü` as `u` and its dots
+    plain = "".join(each for each in letters if not unicodedata.combining(each))
+    words = re.findall("[a-z0-9]+", plain)
     slug = "-".join(words).lstrip("0123456789-")[:63].strip("-")
     return slug or "pipeline"
 
@@ -116,6 +129,22 @@ def _anchored(path: str, info: ValidationInfo) -> str:
 
 def _latest_or_anchored(path: str, info: ValidationInfo) -> str:
     return path if path == LATEST else _anchored(path, info)
+
+
+def _in_64_bits(number: int) -> int:
+    if number > LARGEST:
+        raise reject(received=received(number), expected=f"at most {LARGEST}")
+    return number
+
+
+def _in_a_century(text: str) -> str:
+    """Rejects durations that overflow a timer, and larger numbers of steps."""
+    number, unit = re.fullmatch("([0-9]+) ?([a-z]+)", text).groups()
+    limit = _CENTURY // _SECONDS[unit] if unit in _SECONDS else LARGEST
+    if len(number) > len(str(limit)) or int(number) > limit:
+        largest = text.replace(number, str(limit))
+        raise reject(received=received(text), expected=f"at most {largest}")
+    return text
 
 
 def _number_as_text(value: Any) -> Any:
@@ -191,8 +220,8 @@ Spellings = Annotated[
     ],
     Field(strict=False),
 ]
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1), AfterValidator(_in_64_bits)]
+NotNegative = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
 PathText = Annotated[str, PathMark(), Allowed("a path"), AfterValidator(_anchored)]
 ModelPath = Annotated[
     str,
@@ -228,23 +257,25 @@ Duration = Annotated[
     str,
     StringConstraints(pattern=r"^[1-9][0-9]*[smhdw]$"),
     Allowed("a duration such as 30s, 12h or 7d"),
+    AfterValidator(_in_a_century),
 ]
 Size = Annotated[
     str,
     BeforeValidator(_number_as_text),
-    StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B?$"),
+    StringConstraints(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})? ?([KMGT]i?)?B?$"),
     Allowed("bytes, such as 1GB, 64MiB or 4096"),
     Field(json_schema_extra={"type": ["string", "integer"]}),
 ]
 Rate = Annotated[
     str,
-    StringConstraints(pattern=r"^[0-9]*\.?[0-9]+ ?[KMGT]bit$"),
+    StringConstraints(pattern=r"^[0-9]{0,18}\.?[0-9]{1,18} ?[KMGT]bit$"),
     Allowed("bits a second, such as 10Gbit or 100Mbit"),
 ]
 Interval = Annotated[
     str,
     StringConstraints(pattern=r"^([1-9][0-9]*[smh]|[1-9][0-9]* steps?)$"),
     Allowed("a duration such as 30s or 5m, or a number of steps such as 200 steps"),
+    AfterValidator(_in_a_century),
 ]
 Metric = Annotated[
     str,
@@ -257,8 +288,7 @@ Hyperparameters = Annotated[dict[str, Any], AfterValidator(_finite)]
 
 def seconds(duration: str) -> int:
     """Converts a `Duration` such as `7d` to seconds."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-    return int(duration[:-1]) * units[duration[-1]]
+    return int(duration[:-1]) * _SECONDS[duration[-1]]
 
 
 def size(text: str) -> int:

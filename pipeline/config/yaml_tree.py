@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from strategos.components.errors import BadInputError, Place, UserError, mask
+from strategos.components.wording import cut
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
       The mapping (None if it cannot be read), and its problems as YAML.
     """
     key, equals, value = text.partition("=")
-    place = Place(mask(f"--set {text}"))
+    place = Place(mask(f"--set {cut(text, _SHOWN)}"))
     if not equals or not all(key.split(".")):
         problem = BadInputError(
             "is not KEY=VALUE", place=place, remedy=f"Write {_USAGE}."
@@ -121,6 +122,7 @@ def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
     return entry, problems
 
 
+_SHOWN = 100  # Characters of a flag in a message.
 _USAGE = "for example `--set trainer.batch_size=512`"
 
 
