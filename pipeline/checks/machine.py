@@ -220,8 +220,7 @@ def gpu(
     Args:
       driver: The driver's version, "" for none; looked up by default.
       count: Returns the number of GPUs that TensorFlow sees, and what it logged.
-      libraries: Whether the CUDA libraries of the extra `gpu` are installed; looked up
-        by default.
+      libraries: Whether the extra `gpu` is installed; looked up by default.
     """
     driver = _nvidia_driver() if driver is None else driver
     if not driver:
@@ -270,11 +269,7 @@ def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
 
 
 def java(which: Callable[[str], str | None] = shutil.which) -> Check:
-    """Whether Java is installed, which only Beam on Flink or Spark needs.
-
-    Args:
-      which: Maps a program's name to its path, or None.
-    """
+    """Whether Java is installed, which only Beam on Flink or Spark needs."""
     program = which("java")
     if not program:
         return Check("Java", None, "none: only Beam on Flink or Spark needs it")
@@ -291,11 +286,7 @@ def java(which: Callable[[str], str | None] = shutil.which) -> Check:
 
 
 def metadata(config: Config | None) -> Check:
-    """Whether the pipeline's ML Metadata answers.
-
-    Args:
-      config: The effective settings; None if no pipeline was named.
-    """
+    """Whether ML Metadata answers; `config` is None if no pipeline was named."""
     if config is None:
         return Check("metadata", None, "not checked: name a pipeline.yaml")
     from strategos.pipeline.root.metadata import (
