@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    """Runs the command of these arguments; reports an error and returns its code."""
+    """Runs one command, reports its error if any, and returns the exit code."""
     # A worker handles SIGTERM itself: its host is being reclaimed.
     signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]
     try:

@@ -79,8 +79,8 @@ def main_file(context: Any) -> Path:
 def default_name(name: str, info: ValidationInfo) -> str:
     """Returns `name`, or the name of the YAML's folder if `name` is empty.
 
-    Of that the letters a to z stay, without accents, and the digits; all else becomes
-    `-`: `Flüge_2013` gives `fluge-2013`.
+    Letters of a folder's name lose their accents; all characters but `a` to `z` and
+    digits become `-`: the folder `Flüge_2013` gives `fluge-2013`.
 
     Args:
       name: The value of the key; "" if it is not set.

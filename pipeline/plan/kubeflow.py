@@ -43,7 +43,7 @@ def compile_to(config: Config, data: Listing, target: str, output: Path) -> None
     section = getattr(config, target)
     if section is None:
         raise BadInputError(
-            "this section is required and missing",
+            "the required section is missing",
             key=target,
             place=Place(str(config.path)),
             remedy=f"Add `{target}: {{image: …, root: …}}`: the image to run in and "

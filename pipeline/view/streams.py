@@ -46,9 +46,10 @@ def prepare() -> None:
 
 
 def failure() -> OSError | None:
-    """Writes what standard output still holds, and returns what failed there so far.
+    """Flushes standard output, and returns the first failure of a write; None if none.
 
-    After a failure all further output is dropped, so the interpreter reports none.
+    After a failure all further output is discarded, so that the interpreter does not
+    report the failure again at its exit.
     """
     buffer = getattr(sys.stdout, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
@@ -66,7 +67,6 @@ def warn(text: str) -> None:
     """Writes `text` as a line to standard error, if that is possible."""
     try:
         print(text, file=sys.stderr, flush=True)
-    except (
-        OSError
-    ):  # else the interpreter tries again at its exit, and changes the code
+    except OSError:
+        # Else the interpreter tries again at its exit, and changes the exit code.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
