@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import signal
 from pathlib import Path
 
@@ -55,6 +56,18 @@ def pytest_collection_modifyitems(items):
         return found[0] if found else len(_LONG)
 
     items.sort(key=place)
+
+
+@pytest.fixture(scope="session")
+def copy_workload():
+    """Copies the files of `tests/workloads/NAME`: `copy_workload(name, folder)`."""
+    workloads = Path(__file__).with_name("workloads")
+    compiled = shutil.ignore_patterns("__pycache__")
+
+    def copy(name, folder):
+        shutil.copytree(workloads / name, folder, ignore=compiled, dirs_exist_ok=True)
+
+    return copy
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -20,58 +20,6 @@ from strategos.components.trainer.spec import WorkerSpec
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-SCHEMA = """
-feature { name: "carrier" type: BYTES presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "distance" type: FLOAT presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "temp" type: FLOAT value_count { min: 0 max: 1 } }
-feature { name: "hour" type: INT presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "delay" type: FLOAT presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "late" type: INT presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-"""
-
-PREPROCESSING = """
-import tensorflow as tf
-import tensorflow_transform as tft
-
-def preprocessing_fn(inputs):
-    temp = inputs["temp"]
-    rows = tf.SparseTensor(temp.indices, temp.values, [temp.dense_shape[0], 1])
-    carrier = tft.compute_and_apply_vocabulary(
-        inputs["carrier"], num_oov_buckets=1, vocab_filename="carrier")
-    return {
-        "carrier": carrier,
-        "distance": tft.scale_to_z_score(inputs["distance"]),
-        "temp": tf.squeeze(tf.sparse.to_dense(rows), 1),
-        "hour": inputs["hour"],
-        "late": inputs["late"],
-    }
-"""
-
-MODEL = """
-import tensorflow as tf
-
-def build_model(context):
-    inputs = context.inputs()
-    carriers = context.vocabulary_size("carrier") + 1
-    embedding = tf.keras.layers.Embedding(carriers, 2)(inputs["carrier"])
-    hour = tf.cast(inputs["hour"], tf.float32) / 24
-    parts = [tf.keras.layers.Flatten()(embedding), hour, inputs["distance"],
-             inputs["temp"] / 10]
-    hidden = tf.keras.layers.Concatenate()(parts)
-    for units in context.hyperparameters["units"]:
-        hidden = tf.keras.layers.Dense(units, activation="relu")(hidden)
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
-    model.compile(
-        tf.keras.optimizers.Adam(1e-2), tf.keras.losses.BinaryCrossentropy(),
-        metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"])
-    return model
-"""
-
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
@@ -146,16 +94,10 @@ def _make_digits(root: Path) -> Workload:
     return workload
 
 
-def _make(root: Path, train: int = 1000, evaluation: int = 300) -> Workload:
-    workload = Workload(root)
-    for folder in ("user", "schema"):
-        (root / folder).mkdir()
-    workload.write_module("preprocessing", PREPROCESSING)
-    workload.write_module("model", MODEL)
-    Path(workload.schema).write_text(SCHEMA)
+def _write_flights(workload: Workload, train: int, evaluation: int) -> None:
     generator = random.Random(1)
     for split, rows in (("train", train), ("eval", evaluation)):
-        _write_raw(root / "raw" / f"Split-{split}", rows, generator)
+        _write_raw(workload.root / "raw" / f"Split-{split}", rows, generator)
     return workload
 
 
@@ -228,9 +170,10 @@ def _transform(
 
 
 @pytest.fixture(scope="session")
-def workload(tmp_path_factory) -> Workload:
+def workload(workload_in, tmp_path_factory) -> Workload:
     """1,000 training and 300 evaluation rows, transformed; read-only for tests."""
-    made = _make(tmp_path_factory.mktemp("workload"))
+    made = workload_in(tmp_path_factory.mktemp("workload"), "late")
+    _write_flights(made, 1000, 300)
     _transform(made)
     return made
 
@@ -298,21 +241,33 @@ def make_spec(workload, tmp_path_factory) -> Callable[..., WorkerSpec]:
 
 
 @pytest.fixture
-def new_workload(tmp_path) -> Callable[..., Workload]:
+def new_workload(workload_in, tmp_path) -> Callable[..., Workload]:
     """Makes an untransformed workload of a few rows: `new_workload(train=…)`."""
 
     def make(train: int = 50, evaluation: int = 20) -> Workload:
-        root = tmp_path / "workload"
-        root.mkdir()
-        return _make(root, train, evaluation)
+        made = workload_in(tmp_path / "workload", "late")
+        _write_flights(made, train, evaluation)
+        return made
 
     return make
 
 
 @pytest.fixture(scope="session")
-def workload_in() -> Callable[[Path], Workload]:
-    """A workload in a folder whose files a test writes: `workload_in(folder)`."""
-    return Workload
+def workload_in(copy_workload) -> Callable[..., Workload]:
+    """Makes a workload without rows: `workload_in(folder, name)`.
+
+    Its files are those of `tests/workloads/NAME`; without a name, the test writes them.
+    """
+
+    def make(folder: Path, name: str = "") -> Workload:
+        made = Workload(folder)
+        if name:
+            copy_workload(name, made.folder)
+            Path(made.schema).parent.mkdir()
+            Path(made.folder, "schema.pbtxt").rename(made.schema)
+        return made
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -16,46 +16,14 @@ from strategos.pipeline.view import explain as explain_view
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-_YAML = """\
-name: small
-label: late
-data:
-  examples: rows.csv
-  split: {by: hash, keys: [id], train: 4, eval: 1}
-transform: {module: preprocessing}
-trainer: {module: model, batch_size: 32}
-run: {root: root}
-"""
-_PREPROCESSING = """\
-import tensorflow as tf
-
-def preprocessing_fn(inputs):
-    return {name: inputs[name] for name in ("distance", "carrier", "late")}
-"""
-_MODEL = """\
-import tensorflow as tf
-
-def build_model(context):
-    inputs = context.inputs()
-    print("built for", context.replicas, "replicas")
-    hidden = tf.keras.layers.Dense(8, "relu")(inputs["distance"])
-    carrier = tf.keras.layers.Embedding(1000, 4)(inputs["carrier"])
-    joined = tf.concat([hidden, tf.keras.layers.Flatten()(carrier)], 1)
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(joined))
-    model.compile("adam", tf.keras.losses.BinaryCrossentropy())
-    return model
-"""
-
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory, warm_tfx) -> Path:
+def transformed(copy_workload, tmp_path_factory, warm_tfx) -> Path:
     """A workload that was run up to Transform; its YAML."""
     folder = tmp_path_factory.mktemp("workload")
     rows = (f"{n},{n % 7 / 7},{n % 5},{n % 2}" for n in range(500))
     (folder / "rows.csv").write_text("\n".join(["id,distance,carrier,late", *rows]))
-    (folder / "pipeline.yaml").write_text(_YAML)
-    (folder / "preprocessing.py").write_text(_PREPROCESSING)
-    (folder / "model.py").write_text(_MODEL)
+    copy_workload("explained", folder)
     command = [*warm_tfx.cli(), "run", "pipeline.yaml", "--to", "Transform"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / "pipeline.yaml"

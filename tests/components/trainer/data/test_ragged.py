@@ -15,75 +15,6 @@ from strategos.components.trainer.model import workload
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 
-SCHEMA = """
-feature { name: "text" type: BYTES presence { min_fraction: 1 } shape {} }
-feature { name: "pairs_flat" type: FLOAT }
-feature { name: "flat" type: INT }
-feature { name: "lengths" type: INT }
-feature { name: "at" type: INT int_domain { min: 0 max: 9 } }
-feature { name: "of" type: FLOAT }
-feature { name: "late" type: INT presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-sparse_feature { name: "wide" is_sorted: true
-                 index_feature { name: "at" } value_feature { name: "of" } }
-tensor_representation_group { key: "" value {
-  tensor_representation { key: "nested" value { ragged_tensor {
-    feature_path { step: "flat" } partition { row_length: "lengths" } } } }
-  tensor_representation { key: "pairs" value { ragged_tensor {
-    feature_path { step: "pairs_flat" } partition { uniform_row_length: 2 } } } }
-} }
-"""
-
-PREPROCESSING = """
-import tensorflow as tf
-import tensorflow_transform as tft
-
-def preprocessing_fn(inputs):
-    words = tf.strings.split(inputs["text"])
-    cube = tf.sparse.reshape(inputs["wide"], [-1, 5, 2])
-    tft.experimental.annotate_sparse_output_shape(cube, [5, 2])
-    return {
-        "words": tft.compute_and_apply_vocabulary(words, vocab_filename="words"),
-        "codes": tf.strings.unicode_decode(words, "UTF-8").with_values(
-            tf.cast(tf.strings.unicode_decode(words.values, "UTF-8"), tf.int64)),
-        "nested": inputs["nested"],
-        "pairs": inputs["pairs"],
-        "wide": inputs["wide"],
-        "cube": cube,
-        "unsized": tf.sparse.reshape(inputs["wide"], [-1, 2, 5]),
-        "late": inputs["late"],
-    }
-"""
-
-MODEL = """
-import tensorflow as tf
-
-def build_model(context):
-    layers, inputs = tf.keras.layers, context.inputs()
-
-    def total(name, units, compute):
-        layer = layers.Lambda(lambda x: tf.reshape(compute(x), [-1, units]))
-        return layer(inputs[name])
-
-    def over_both(x):
-        return tf.reduce_sum(tf.reduce_sum(tf.cast(x, tf.float32), 2), 1) / 1000
-
-    embedding = layers.Embedding(context.vocabulary_size("words") + 1, 4)
-    words = layers.Lambda(lambda x: tf.reduce_sum(x, 1))(embedding(inputs["words"] + 1))
-    hidden = layers.Concatenate()([
-        words,
-        total("codes", 1, over_both),
-        total("nested", 1, over_both),
-        total("pairs", 2, lambda x: tf.reduce_sum(x, 1)),
-        total("wide", 1, lambda x: tf.sparse.reduce_sum(x, 1)),
-        total("cube", 10, tf.sparse.to_dense),
-        total("unsized", 1, lambda x: tf.reduce_sum(tf.sparse.to_dense(x), [1, 2])),
-    ])
-    model = tf.keras.Model(inputs, layers.Dense(1, "sigmoid")(hidden))
-    model.compile(tf.keras.optimizers.Adam(0.05), "binary_crossentropy")
-    return model
-"""
-
 WORDS = ["bad", "dull", "fine", "great", "long", "new", "odd", "old", "slow", "été"]
 ROWS, EVALUATED = 115, 40
 
@@ -115,12 +46,7 @@ def _example(generator: random.Random) -> bytes:
 def reviews(workload_in, transform, tmp_path_factory):
     import tensorflow as tf
 
-    made = workload_in(tmp_path_factory.mktemp("reviews"))
-    (made.root / "user").mkdir()
-    made.write_module("preprocessing", PREPROCESSING)
-    made.write_module("model", MODEL)
-    (made.root / "schema").mkdir()
-    Path(made.schema).write_text(SCHEMA)
+    made = workload_in(tmp_path_factory.mktemp("reviews"), "ragged")
     generator = random.Random(1)
     for split, rows in (("train", ROWS), ("eval", EVALUATED)):
         (made.root / "raw" / f"Split-{split}").mkdir(parents=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,68 +14,13 @@ from strategos.components.trainer.model import workload as loaded
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.run.export import export
 
-SCHEMA = """
-feature { name: "size" type: FLOAT presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "color" type: BYTES value_count { min: 0 max: 1 } }
-feature { name: "counted" type: BYTES presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "reserved" type: BYTES presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-feature { name: "listed" type: BYTES presence { min_fraction: 1 }
-          shape { dim { size: 1 } }
-          string_domain { value: "cat listed" value: "dog listed"
-                          value: "élan listed" } }
-feature { name: "unnamed" type: BYTES presence { min_fraction: 1 }
-          shape { dim { size: 1 } } }
-"""
 LABELS = ("counted", "reserved", "listed", "unnamed")
-PREPROCESSING = """
-import tensorflow as tf
-import tensorflow_transform as tft
-
-def preprocessing_fn(inputs):
-    vocabulary = tft.compute_and_apply_vocabulary
-    color = tft.sparse_tensor_to_dense_with_shape(inputs["color"], [None, 1], "")
-    return {
-        "size": inputs["size"],
-        "color": vocabulary(color, vocab_filename="color"),
-        "counted": vocabulary(inputs["counted"], vocab_filename="counted"),
-        "reserved": vocabulary(
-            inputs["reserved"], num_oov_buckets=1, vocab_filename="reserved"),
-        "listed": number("listed", inputs),
-        "unnamed": number("unnamed", inputs),
-    }
-
-def number(label, inputs):
-    kinds = [f"{kind} {label}" for kind in ("dog", "élan", "cat")]
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(kinds, tf.range(3, dtype=tf.int64)), -1)
-    return table.lookup(inputs[label])
-"""
-MODEL = """
-import tensorflow as tf
-
-def build_model(context):
-    given = context.inputs()
-    inputs = {name: given[name] for name in ("size", "color")}
-    units = context.hyperparameters["units"]
-    outputs = tf.keras.layers.Dense(units, "softmax")(inputs["size"])
-    model = tf.keras.Model(inputs, outputs)
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
-"""
 
 
 @pytest.fixture(scope="module")
 def animals(workload_in, transform, tmp_path_factory):
     """Animals with their kind in four columns, each a label made in another way."""
-    made = workload_in(tmp_path_factory.mktemp("animals"))
-    for name in ("user", "schema"):
-        (made.root / name).mkdir()
-    Path(made.schema).write_text(SCHEMA)
-    made.write_module("preprocessing", PREPROCESSING)
-    made.write_module("model", MODEL)
+    made = workload_in(tmp_path_factory.mktemp("animals"), "animals")
     for split in ("train", "eval"):
         _write(made.root / "raw" / f"Split-{split}")
     transform(made, label="counted")
