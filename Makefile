@@ -1,7 +1,7 @@
 # Every target does all of its set-up itself; `make help` says what there is.
 PYTHON ?= python3
 TESTS ?= tests
-# What differs between the stacks, and the end-to-end tests.
+# What differs between the stacks, and the end-to-end tests that depend on it.
 STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     test_statistics_gen.py test_infra_validator.py test_predict.py \
     user_code/test_user_errors.py files/test_filesystems.py files/test_temporary.py) \
@@ -11,7 +11,9 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     loop/test_checkpoints.py model/test_uneven_batches.py model/test_effects.py \
     model/test_varying.py run) \
   $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py) \
-  tests/test_wheel.py $(wildcard tests/e2e/test_*.py) tests/e2e/servers
+  tests/test_wheel.py $(addprefix tests/e2e/, test_compile.py test_digits.py \
+    test_flights.py test_interruption.py test_readme.py test_runners.py \
+    test_strategies.py test_text.py servers/test_metadata_servers.py)
 # Test files that run at a time; each may use two gigabytes.
 JOBS ?= 2
 # Files in the order of tests/conftest.py, the longest first.

@@ -1,10 +1,12 @@
 """Workspaces for end-to-end tests.
 
-The workloads are the real ones, on a few thousand of their rows.
+The workloads are the real ones, on a few thousand of their rows; and a small one, for
+tests that do not depend on what is trained.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,64 @@ FEW_ROWS = (
     "trainer.epochs=2",
     "trainer.batch_size=64",
 )
+
+# The small workload: a few hundred rows.
+_YAML = """\
+name: small
+label: late
+data: {examples: "data/span-{SPAN}/*.csv"}
+schema: {file: ../schema.pbtxt}
+transform: {module: preprocessing}
+trainer: {module: model, batch_size: 64, epochs: 1}
+evaluator:
+  task: binary
+  metrics: [auc]
+  bounds: {auc: {at_least: 0.01, may_drop: 1.0}}
+pusher: {to: serving/small}
+"""
+_REQUIRED = "presence { min_fraction: 1 } shape { dim { size: 1 } }"
+_SCHEMA = f"""\
+feature {{ name: "x" type: FLOAT {_REQUIRED} }}
+feature {{ name: "late" type: INT {_REQUIRED} }}
+"""
+# What the code reads by a name that it computes has no part in its fingerprint.
+_PREPROCESSING = """\
+import pathlib
+import time
+import tensorflow_transform as tft
+
+HOLD = pathlib.Path(__file__).with_name("-".join(["hold", "Transform"]))
+
+
+def preprocessing_fn(inputs):
+    while HOLD.exists():
+        time.sleep(0.05)
+    return {"x": tft.scale_to_z_score(inputs["x"]), "late": inputs["late"]}
+"""
+_MODEL = """\
+import pathlib
+import time
+import tensorflow as tf
+
+HOLD = pathlib.Path(__file__).with_name("-".join(["hold", "Trainer"]))
+
+
+class Hold(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if HOLD.exists():
+            time.sleep(0.5)
+
+
+def callbacks(context):
+    return [Hold()]
+
+
+def build_model(context):
+    x = tf.keras.Input((1,), name="x")
+    model = tf.keras.Model([x], tf.keras.layers.Dense(1, "sigmoid")(x))
+    model.compile("sgd", "binary_crossentropy")
+    return model
+"""
 
 _LOCAL_DAG_RUNNER = """
 import os
@@ -116,11 +176,12 @@ class Workspace:
         """Runs the pipeline; `how` as of `strategos`."""
         return self.strategos("run", str(self.yaml), *self.sets(), *arguments, **how)
 
-    def start(self, *arguments: str, node: str) -> subprocess.Popen:
+    def start(self, *arguments: str, node: str, warm=False) -> subprocess.Popen:
         """Starts a run; returns once it has begun with `node`."""
         before = set(self._run_folders())
+        words = ("run", str(self.yaml), *self.sets(), *arguments)
         process = subprocess.Popen(
-            self.command("run", str(self.yaml), *self.sets(), *arguments),
+            [*self.warm.cli(), *words] if warm else self.command(*words),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -142,6 +203,16 @@ class Workspace:
                 if event["event"] == "node_started" and event["node"] == node:
                     return True
         return False
+
+    @contextlib.contextmanager
+    def held(self, node: str) -> Iterator[None]:
+        """Lets Transform of the small workload, or each step of its Trainer, wait."""
+        hold = self.folder / f"hold-{node}"
+        hold.touch()
+        try:
+            yield
+        finally:
+            hold.unlink()
 
     def run_by_tfx(self, *sets: str) -> str:
         """Runs the same graph through TFX's own LocalDagRunner; its log."""
@@ -280,3 +351,41 @@ def flights(copy_flights, tmp_path_factory) -> Workspace:
 def digits(copy_example, tmp_path_factory) -> Workspace:
     """A digits workspace that the tests of a module share, in their order."""
     return copy_example("digits", tmp_path_factory.mktemp("digits"))
+
+
+def _write_span(workload: Path, span: int, rows: int = 200) -> Path:
+    lines = (f"{(n * 37 + span) % 101},{n % 2}" for n in range(rows))
+    file = workload / "data" / f"span-{span}" / "rows.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(["x,late", *lines]) + "\n")
+    return file
+
+
+@pytest.fixture(scope="session")
+def write_span() -> Callable[..., Path]:
+    """Writes a span of data: `write_span(folder of the workload, number)`."""
+    return _write_span
+
+
+@pytest.fixture(scope="session")
+def make_small(make_workspace):
+    """Makes a workspace of the small workload in `checkout/small`, with two spans."""
+
+    def make(checkout: Path, *settings: str):
+        folder = checkout / "small"
+        folder.mkdir(parents=True)
+        (checkout / "schema.pbtxt").write_text(_SCHEMA)
+        (folder / "pipeline.yaml").write_text(_YAML)
+        (folder / "preprocessing.py").write_text(_PREPROCESSING)
+        (folder / "model.py").write_text(_MODEL)
+        for span in (1, 2):
+            _write_span(folder, span)
+        return make_workspace(folder, settings)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def small(make_small, tmp_path_factory):
+    """A workspace that the tests of a module share, in their order."""
+    return make_small(tmp_path_factory.mktemp("checkout"))

@@ -1,15 +1,29 @@
+"""Images through the whole pipeline: two networks, and weights to start from."""
+
 from __future__ import annotations
 
-import json
-
-import pytest
+LATEST = ("--set", "trainer.warm_start=latest")
 
 
 def test_cnn_reads_handwritten_digits(digits):
-    digits.run()
+    assert "starts from fresh weights" in digits.run(*LATEST).stderr
     run = digits.last_run()
     assert run["outcome"] == "blessed"
     assert run["metrics"]["accuracy"] > 0.9
+    assert run["trainer"]["warm_start"] == "none"
+    digits.run(*LATEST)
+    assert set(digits.states().values()) == {"cached"}  # it would start from itself
+
+
+def test_training_starts_from_the_newest_pushed_model_where_there_is_one(digits):
+    first = digits.last_run()["trainer"]
+    another = ("--set", "trainer.seed=2", "--set", "trainer.epochs=1")
+    digits.run(*LATEST, *another)
+    second = digits.last_run()["trainer"]
+    assert second["warm_start"].endswith("/Format-Weights")
+    assert second["history"]["loss"][0] < 0.75 * first["history"]["loss"][0]
+    digits.run(*LATEST, *another)
+    assert set(digits.states().values()) == {"cached"}
 
 
 def test_mlp_with_one_hot_labels_through_beam(digits):
@@ -21,14 +35,3 @@ def test_mlp_with_one_hot_labels_through_beam(digits):
     assert states["ExampleGen"] == "cached"
     assert states["Transform"] == "complete"
     assert digits.last_run()["metrics"]["accuracy"] > 0.85
-
-
-def test_tfx_local_dag_runner_gives_the_same(digits):
-    first = digits.run("--set", "trainer.seed=1")
-    assert first.returncode == 0
-    metrics = digits.last_run()["metrics"]
-    digits.run_by_tfx(f"run.root={digits.folder / 'tfx-runs'}")
-    other = digits.strategos(
-        "runs", "show", "--root", str(digits.folder / "tfx-runs"), "--json"
-    )
-    assert json.loads(other.stdout)["metrics"] == pytest.approx(metrics, abs=1e-4)

@@ -12,16 +12,16 @@ import pytest
 
 from strategos.components.trainer.operation import Operation
 
-CHECKPOINTS = "trainer.checkpoint.every=20 steps"
-SHORT = "trainer.epochs=3"
+CHECKPOINTS = "trainer.checkpoint.every=1 step"
+SEED = "trainer.seed=1"
 TAKEN = "taking the model that an interrupted run had finished"
 
 
 @pytest.fixture(scope="module")
-def undisturbed(digits):
+def undisturbed(small):
     """The weights of a training that nothing disturbs, of a root of its own."""
-    other = digits.folder / "undisturbed"
-    digits.run("--to", "Trainer", "--set", f"run.root={other}", "--set", SHORT)
+    other = small.folder / "undisturbed"
+    small.run("--to", "Trainer", "--set", f"run.root={other}", "--set", SEED)
     return weights(other)
 
 
@@ -29,7 +29,7 @@ def weights(root):
     """The weights of the newest Model under `root`, by name."""
     import tensorflow as tf
 
-    models = (root / "digits" / "Trainer" / "model").iterdir()
+    models = (root / "small" / "Trainer" / "model").iterdir()
     newest = max(models, key=lambda path: int(path.name))
     reader = tf.train.load_checkpoint(f"{newest}/Format-Weights/weights")
     names = reader.get_variable_to_shape_map()
@@ -57,13 +57,14 @@ def launching(process, program):
     return found
 
 
-def kill_when_trained(workspace, process, pid):
-    """Stops `pid` so that it cannot publish; kills it once the model is whole."""
-    checkpoints = workspace.folder / "runs" / "digits" / "Trainer" / "checkpoints"
-    workspace.wait_for(lambda: any(checkpoints.glob("*/step-*")), seconds=180)
-    os.kill(pid, signal.SIGSTOP)
+def wait_for_checkpoint(workspace, checkpoints):
+    workspace.wait_for(lambda: any(checkpoints.glob("*/step-*")), seconds=300)
+
+
+def kill_when_trained(workspace, checkpoints, process, publishing):
+    """Kills a run whose publishing process is stopped, once its model is whole."""
     workspace.wait_for(lambda: any(checkpoints.glob("*/finished.json")), seconds=180)
-    os.kill(pid, signal.SIGKILL)
+    os.kill(publishing, signal.SIGKILL)
     workspace.end(process, signal.SIGKILL)
     workspace.wait_until_nothing_is_left()
 
@@ -73,45 +74,49 @@ def kill_when_trained(workspace, process, pid):
     [("local", None), ("beam", "strategos.pipeline.runners.beam_process")],
 )
 def test_finished_training_of_a_killed_run_is_published_by_the_next(
-    digits, undisturbed, runner, program
+    small, undisturbed, runner, program
 ):
     arguments = ("--to", "Trainer", "--runner", runner)
-    arguments += ("--set", CHECKPOINTS, "--set", SHORT)
-    process = digits.start(*arguments, "--no-cache", node="Trainer")
-    kill_when_trained(digits, process, launching(process, program))
-    assert digits.states()["Trainer"] == "interrupted"
-    done = digits.run(*arguments)
+    arguments += ("--set", CHECKPOINTS, "--set", SEED)
+    checkpoints = small.folder / "runs" / "small" / "Trainer" / "checkpoints"
+    with small.held("Trainer"):
+        process = small.start(*arguments, "--no-cache", node="Trainer")
+        wait_for_checkpoint(small, checkpoints)
+        publishing = launching(process, program)
+        os.kill(publishing, signal.SIGSTOP)
+    kill_when_trained(small, checkpoints, process, publishing)
+    assert small.states()["Trainer"] == "interrupted"
+    done = small.run(*arguments)
     assert TAKEN in done.stderr and "epoch" not in done.stderr
-    assert digits.states()["Trainer"] == "complete"
-    assert digits.last_run()["trainer"]["history"]
-    np.testing.assert_equal(weights(digits.folder / "runs"), undisturbed)
-    left = digits.folder / "runs" / "digits" / "Trainer" / "checkpoints"
-    assert not any(left.glob("*"))
-    digits.run(*arguments, "--no-cache")  # there is none to be taken any more
-    assert digits.last_run()["trainer"]["examples_per_second"] > 0
-    events = max((digits.folder / "runs" / ".strategos" / "runs").iterdir())
+    assert small.states()["Trainer"] == "complete"
+    assert small.last_run()["trainer"]["history"]
+    np.testing.assert_equal(weights(small.folder / "runs"), undisturbed)
+    assert not any(checkpoints.glob("*"))
+    small.run(*arguments, "--no-cache")  # there is none to be taken any more
+    assert small.last_run()["trainer"]["examples_per_second"] > 0
+    events = max((small.folder / "runs" / ".strategos" / "runs").iterdir())
     assert TAKEN not in (events / "events.jsonl").read_text()
 
 
 @pytest.mark.faults
-def test_finished_training_is_taken_by_tfx_too(digits, undisturbed):
-    root = digits.folder / "by-tfx"
-    sets = (f"run.root={root}", SHORT)
+def test_finished_training_is_taken_by_tfx_too(small, undisturbed):
+    root = small.folder / "by-tfx"
+    sets = (f"run.root={root}", SEED)
     # TFX's own runner does not hand on how to train: it would save every 30 s.
-    often = Operation(checkpoint_every="20 steps").to_environment()
-    process = subprocess.Popen(
-        digits.command_of_tfx(*sets),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=digits.environment() | often,
-    )
-    checkpoints = root / "digits" / "Trainer" / "checkpoints"
-    digits.wait_for(lambda: any(checkpoints.glob("*/step-*")), seconds=300)
-    process.send_signal(signal.SIGSTOP)
-    digits.wait_for(lambda: any(checkpoints.glob("*/finished.json")), seconds=180)
-    digits.end(process, signal.SIGKILL)
-    digits.run_by_tfx(*sets)
-    models = (root / "digits" / "Trainer" / "model").iterdir()
+    often = Operation(checkpoint_every="1 step").to_environment()
+    checkpoints = root / "small" / "Trainer" / "checkpoints"
+    with small.held("Trainer"):
+        process = subprocess.Popen(
+            small.command_of_tfx(*sets),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=small.environment() | often,
+        )
+        wait_for_checkpoint(small, checkpoints)
+        process.send_signal(signal.SIGSTOP)
+    kill_when_trained(small, checkpoints, process, process.pid)
+    small.run_by_tfx(*sets)
+    models = (root / "small" / "Trainer" / "model").iterdir()
     killed, taken = sorted(models, key=lambda path: int(path.name))
     # With its times: a training of its own would have others.
     facts = (taken / "trainer.json").read_bytes()

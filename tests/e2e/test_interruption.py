@@ -15,13 +15,14 @@ STATES = "SELECT last_known_state FROM Execution"
 
 
 @pytest.fixture(scope="module")
-def killed(flights):
+def killed(small):
     """A workspace whose run was killed with -9 in the middle of Transform."""
-    run = flights.start(node="Transform")
-    refused = flights.run(expect=2)
-    assert flights.end(run, signal.SIGKILL) == -signal.SIGKILL
-    flights.wait_until_nothing_is_left()
-    return flights, refused
+    with small.held("Transform"):
+        run = small.start(node="Transform")
+        refused = small.run(expect=2)
+        assert small.end(run, signal.SIGKILL) == -signal.SIGKILL
+        small.wait_until_nothing_is_left()
+    return small, refused
 
 
 def test_second_run_is_refused_while_one_is_on(killed):
@@ -62,9 +63,10 @@ def _states_in_ml_metadata(workspace):
 )
 def test_interrupted_run_ends_its_processes_and_says_so(killed, sig, runner):
     workspace, _ = killed
-    run = workspace.start("--no-cache", "--runner", runner, node="ExampleGen")
-    assert workspace.end(run, sig) == 130
-    workspace.wait_until_nothing_is_left()
+    with workspace.held("Transform"):
+        run = workspace.start("--no-cache", "--runner", runner, node="ExampleGen")
+        assert workspace.end(run, sig) == 130
+        workspace.wait_until_nothing_is_left()
     assert workspace.last_run()["outcome"] == "interrupted"
     assert "running" not in workspace.states().values()
 
@@ -80,11 +82,11 @@ def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compare
     assert (
         "has outputs of earlier runs, but ML Metadata has no record" in refused.stderr
     )
-    assert f"move {root}/flights away" in refused.stderr
+    assert f"move {root}/small away" in refused.stderr
     shutil.move(root, root.with_name("old"))
     (version,) = workspace.serving()
     done = workspace.run()
-    assert f"no record of {workspace.folder}/serving/flights/{version}" in done.stderr
+    assert f"no record of {workspace.folder}/serving/small/{version}" in done.stderr
     checks = workspace.last_run()["summary"]["bounds"]
     assert [c["received"] for c in checks if c["bound"] == "may_drop"] != [None]
 
@@ -96,18 +98,19 @@ def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compare
         ("beam", signal.SIGINT),
     ],
 )
-def test_training_saves_where_it_is_before_an_interrupt_ends_it(digits, runner, sig):
+def test_training_saves_where_it_is_before_an_interrupt_ends_it(small, runner, sig):
     """No checkpoint but that one: the next run goes on at the very step."""
     training = (
-        *("--runner", runner, "--to", "Trainer", "--set", "trainer.epochs=20"),
+        *("--runner", runner, "--to", "Trainer", "--set", "trainer.epochs=40"),
         *("--set", f"trainer.seed={int(sig)}", "--set", "trainer.checkpoint.every=1h"),
     )
-    run = digits.start(*training, node="Trainer")
-    runs = digits.folder / "runs" / ".strategos" / "runs"
-    events = max(runs.iterdir()) / "events.jsonl"  # of the run that is on
-    digits.wait_for(lambda: "epoch 2/20" in events.read_text(), seconds=180)
-    assert digits.end(run, sig) == 130
-    digits.wait_until_nothing_is_left()
-    shown = digits.last_run()
+    with small.held("Trainer"):
+        run = small.start(*training, node="Trainer")
+        runs = small.folder / "runs" / ".strategos" / "runs"
+        events = max(runs.iterdir()) / "events.jsonl"  # of the run that is on
+        small.wait_for(lambda: "epoch 2/40" in events.read_text(), seconds=180)
+        assert small.end(run, sig) == 130
+        small.wait_until_nothing_is_left()
+    shown = small.last_run()
     assert (shown["outcome"], shown["failed_node"]) == ("interrupted", "Trainer")
-    assert "resuming at step" in digits.run(*training).stderr
+    assert "resuming at step" in small.run(*training).stderr

@@ -6,14 +6,14 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def local(flights):
-    flights.run()
-    return flights.last_run()
+def local(small):
+    small.run()
+    return small.last_run()
 
 
 @pytest.mark.parametrize("runner", ["beam", "tfx"])
-def test_other_runners_give_the_results_of_local(local, make_flights, runner):
-    workspace = make_flights()
+def test_other_runners_give_the_results_of_local(local, make_small, tmp_path, runner):
+    workspace = make_small(tmp_path)
     if runner == "beam":
         done = workspace.run("--runner", "beam")
         assert "blessed" in done.stdout
@@ -25,8 +25,8 @@ def test_other_runners_give_the_results_of_local(local, make_flights, runner):
     assert len(workspace.serving()) == 1
 
 
-def test_beam_runner_takes_from_the_cache_and_stops_at_a_gate(flights, local):
-    done = flights.run(
+def test_beam_runner_takes_from_the_cache_and_stops_at_a_gate(small, local):
+    done = small.run(
         "--runner",
         "beam",
         "--set",
@@ -34,4 +34,4 @@ def test_beam_runner_takes_from_the_cache_and_stops_at_a_gate(flights, local):
         expect=3,
     )
     assert "not blessed" in done.stdout
-    assert flights.states()["Trainer"] == "cached"
+    assert small.states()["Trainer"] == "cached"

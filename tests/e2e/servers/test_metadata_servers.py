@@ -8,16 +8,16 @@ import time
 
 import pytest
 
-# Epochs enough for the server to be gone before training ends.
-_LONG = ("--set", "trainer.epochs=60")
+# Steps enough for the server to be gone while each of them is held up.
+_LONG = ("--set", "trainer.epochs=40")
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
 def test_run_is_recorded_and_cached_on_a_server(
-    server, request, make_flights, metadata_password, monkeypatch
+    server, request, make_small, tmp_path, metadata_password, monkeypatch
 ):
     url = request.getfixturevalue(server)
-    workspace = make_flights()
+    workspace = make_small(tmp_path)
     arguments = ("--set", f"run.metadata={url}")
     for _ in range(2):
         workspace.run(*arguments, "--to", "ExampleGen")
@@ -37,13 +37,12 @@ def test_run_is_recorded_and_cached_on_a_server(
 
 @pytest.mark.parametrize(("runner", "seed"), [("local", 1), ("beam", 2)])
 def test_run_waits_for_a_server_that_was_restarted(
-    mariadb_server, flights, metadata_password, runner, seed
+    mariadb_server, small, metadata_password, runner, seed
 ):
     arguments = ("--to", "Trainer", "--runner", runner, "--set", f"trainer.seed={seed}")
     arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.url}")
-    run = _start_training(flights, *arguments)
-    mariadb_server.stop()
-    _wait_for_event(flights, "does not answer")
+    run = _start_training(small, *arguments, until=mariadb_server.stop)
+    _wait_for_event(small, "does not answer")
     mariadb_server.start()
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 0, said
@@ -53,12 +52,11 @@ def test_run_waits_for_a_server_that_was_restarted(
 
 @pytest.mark.faults
 def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
-    mariadb_server, flights, metadata_password
+    mariadb_server, small, metadata_password
 ):
     arguments = ("--to", "Trainer", *_LONG, "--set", "trainer.seed=3")
     arguments += ("--set", f"run.metadata={mariadb_server.url}")
-    run = _start_training(flights, *arguments)
-    mariadb_server.stop()
+    run = _start_training(small, *arguments, until=mariadb_server.stop)
     began = time.monotonic()
     said, _ = run.communicate(timeout=500)
     assert run.returncode == 1, said
@@ -66,14 +64,16 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     assert f"at 127.0.0.1:{mariadb_server.port} as strategos cannot be used" in said
     assert "Check that the server runs" in said and "bug in Strategos" not in said
     mariadb_server.start()
-    done = flights.run(*arguments)
+    done = small.run(*arguments)
     assert "taking the model that an interrupted run had finished" in done.stderr
 
 
-def _start_training(workspace, *arguments):
-    """Starts a run; returns once its Trainer has registered and works."""
-    run = workspace.start(*arguments, node="Trainer")
-    _wait_for_event(workspace, "importing TensorFlow")
+def _start_training(workspace, *arguments, until):
+    """Starts a run whose training ends only after `until` was called."""
+    with workspace.held("Trainer"):
+        run = workspace.start(*arguments, node="Trainer", warm=True)
+        _wait_for_event(workspace, "epoch 1/")
+        until()
     return run
 
 
@@ -84,14 +84,14 @@ def _wait_for_event(workspace, text):
 
 
 def test_server_that_is_away_at_the_start_is_named_at_once(
-    make_flights, metadata_password
+    make_small, tmp_path, metadata_password
 ):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"mysql://strategos@127.0.0.1:{port}/mlmd"
     began = time.monotonic()
-    refused = make_flights().run("--set", f"run.metadata={url}", expect=2)
+    refused = make_small(tmp_path).run("--set", f"run.metadata={url}", expect=2)
     assert f"at 127.0.0.1:{port}" in refused.stderr
     assert "Connection refused" in refused.stderr
     assert time.monotonic() - began < 60
