@@ -118,12 +118,12 @@ def postgresql(tmp_path_factory) -> Iterator[str]:
         ],
         stderr=subprocess.DEVNULL,
     )
+    there = ("-h", "127.0.0.1", "-p", str(port), "-U", "strategos", "-d", "postgres")
     _wait_for_port(port, server)
+    while subprocess.run([programs / "pg_isready", "-q", *there]).returncode:
+        time.sleep(0.1)  # it listens before it lets anyone in
     subprocess.run(
-        [
-            *(programs / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "strategos"),
-            *("-d", "postgres", "-c", "CREATE DATABASE mlmd"),
-        ],
+        [programs / "psql", *there, "-c", "CREATE DATABASE mlmd"],
         check=True,
         capture_output=True,
         env={**os.environ, "PGPASSWORD": _PASSWORD},
