@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
-from strategos.components.errors import BadInputError, ExitCode, Place
+from strategos.components.errors import BadInputError, ExitCode, Place, UserError
 
 if TYPE_CHECKING:
     from strategos.components.example_gen.spans import Listing
+    from strategos.components.trainer.cluster.environment import ClusterSpec
+    from strategos.components.trainer.cluster.strategy import Choice
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
 
@@ -85,8 +87,7 @@ def explain(arguments: argparse.Namespace) -> int:
     config = _load(arguments).config
     data = config.data.listing()
     _reject(config, data)
-    _reject_training(config, data, probe=False)
-    found = explain.distribution(config)
+    found = explain.distribution(config, *_chosen(config, data))
     if arguments.json:
         print(json.dumps(found.to_json(), indent=2))
     else:
@@ -341,3 +342,21 @@ def _connection(config: Config) -> Any:
 def _shown(path: Path) -> str:
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
+
+
+def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
+    """The strategy that trains here, and the cluster that the environment names.
+
+    Raises a ConfigError as `_reject_training` does.
+    """
+    from strategos.pipeline.checks import training
+    from strategos.pipeline.config import loading
+
+    problems = list(training.step_problems(config, data))
+    try:
+        found = training.choose(config)
+    except UserError as error:
+        problems.append(error)
+    if problems:
+        raise loading.ConfigError(problems, str(config.path))
+    return found

@@ -35,14 +35,42 @@ def check(
         15 s; otherwise no network is needed.
       environ: The environment, which may name a cluster or a TPU.
     """
-    problems = list(_step_problems(config, data))
+    problems = list(step_problems(config, data))
     if not config.trainer.distribution.launched_by.on_this_host:
         return problems
     try:
-        choice, cluster = _choose(config, environ)
+        choice, cluster = choose(config, environ)
     except UserError as error:
-        return [*problems, _located(config, error)]
+        return [*problems, error]
     return problems or (_probe(config, choice, cluster) if probe else [])
+
+
+def choose(
+    config: Config, environ: Mapping[str, str] = os.environ
+) -> tuple[strategy.Choice, ClusterSpec]:
+    """Chooses the strategy for the training of `config` here.
+
+    Args:
+      config: The effective settings.
+      environ: The environment, which may name a cluster or a TPU.
+
+    Returns:
+      The choice, and the cluster that the environment names.
+
+    Raises:
+      UserError: The distribution is impossible here; names the key and its place.
+    """
+    trainer = config.trainer
+    try:
+        cluster = ClusterSpec.from_environment(environ)
+        wanted = trainer.distribution.for_results()
+        choice = strategy.choose(wanted, cluster, trainer.settings())
+        strategy.check_batch(trainer.batch_size, choice.replicas or 1)
+    except UserError as error:
+        if error.key:
+            raise config.located(error) from error
+        raise error.but(place=Place("the environment")) from error
+    return choice, cluster
 
 
 def _probe(
@@ -57,23 +85,7 @@ def _probe(
     return []
 
 
-def _choose(
-    config: Config, environ: Mapping[str, str]
-) -> tuple[strategy.Choice, ClusterSpec]:
-    trainer, cluster = config.trainer, ClusterSpec.from_environment(environ)
-    wanted = trainer.distribution.for_results()
-    choice = strategy.choose(wanted, cluster, trainer.settings())
-    strategy.check_batch(trainer.batch_size, choice.replicas or 1)
-    return choice, cluster
-
-
-def _located(config: Config, error: UserError) -> UserError:
-    if error.key:
-        return config.located(error)
-    return error.but(place=Place("the environment"))
-
-
-def _step_problems(config: Config, data: Listing) -> Iterator[UserError]:
+def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
     """Yields problems with steps: even all rows together are too few for them."""
     trainer = config.trainer
     needs = []

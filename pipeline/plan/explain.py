@@ -25,7 +25,6 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import node_ids, runtime_parameters, worker_process
 from strategos.components.files import filesystems
 from strategos.components.files.filesystems import is_remote
-from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.spec import WorkerSpec
@@ -133,22 +132,17 @@ class Explanation:
         }
 
 
-def distribution(
-    config: Config, environ: Mapping[str, str] = os.environ
-) -> Explanation:
+def distribution(config: Config, choice: Choice, cluster: ClusterSpec) -> Explanation:
     """Explains which devices would train the model of `config`.
 
     Args:
       config: The effective settings.
-      environ: The environment, which may name a cluster or a TPU.
+      choice: The strategy that these and the environment lead to.
+      cluster: The cluster that the environment names.
 
     Raises:
-      UserError: The distribution is impossible here, or the model cannot be built.
+      UserError: The model cannot be built.
     """
-    wanted = config.trainer.distribution.for_results()
-    cluster = ClusterSpec.from_environment(environ)
-    choice = strategy.choose(wanted, cluster, config.trainer.settings())
-    strategy.check_batch(config.trainer.batch_size, choice.replicas or 1)
     launched_by = config.trainer.distribution.launched_by
     is_local = launched_by.on_this_host and not cluster.addresses
     shares_cores = choice.kind == "CPU" and is_local

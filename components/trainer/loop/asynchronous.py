@@ -15,8 +15,7 @@ from strategos.components.trainer.loop import (
     update_lock,
 )
 from strategos.components.trainer.loop.checkpointing import Keeper
-from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.synchronous import Callbacks, Training
+from strategos.components.trainer.loop.synchronous import Training
 
 
 class AsyncTraining(Training):
@@ -52,18 +51,9 @@ class AsyncTraining(Training):
                 update_lock.lock_updates(model)
         return model
 
-    def _hooks(
-        self,
-        model: tf.keras.Model,
-        position: Position,
-        accompanying: Callbacks,
-        keeper: Keeper,
-    ) -> callbacks.Hooks:
+    def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
         return parameter_server.AsyncHooks(
-            [*accompanying, keeper],
-            model,
-            position,
-            self._context.epochs,
+            *common,
             workers=self._choice.workers,
             ordinary=self._ordinary,
             evaluation=self._evaluated.ordered(self._spec.batch_size),

@@ -214,7 +214,9 @@ class Training:
             accompanying = [means, *accompanying]
         keeper = self._keeper(position, accompanying)
         keeper.restore(model)
-        hooks = self._hooks(model, position, accompanying, keeper)
+        hooks = self._hooks(
+            keeper, [*accompanying, keeper], model, position, self._context.epochs
+        )
         feed = functools.partial(self._feed, model)
         if self._code.run_fn:
             ordered = keras3.batches(model, self._evaluated.ordered)
@@ -241,21 +243,11 @@ class Training:
                 hooks=hooks,
             )
 
-    def _hooks(
-        self,
-        model: tf.keras.Model,
-        position: Position,
-        accompanying: Callbacks,
-        keeper: Keeper,
-    ) -> callbacks.Hooks:
+    def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
+        """The hooks of this kind of loop; `common` is what all kinds of hooks take."""
         by_gang = self._agreement.workers > 1 and not self._code.run_fn
-        return callbacks.Hooks(
-            [*accompanying, keeper],
-            model,
-            position,
-            self._context.epochs,
-            summed_over=self._context.replicas if by_gang else 1,
-        )
+        replicas = self._context.replicas if by_gang else 1
+        return callbacks.Hooks(*common, summed_over=replicas)
 
     def _feed(self, model: tf.keras.Model, step: int) -> Any:
         """The stream of batches from `step` on."""

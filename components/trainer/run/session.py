@@ -47,6 +47,7 @@ def train(
     """
     heartbeat.current().joined()
     configure(spec)
+    # Not the launcher's choice: each process has the devices of its own host.
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
         parameter_server.serve(cluster)
