@@ -13,6 +13,9 @@ import os
 import time
 from typing import Any
 
+PROGRESS_SECONDS = 0.5
+"""The least time between two reports of progress by one process."""
+
 _sink: int | None = None
 _context: dict[str, Any] = {}
 

@@ -17,6 +17,7 @@ from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 
 from strategos.components.evaluator.metrics import SliceMetrics
 from strategos.components.evaluator.summary import Check
+from strategos.components.records import FILE_FORMAT
 
 
 def write(
@@ -42,7 +43,7 @@ def write(
         eval_config=config,
         version=tfma.VERSION_STRING,
         data_location=data,
-        file_format="tfrecords_gzip",
+        file_format=FILE_FORMAT,
         model_locations=models,
     )
     path = os.path.join(folder, "eval_config.json")

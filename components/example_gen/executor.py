@@ -29,7 +29,7 @@ from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
-from strategos.components.records import encode
+from strategos.components.records import FILE_FORMAT, encode
 from strategos.components.records.write import ShardWriter
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.components.wording import first
@@ -264,7 +264,7 @@ def _describe(
     examples_utils.set_payload_format(
         artifact, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )
-    examples_utils.set_file_format(artifact, "tfrecords_gzip")
+    examples_utils.set_file_format(artifact, FILE_FORMAT)
     artifact.set_int_custom_property("rows", sum(writer.rows for writer in writers))
     for split, writer in zip(SPLITS, writers, strict=True):
         artifact.set_int_custom_property(f"rows_{split}", writer.rows)

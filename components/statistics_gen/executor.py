@@ -22,7 +22,7 @@ from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from strategos.components import events
-from strategos.components.records import read
+from strategos.components.records import FILE_FORMAT, read
 from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
 _BATCH_ROWS = 10_000
@@ -158,7 +158,7 @@ def _is_plain(
         or examples.has_custom_property(
             examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME
         )
-        or examples_utils.get_file_format(examples) != "tfrecords_gzip"
+        or examples_utils.get_file_format(examples) != FILE_FORMAT
         or examples_utils.get_payload_format(examples)
         != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )

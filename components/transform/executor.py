@@ -14,6 +14,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
+from strategos.components.records import FILE_FORMAT
 from strategos.components.schema_file import read_schema
 from strategos.components.transform import analysis, preprocessing
 from strategos.components.transform.materialize import Materializer
@@ -89,4 +90,4 @@ def _describe(transformed: types.Artifact) -> None:
     examples_utils.set_payload_format(
         transformed, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )
-    examples_utils.set_file_format(transformed, "tfrecords_gzip")
+    examples_utils.set_file_format(transformed, FILE_FORMAT)

@@ -19,7 +19,6 @@ from strategos.components.records.write import ShardWriter
 from strategos.components.transform.graph import TransformGraph
 
 _BATCH_ROWS = 8192
-_REPORT_SECONDS = 0.5
 
 
 class Materializer:
@@ -90,7 +89,7 @@ class Materializer:
     def _report(self, rows: int) -> None:
         self._rows += rows
         now = time.monotonic()
-        if now - self._reported >= _REPORT_SECONDS or self._rows == self._total:
+        if now - self._reported >= events.PROGRESS_SECONDS or self._rows == self._total:
             self._reported = now
             events.emit("rows", rows=self._rows, total=self._total)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, first_line
+from strategos.components.trainer.cluster.environment import TPU_VARIABLES
 from strategos.components.wording import counted
 from strategos.pipeline.view import quiet
 
@@ -256,8 +257,7 @@ def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
       environ: The environment.
       devices: Device files of attached TPUs; looked up by default.
     """
-    variables = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_WORKER_HOSTNAMES")
-    named = [f"{name}={environ[name]}" for name in variables if environ.get(name)]
+    named = [f"{name}={environ[name]}" for name in TPU_VARIABLES if environ.get(name)]
     devices = glob.glob("/dev/accel[0-9]*") if devices is None else devices
     if not named and not devices:
         return Check("TPU", None, "none")

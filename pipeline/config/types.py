@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.introspect import Allowed, PathMark
 from strategos.pipeline.config.problems import mask, received, reject
 
@@ -73,7 +74,7 @@ def main_file(context: Any) -> Path:
     Args:
       context: The loader's validation context, with the key `path`; or None.
     """
-    return (context or {}).get("path") or Path.cwd() / "pipeline.yaml"
+    return (context or {}).get("path") or Path.cwd() / MAIN_FILE
 
 
 def default_name(name: str, info: ValidationInfo) -> str:

@@ -23,6 +23,7 @@ from strategos.pipeline.history.store import (
     pushed_models,
     reads_store,
 )
+from strategos.pipeline.root import RUN_CONTEXT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _by_run(store: Store, run_id: str) -> tuple[mlmd.Artifact | None, str | None
     Raises:
       UserError: The run made no model.
     """
-    context = store.mlmd.get_context_by_type_and_name("pipeline_run", run_id)
+    context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
     if context is None:
         return None, None
     executions = store.mlmd.get_executions_by_context(context.id)
@@ -198,7 +199,7 @@ def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage
     order = list(graph.ordered(artifact.id))
     places = store.contexts_of(order)
     last = places.get(order[-1], {}) if order else {}
-    run_id = run_id or last.get("pipeline_run", "")
+    run_id = run_id or last.get(RUN_CONTEXT, "")
     facts = properties(artifact)
     return Lineage(
         model=facts.get("pushed_destination") or artifact.uri,
@@ -259,8 +260,8 @@ class _Graph:
         return Step(
             node=place.get("node", record.type).removeprefix(prefix),
             execution=execution,
-            run_id=place.get("pipeline_run", ""),
-            reused=place.get("pipeline_run") != run_id,
+            run_id=place.get(RUN_CONTEXT, ""),
+            reused=place.get(RUN_CONTEXT) != run_id,
             started=started,
             seconds=record.last_update_time_since_epoch / 1000 - started,
             parameters=_decoded(record),

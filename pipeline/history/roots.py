@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems
 from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.root.state import make_state, user_folder
 
 if TYPE_CHECKING:
     from strategos.pipeline.history.runs import Store
 
-_YAML = "pipeline.yaml"
 _KEPT = 50  # Number of roots that are remembered.
 
 
@@ -52,9 +52,9 @@ def open_history(yaml: str | None, root: str | None) -> History:
         return _of_yaml(yaml, f"of {yaml}")
     if root:
         return _of_root(root, "--root")
-    if Path(_YAML).is_file():
-        return _of_yaml(_YAML, f"of {_YAML} in this folder")
-    return _of_root(_last(), f"the last one used; no {_YAML} in this folder")
+    if Path(MAIN_FILE).is_file():
+        return _of_yaml(MAIN_FILE, f"of {MAIN_FILE} in this folder")
+    return _of_root(_last(), f"the last one used; no {MAIN_FILE} in this folder")
 
 
 def that_pushed(path: str) -> History | None:

@@ -14,6 +14,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import errors, node_ids
 from strategos.components.errors import UserError
+from strategos.components.evaluator import summary as verdicts
 from strategos.components.wording import nearest
 from strategos.pipeline.history.store import (
     Store,
@@ -21,7 +22,7 @@ from strategos.pipeline.history.store import (
     pushed_models,
     reads_store,
 )
-from strategos.pipeline.root import lock
+from strategos.pipeline.root import RUN_CONTEXT, lock
 
 _STATES = {
     mlmd.Execution.RUNNING: "running",
@@ -201,7 +202,7 @@ def last_push(store: Store, pipeline: str) -> Push | None:
         if place.get("pipeline") == pipeline:
             facts = properties(artifact)
             return Push(
-                run_id=place["pipeline_run"],
+                run_id=place[RUN_CONTEXT],
                 pushed_at=artifact.create_time_since_epoch / 1000,
                 destination=facts["pushed_destination"],
                 version=facts.get("pushed_version", ""),
@@ -217,7 +218,7 @@ def to_json(value: Run) -> dict[str, Any]:
 
 def _run_contexts(store: Store) -> list[mlmd.Context]:
     """The contexts of all runs, newest first."""
-    contexts = store.mlmd.get_contexts_by_type("pipeline_run")
+    contexts = store.mlmd.get_contexts_by_type(RUN_CONTEXT)
     return sorted(contexts, key=_started, reverse=True)
 
 
@@ -295,7 +296,7 @@ def _verdicts(
     )
     by_run: dict[str, list[mlmd.Artifact]] = {}
     for execution, place in store.contexts_of(outputs).items():
-        by_run.setdefault(place["pipeline_run"], []).extend(outputs[execution])
+        by_run.setdefault(place[RUN_CONTEXT], []).extend(outputs[execution])
     return by_run
 
 
@@ -353,7 +354,7 @@ def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
     for artifact in artifacts:
         if artifact.type == "ModelEvaluation":
             with contextlib.suppress(OSError, ValueError):
-                return json.loads(Path(artifact.uri, "summary.json").read_text())
+                return json.loads(Path(artifact.uri, verdicts.FILE).read_text())
     return None
 
 

@@ -13,6 +13,7 @@ from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
+from strategos.pipeline.root import RUN_CONTEXT
 
 _RUNS = 10  # Number of newest runs that are shown.
 _PROGRAM = "strategos.pipeline.history.tensorboard_process"
@@ -79,7 +80,7 @@ def command(folders: Mapping[str, str], port: int | None) -> list[str]:
 
 def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
     """Yields the log folders of a run's Trainer, during the run too."""
-    context = store.mlmd.get_context_by_type_and_name("pipeline_run", run.run_id)
+    context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run.run_id)
     executions = store.mlmd.get_executions_by_context(context.id)
     ids = [execution.id for execution in executions]
     outputs = store.outputs_of(ids)

@@ -20,7 +20,7 @@ from typing import Any
 import ml_metadata
 
 from strategos.components.errors import BadInputError
-from strategos.pipeline.root import lock
+from strategos.pipeline.root import RUN_CONTEXT, lock
 
 _LOG = re.compile(r"(/.*)/\.strategos/runs/[^/]+/log\.txt")
 
@@ -36,7 +36,7 @@ def follow(store: ml_metadata.MetadataStore, root: str | Path) -> None:
     if former is None or os.path.realpath(former) == here:
         return
     artifacts = [a for a in store.get_artifacts() if _corrected(a, former, here)]
-    runs = store.get_contexts_by_type("pipeline_run")
+    runs = store.get_contexts_by_type(RUN_CONTEXT)
     store.put_artifacts(artifacts)
     store.put_contexts([run for run in runs if _corrected(run, former, here)])
     print(
@@ -66,7 +66,7 @@ def follow_if_free(store: ml_metadata.MetadataStore, root: str | Path) -> None:
 
 def _former(store: ml_metadata.MetadataStore) -> str | None:
     """The path of the root in its last run, from that run's log; None if unknown."""
-    runs = store.get_contexts_by_type("pipeline_run")
+    runs = store.get_contexts_by_type(RUN_CONTEXT)
     for run in sorted(runs, key=lambda run: run.id, reverse=True):
         found = _LOG.fullmatch(run.custom_properties["log"].string_value)
         if found:

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from strategos.pipeline.plan import tfx_adapter
-from strategos.pipeline.root import metadata
+from strategos.pipeline.root import RUN_CONTEXT, metadata
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -81,7 +81,7 @@ class Journal:
     def _context(self, wait: float) -> tuple[Any, Any]:
         store = metadata.store(self._plan.connection, wait)
         name = self._plan.run_id
-        return store, store.get_context_by_type_and_name("pipeline_run", name)
+        return store, store.get_context_by_type_and_name(RUN_CONTEXT, name)
 
 
 def close_abandoned(
@@ -94,7 +94,7 @@ def close_abandoned(
       runs: The ids of runs that have certainly ended: the caller holds their lock.
     """
     store = metadata.store(connection, 0.0)
-    for context in store.get_contexts_by_type("pipeline_run"):
+    for context in store.get_contexts_by_type(RUN_CONTEXT):
         if context.name in runs and "outcome" not in context.custom_properties:
             _fail_running(store, context)
             _write(store, context, outcome="interrupted")

@@ -13,7 +13,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
 from strategos.components.example_gen import formats
-from strategos.components.example_gen.sources.source import Source, check_names
+from strategos.components.example_gen.sources.source import (
+    MAX_ROWS,
+    Source,
+    check_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from strategos.components.example_gen.inference import Profile
 
 _BLOCK_BYTES = 4 << 20
-_MAX_ROWS = 16384
 _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
@@ -66,8 +69,8 @@ class CsvSource(Source):
         try:
             for batch in self._open():
                 rows += batch.num_rows
-                for start in range(0, batch.num_rows, _MAX_ROWS):
-                    yield batch.slice(start, _MAX_ROWS)
+                for start in range(0, batch.num_rows, MAX_ROWS):
+                    yield batch.slice(start, MAX_ROWS)
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(self._explain(error)) from error
         if not rows:

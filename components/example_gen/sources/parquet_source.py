@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
 from strategos.components.example_gen import formats
-from strategos.components.example_gen.sources.source import Source, check_names
+from strategos.components.example_gen.sources.source import (
+    MAX_ROWS,
+    Source,
+    check_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +20,6 @@ if TYPE_CHECKING:
     from strategos.components.example_gen.inference import Profile
 
 _BATCH_BYTES = 16 << 20
-_MAX_ROWS = 16384
 
 
 class ParquetSource(Source):
@@ -40,7 +43,7 @@ class ParquetSource(Source):
                 f"{path}: has no row. Remove the file, or put the data there."
             )
         per_batch = _BATCH_BYTES * self.rows // max(size, 1)
-        self._batch_rows = min(max(per_batch, 1), _MAX_ROWS)
+        self._batch_rows = min(max(per_batch, 1), MAX_ROWS)
 
     @classmethod
     def check(cls, path: str) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from strategos.components.example_gen.inference import Profile
 
 
+MAX_ROWS = 16384
+"""Rows of a batch at most."""
+
+
 class Source(abc.ABC):
     """One file of rows. The constructor reads the column names, but no row.
 

@@ -24,7 +24,20 @@ _EXAMPLE = (
     '{"cluster": {"chief": ["HOST:PORT"], "worker": ["HOST:PORT"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
-_TPU_PORT = 8470  # default port of a TPU worker's gRPC server
+TPU_PORT = 8470
+"""The default port of a TPU worker's gRPC server."""
+
+CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
+"""Environment variables that describe a cluster; the first that is set counts."""
+
+TPU_VARIABLES = (
+    "TPU_NAME",
+    "COLAB_TPU_ADDR",
+    "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
+    "TPU_WORKER_HOSTNAMES",
+    "TPU_ACCELERATOR_TYPE",
+)
+"""Environment variables of which each names a TPU, in the order of precedence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,17 +183,17 @@ def _gpu_devices(root: Path) -> int:
 
 def _tpu(environ: Mapping[str, str]) -> str | None:
     """The TPU's name, its `grpc://` address, or `local` for one in this machine."""
-    colab = environ.get("COLAB_TPU_ADDR")
-    hosts = [h for h in environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if h]
-    if environ.get("TPU_NAME"):
-        return environ["TPU_NAME"]
+    name, colab, gke, names, kind = (environ.get(v, "") for v in TPU_VARIABLES)
+    hosts = [host for host in names.split(",") if host]
+    if name:
+        return name
     if colab:
         return colab if "://" in colab else f"grpc://{colab}"
-    if environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"):
-        return environ["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"]
+    if gke:
+        return gke
     if len(hosts) > 1:  # a slice over several hosts of GKE
-        return ",".join(f"grpc://{host}:{_TPU_PORT}" for host in hosts)
-    if hosts or environ.get("TPU_ACCELERATOR_TYPE"):
+        return ",".join(f"grpc://{host}:{TPU_PORT}" for host in hosts)
+    if hosts or kind:
         return "local"
     return None
 
@@ -188,7 +201,7 @@ def _tpu(environ: Mapping[str, str]) -> str | None:
 def _cluster(
     environ: Mapping[str, str],
 ) -> tuple[dict[str, tuple[str, ...]], Task | None]:
-    for variable, names in (("TF_CONFIG", {}), ("CLUSTER_SPEC", _VERTEX_POOLS)):
+    for variable, names in zip(CLUSTER_VARIABLES, ({}, _VERTEX_POOLS), strict=True):
         if environ.get(variable, "").strip() not in ("", "{}"):
             return _Reader(variable, environ[variable], names).read()
     return {}, None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.processes import die_with_parent
+from strategos.components.trainer.cluster.environment import TPU_PORT
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,7 +31,6 @@ PROBE_SECONDS = 13.0
 """Time-out for the answer of a TPU, in seconds."""
 
 _ANSWER_SECONDS = 4.0  # to connect, and again for the first frame
-_DEFAULT_PORT = 8470
 _CAUSE_LETTERS = 200
 # gRPC uses HTTP/2: both sides begin with a SETTINGS frame (type 4).
 _HTTP2_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -168,8 +168,7 @@ def _endpoints(
         found = resolver.cluster_spec().job_tasks("worker")
     parts = (address.rpartition(":") for address in found)
     return [
-        (host, int(port)) if colon else (port, _DEFAULT_PORT)
-        for host, colon, port in parts
+        (host, int(port)) if colon else (port, TPU_PORT) for host, colon, port in parts
     ]
 
 

@@ -16,8 +16,6 @@ from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.wording import duration
 
-_REPORT_SECONDS = 0.5
-
 
 class Progress(TensorCallback):
     """Reports epoch, step, metrics, examples/s and the time left, twice a second.
@@ -78,7 +76,7 @@ class Progress(TensorCallback):
             self._timed_steps += step - self._mark[1]
         self._mark, self._started = (now, step), True
         heartbeat.current().step(step)
-        if now - self._reported >= _REPORT_SECONDS:
+        if now - self._reported >= events.PROGRESS_SECONDS:
             self._reported = now
             self._report(logs)
 

@@ -19,7 +19,11 @@ from strategos.components import events, exported
 from strategos.components.files import filesystems
 from strategos.components.trainer import finished
 from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.cluster.environment import (
+    CLUSTER_VARIABLES,
+    ClusterSpec,
+    Task,
+)
 from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.gang import gang, heartbeat, watchdog
 from strategos.components.trainer.gang.ports import Ports
@@ -46,7 +50,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     spec = WorkerSpec.from_json(request["spec"])
     operation = Operation.from_json(request["operation"])
     here = ClusterSpec.from_environment()
-    for variable in ("TF_CONFIG", "CLUSTER_SPEC"):  # each task gets its own value
+    for variable in CLUSTER_VARIABLES:  # each task gets its own value
         os.environ.pop(variable, None)
     if "membership" not in request:
         return _train(spec, operation, here)
