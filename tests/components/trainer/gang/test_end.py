@@ -30,22 +30,6 @@ def run(work, **limits):
     return gang.run((CHIEF, FIRST), lambda _: CLUSTER, work, limits)
 
 
-def running(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != b"Z"
-
-
-def wait_for(path, seconds=10):
-    until = time.monotonic() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < until, f"{path} was not written"
-        time.sleep(0.01)
-    return path.read_text()
-
-
 def until_terminated(reporter, ready, save=lambda: None):
     """Works until SIGTERM, like a task that then saves a checkpoint."""
     asked = []
@@ -58,7 +42,9 @@ def until_terminated(reporter, ready, save=lambda: None):
     raise Preempted
 
 
-def test_preemption_starts_the_gang_again_and_uses_up_no_restart(tmp_path, capfd):
+def test_preemption_starts_the_gang_again_and_uses_up_no_restart(
+    tmp_path, capfd, wait_for
+):
     def work(cluster, reporter, attempt):
         path = tmp_path / f"chief-{attempt}"
         if attempt == 2:
@@ -73,7 +59,7 @@ def test_preemption_starts_the_gang_again_and_uses_up_no_restart(tmp_path, capfd
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_gang_saves_after_sigterm(tmp_path, sig):
+def test_a_gang_saves_after_sigterm(tmp_path, sig, wait_for):
     def work(cluster, reporter, attempt):
         def ready():
             if cluster.task == CHIEF:
@@ -93,7 +79,7 @@ def test_a_gang_saves_after_sigterm(tmp_path, sig):
     assert len(list(tmp_path.glob("saved-*"))) == 2
 
 
-def test_a_gang_that_does_not_end_after_sigterm_is_killed(tmp_path):
+def test_a_gang_that_does_not_end_after_sigterm_is_killed(tmp_path, running):
     def work(cluster, reporter, attempt):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         reporter.step(1)
@@ -110,7 +96,7 @@ def test_a_gang_that_does_not_end_after_sigterm_is_killed(tmp_path):
     assert not running(int((tmp_path / "chief-0").read_text()))
 
 
-def test_what_a_task_started_ends_with_it(tmp_path):
+def test_what_a_task_started_ends_with_it(tmp_path, running):
     def work(cluster, reporter, attempt):
         if attempt == 1:
             return {}
@@ -125,7 +111,7 @@ def test_what_a_task_started_ends_with_it(tmp_path):
     assert not running(int((tmp_path / "child").read_text()))
 
 
-def test_no_task_outlives_a_killed_host(tmp_path):
+def test_no_task_outlives_a_killed_host(tmp_path, wait_for, running):
     host = f"""
         import os, sys, time
         sys.path.insert(0, {str(Path(__file__).parent)!r})

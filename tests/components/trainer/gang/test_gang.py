@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -46,22 +45,6 @@ def run(work, *tasks, **limits):
     return gang.run(tasks, cluster_of(*tasks), work, limits)
 
 
-def running(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != b"Z"
-
-
-def wait_for(path, seconds=10):
-    until = time.monotonic() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < until, f"{path} was not written"
-        time.sleep(0.01)
-    return path.read_text()
-
-
 def alive(path):
     """Whether a process still writes to `path`, as `tick` does."""
     before = path.stat().st_size
@@ -85,7 +68,7 @@ def kill_self(sig=signal.SIGKILL):
     time.sleep(60)
 
 
-def test_each_task_knows_its_place_and_the_chief_answers(tmp_path):
+def test_each_task_knows_its_place_and_the_chief_answers(tmp_path, running, wait_for):
     def work(cluster, reporter, attempt):
         assert heartbeat.current() is reporter
         reporter.joined()
@@ -138,7 +121,9 @@ def test_an_answer_of_any_size_comes_back():
     assert run(lambda *_: {"history": history})["history"] == history
 
 
-def test_a_killed_task_ends_all_and_all_start_again_on_new_ports(tmp_path, capfd):
+def test_a_killed_task_ends_all_and_all_start_again_on_new_ports(
+    tmp_path, capfd, wait_for
+):
     def work(cluster, reporter, attempt):
         reporter.joined()
         if attempt == 1:
@@ -213,7 +198,7 @@ def test_a_hanging_task_is_noticed_dumped_and_all_start_again(capfd):
     assert "hang_here" in log
 
 
-def test_a_stopped_task_is_ended_as_well(tmp_path):
+def test_a_stopped_task_is_ended_as_well(tmp_path, running):
     def work(cluster, reporter, attempt):
         if attempt == 1:
             return {}
@@ -252,7 +237,7 @@ def test_tasks_that_serve_a_coordinator_need_no_steps_and_are_ended(tmp_path):
     assert not alive(tmp_path / "ps-0") and not alive(tmp_path / "worker-0")
 
 
-def test_a_task_stays_until_the_chief_is_done(tmp_path):
+def test_a_task_stays_until_the_chief_is_done(tmp_path, running, wait_for):
     def work(cluster, reporter, attempt):
         if cluster.task == FIRST:
             (tmp_path / "worker").write_text(str(os.getpid()))
@@ -264,7 +249,9 @@ def test_a_task_stays_until_the_chief_is_done(tmp_path):
     assert run(work)["there"]
 
 
-def test_the_chief_stays_until_the_others_are_done_but_not_for_ever(tmp_path):
+def test_the_chief_stays_until_the_others_are_done_but_not_for_ever(
+    tmp_path, running, wait_for
+):
     def work(cluster, reporter, attempt):
         if cluster.task == CHIEF:
             (tmp_path / "chief").write_text(str(os.getpid()))
