@@ -19,7 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.errors import BadInputError, UserError, first_line
+from strategos.components.errors import (
+    BadInputError,
+    Place,
+    UserError,
+    first_line,
+)
 from strategos.components.wording import abridged, counted
 from strategos.components.worker_process import TENSORFLOW
 
@@ -149,13 +154,14 @@ class _Columns:
         unknown = sorted(names - set(self.features) - {self.label})
         if unknown:
             raise BadInputError(
-                f"{where}: unknown column {', '.join(unknown)}. The model's columns: "
-                f"{', '.join(sorted(self.used))}."
+                f"unknown column {', '.join(unknown)}",
+                place=Place(where),
+                expected=", ".join(sorted(self.used)),
             )
         missing = [name for name in self.needed if name not in names]
         if missing:
             raise BadInputError(
-                f"{where}: the model needs column {', '.join(missing)}."
+                f"the model needs column {', '.join(missing)}", place=Place(where)
             )
 
     def values(self, rows: Iterable[tuple[str, Row]]) -> list[dict[str, list[Any]]]:
@@ -179,7 +185,8 @@ class _Columns:
         if text is None or text == "":
             if name in self.needed:
                 raise BadInputError(
-                    f"{where}, column {name}: is empty, but the model needs a value."
+                    "is empty, but the model needs a value",
+                    place=Place(f"{where}, column {name}"),
                 )
             return []
         kind = self.features[name].type
@@ -187,8 +194,9 @@ class _Columns:
             return [_CONVERTERS[kind][0](text)]
         except ValueError:
             raise BadInputError(
-                f"{where}, column {name}: received {text!r}, "
-                f"expected {_CONVERTERS[kind][1]}."
+                place=Place(f"{where}, column {name}"),
+                received=repr(text),
+                expected=_CONVERTERS[kind][1],
             ) from None
 
 
@@ -208,8 +216,9 @@ def _version(folder: Path) -> Path:
     versions = [path for path in folder.glob("*/") if path.name.isdigit()]
     if not versions:
         raise BadInputError(
-            f"{folder} holds no model. Run the pipeline until a model is blessed and "
-            "pushed: `strategos run`."
+            f"{folder} holds no model",
+            remedy="Run the pipeline until a model is blessed and pushed: `strategos "
+            "run`.",
         )
     return max(versions, key=lambda path: int(path.name))
 
@@ -218,18 +227,21 @@ def _read_csv(path: Path, columns: _Columns) -> Iterable[tuple[str, Row]]:
     try:
         file = path.open(newline="", encoding="utf-8-sig")
     except OSError as error:
-        raise BadInputError(f"{path}: {error.strerror}.") from None
+        raise BadInputError(str(error.strerror), place=Place(str(path))) from None
     with file, _readable(path):
         reader = csv.DictReader(file)
         if not reader.fieldnames:
-            raise BadInputError(f"{path}: is empty, expected a header and rows.")
+            raise BadInputError(
+                "is empty", place=Place(str(path)), expected="a header and rows"
+            )
         columns.check_names(f"{path}:1", reader.fieldnames)
         for row in reader:
             where = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
                 raise BadInputError(
-                    f"{where}: has another number of fields than the header, which has "
-                    f"{len(reader.fieldnames)}."
+                    "has another number of fields than the header, which has "
+                    f"{len(reader.fieldnames)}",
+                    place=Place(where),
                 )
             yield where, row
 

@@ -76,7 +76,7 @@ def test_the_newest_version_of_a_folder_is_asked(model, tmp_path):
 
     root = str(Path(model).parent)
     assert predict._version(Path(root)).name == "10"
-    with pytest.raises(BadInputError, match=r"holds no model.*strategos run"):
+    with pytest.raises(BadInputError, match=r"holds no model\n.*strategos run"):
         predict.predict(str(tmp_path), [])
 
 
@@ -85,13 +85,19 @@ def test_the_newest_version_of_a_folder_is_asked(model, tmp_path):
     [
         (
             "carrier,hour\nAA,x\n",
-            r"rows.csv:2, column hour: received 'x', expected an i",
+            r"rows.csv:2, column hour: received 'x'\n +Allowed: an i",
         ),
-        ("carrier,hour,temp\nAA,1,1\nAA,1,hot\n", r"rows.csv:3, column temp.*a number"),
-        ("carrier,hours\nAA,1\n", r"rows.csv:1: unknown column hours. The model's"),
+        (
+            "carrier,hour,temp\nAA,1,1\nAA,1,hot\n",
+            r"rows.csv:3, column temp.*\n.*a num",
+        ),
+        (
+            "carrier,hours\nAA,1\n",
+            r"rows.csv:1: unknown column hours\n +Allowed: ca",
+        ),
         ("carrier\nAA\n", r"rows.csv:1: the model needs column hour"),
         ("carrier,hour\nAA,\n", r"rows.csv:2, column hour: is empty"),
-        ("carrier,hour\nAA,1,2\n", r"rows.csv:2: has another number of fields.* 2\."),
+        ("carrier,hour\nAA,1,2\n", r"rows.csv:2: has another number of fields.* 2$"),
         ("carrier,hour\nAA\n", r"rows.csv:2: has another number of fields"),
         ("", r"rows.csv: is empty"),
     ],

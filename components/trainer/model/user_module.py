@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.errors import UserError, first_line
+from strategos.components.errors import Place, UserError, first_line
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
@@ -93,8 +93,9 @@ class UserModule:
         is_ours = isinstance(callback, tf.keras.callbacks.Callback)
         if not is_ours and not keras3.is_callback(callback):
             raise UserError(
-                f"{self.file}: `callbacks` returned a {type(callback).__name__}, "
-                "expected a list of `tf.keras.callbacks.Callback`."
+                f"`callbacks` returned a {type(callback).__name__}",
+                place=Place(self.file),
+                expected="a list of `tf.keras.callbacks.Callback`",
             )
 
     def check_scope(
@@ -162,15 +163,17 @@ class UserModule:
         names = list(inspect.signature(run_fn).parameters)
         if names != ["context"]:
             raise UserError(
-                f"{self.file}: `run_fn` takes ({', '.join(names)}), expected "
-                "`run_fn(context)` for a loop over our data, or `run_fn(fn_args)` as "
-                "TFX calls it."
+                f"`run_fn` takes ({', '.join(names)})",
+                place=Place(self.file),
+                expected="`run_fn(context)` for a loop over our data, or "
+                "`run_fn(fn_args)` as TFX calls it",
             )
         if not callable(getattr(self._module, "build_model", None)):
             raise UserError(
-                f"{self.file}: has `run_fn(context)`, but no function `build_model`. "
-                "Define `def build_model(context)` beside it: `run_fn` trains what "
-                "it returns, `context.model`, and the export builds it anew."
+                "has `run_fn(context)`, but no function `build_model`",
+                place=Place(self.file),
+                remedy="Define `def build_model(context)` beside it: `run_fn` trains "
+                "what it returns, `context.model`, and the export builds it anew.",
             )
         return run_fn
 

@@ -138,7 +138,7 @@ def test_it_may_stop_early(train, digits, capfd):
         ),
         (
             "from model import build_model\ndef run_fn(context, more): pass",
-            r"`run_fn` takes \(context, more\), expected `run_fn\(context\)`",
+            r"`run_fn` takes \(context, more\)\n +Allowed: `run_fn\(context\)`",
         ),
         (
             "from model import build_model\ndef run_fn(context): pass",
