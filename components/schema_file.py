@@ -24,7 +24,7 @@ def read_schema(path: str) -> schema_pb2.Schema:
         schema = text_format.Parse(_text(path), schema_pb2.Schema())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{path} cannot be read: {error}",
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
             key="schema.file",
             expected="a text file (often `.pbtxt`) with a tensorflow_metadata Schema",
         ) from error

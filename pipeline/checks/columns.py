@@ -31,10 +31,17 @@ def column_problems(
     for path in files[:1]:
         try:
             source = sources.open_source(path)
+            rows = source.count_rows(1)
         except UserError as error:
             yield config.located(error, "data.examples")
-        else:
-            columns_of[path] = source.names
+            continue
+        columns_of[path] = source.names
+        if not rows:
+            yield config.problem(
+                "data.examples",
+                f"{shown(path)} has a header but no row",
+                remedy="Remove the file, or put the data there.",
+            )
     for path, columns in columns_of.items():
         for key, name in named:
             if columns and name not in columns:

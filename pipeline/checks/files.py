@@ -272,7 +272,8 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     except UserError as error:
         return [], [config.located(error, key)]
     except OSError as error:
-        return [], [config.problem(key, str(error))]
+        message = f"{shown(error.filename or '.')} cannot be read: {error.strerror}"
+        return [], [config.problem(key, message, remedy="Make it readable.")]
     files = [path for span in chosen for path in span.files]
     for path in files:
         if not path.endswith(sources.SUFFIXES):

@@ -76,6 +76,11 @@ def test_a_flag_too_long_to_show_is_cut(refused):
             "pipeline.yaml:4:13: data.examples: DIR/data/span-1/a.csv: column 1 has no",
         ),
         (
+            "data/span-1/a.csv",
+            "late,tail,carrier\n",
+            "data/span-1/a.csv has a header but no row\n    Remove the file",
+        ),
+        (
             "data/span-99999999999999999999/a.csv",
             "late,tail,carrier\n",
             "data.examples: DIR/data/span-99999999999999999999/a.csv: "
