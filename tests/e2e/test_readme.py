@@ -34,7 +34,7 @@ def tutorial(tmp_path, make_workspace):
 
 
 def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
-    tutorial.run(warm=False)
+    tutorial.run()
     rows = tutorial.folder / "rows.csv"
     rows.write_text("price,shop\n5,north\n5,south\n5,\n")
     done = tutorial.strategos(

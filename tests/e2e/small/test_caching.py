@@ -92,17 +92,16 @@ def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
 
 
 def test_a_root_that_was_moved_is_not_mixed_with_a_new_one_at_its_place(
-    make_small, tmp_path
+    ran, make_small, tmp_path
 ):
     """The new root has artifacts of the same names, with other content."""
-    moved = make_small(tmp_path / "a")
-    moved.run()
-    (tmp_path / "a").rename(tmp_path / "b")
-    new = make_small(tmp_path / "a")
+    checkout = ran.folder.parent
+    checkout.rename(tmp_path / "b")
+    new = make_small(checkout)
     rows = new.folder / "data" / "span-1" / "rows.csv"
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:101]))
     new.run("--to", "StatisticsGen")
-    moved = dataclasses.replace(moved, folder=tmp_path / "b" / "small")
+    moved = dataclasses.replace(ran, folder=tmp_path / "b" / "small")
     done = moved.run("--set", "trainer.seed=2")
     assert f"was moved or copied here from {new.folder}/runs; the" in done.stderr
     run = moved.last_run()

@@ -78,7 +78,7 @@ def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
 ):
     write_span(small.folder, 3)
     process = subprocess.Popen(
-        small.command("retrain", str(small.yaml), "--if-due"),
+        [*small.warm.cli(), "retrain", str(small.yaml), "--if-due"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
