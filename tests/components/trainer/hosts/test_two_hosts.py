@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.trainer.launchers import launch
-from strategos.components.trainer.operation import Operation
-
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 ADDRESSES = {"chief": "10.77.83.1", "worker": "10.77.83.2"}
 PORT = 2222  # must be free only in its own namespace
@@ -165,9 +162,8 @@ def hosts(tmp_path, workload, make_spec, namespaces):
 
 
 @pytest.fixture(scope="module")
-def on_one_device(make_spec):
-    spec = make_spec(distribution={"strategy": "one_device"}, epochs=4)
-    return launch(spec, Operation())
+def on_one_device(make_spec, train_only):
+    return train_only(make_spec(distribution={"strategy": "one_device"}, epochs=4))
 
 
 def assert_trained_as(expected, hosts, facts):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components import events
+from strategos.components import events, processes
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
@@ -269,8 +269,9 @@ def test_the_pushed_model_answers_plain_rows(trained):
 
 
 def test_users_layers_and_train_step_keep_autograph_and_callbacks_are_called(
-    workload, make_spec, capfd
+    workload, make_spec, warm_tensorflow, monkeypatch, capfd
 ):
+    monkeypatch.setattr(processes, "start", warm_tensorflow.start)
     workload.write_module("fancy", FANCY)
     spec = make_spec(
         module="fancy",
@@ -306,7 +307,7 @@ def test_a_killed_parent_leaves_no_worker_and_no_model(make_spec, tmp_path):
     sink = tmp_path / "events"
     parent = f"""
     import json
-    from strategos.components import events
+    from strategos.components import events, processes
     from strategos.components.trainer.launchers import local
     from strategos.components.trainer.spec import WorkerSpec
     events.open_sink({str(sink)!r}, node="Trainer")
