@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 
@@ -176,8 +179,16 @@ def test_it_may_stop_early(train, digits, capfd):
 )
 def test_a_wrong_loop_fails_with_the_reason(train, digits, source, message):
     digits.write_module("wrong_loop", source)
+    sys.modules.pop("wrong_loop", None)
+    importlib.invalidate_caches()
     with pytest.raises(UserError, match=message):
-        train("wrong_loop")
+        train("wrong_loop", by=in_this_process)
+
+
+def in_this_process(spec, operation):
+    from strategos.components.trainer.run import session
+
+    return session.train(spec, operation, ClusterSpec(), f"{spec.model_dir}/weights")
 
 
 def test_a_custom_loop_is_rejected_under_asynchronous_training(train, monkeypatch):
