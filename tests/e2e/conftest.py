@@ -32,64 +32,6 @@ FEW_ROWS = (
     "trainer.batch_size=64",
 )
 
-# The small workload: a few hundred rows.
-_YAML = """\
-name: small
-label: late
-data: {examples: "data/span-{SPAN}/*.csv"}
-schema: {file: ../schema.pbtxt}
-transform: {module: preprocessing}
-trainer: {module: model, batch_size: 64, epochs: 1}
-evaluator:
-  task: binary
-  metrics: [auc]
-  bounds: {auc: {at_least: 0.01, may_drop: 1.0}}
-pusher: {to: serving/small}
-"""
-_REQUIRED = "presence { min_fraction: 1 } shape { dim { size: 1 } }"
-_SCHEMA = f"""\
-feature {{ name: "x" type: FLOAT {_REQUIRED} }}
-feature {{ name: "late" type: INT {_REQUIRED} }}
-"""
-# What the code reads by a name that it computes has no part in its fingerprint.
-_PREPROCESSING = """\
-import pathlib
-import time
-import tensorflow_transform as tft
-
-HOLD = pathlib.Path(__file__).with_name("-".join(["hold", "Transform"]))
-
-
-def preprocessing_fn(inputs):
-    while HOLD.exists():
-        time.sleep(0.05)
-    return {"x": tft.scale_to_z_score(inputs["x"]), "late": inputs["late"]}
-"""
-_MODEL = """\
-import pathlib
-import time
-import tensorflow as tf
-
-HOLD = pathlib.Path(__file__).with_name("-".join(["hold", "Trainer"]))
-
-
-class Hold(tf.keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if HOLD.exists():
-            time.sleep(0.5)
-
-
-def callbacks(context):
-    return [Hold()]
-
-
-def build_model(context):
-    x = tf.keras.Input((1,), name="x")
-    model = tf.keras.Model([x], tf.keras.layers.Dense(1, "sigmoid")(x))
-    model.compile("sgd", "binary_crossentropy")
-    return model
-"""
-
 _LOCAL_DAG_RUNNER = """
 import os
 import sys
@@ -368,16 +310,12 @@ def write_span() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def make_small(make_workspace):
+def make_small(copy_workload, make_workspace):
     """Makes a workspace of the small workload in `checkout/small`, with two spans."""
 
     def make(checkout: Path, *settings: str):
+        copy_workload("small", checkout)
         folder = checkout / "small"
-        folder.mkdir(parents=True)
-        (checkout / "schema.pbtxt").write_text(_SCHEMA)
-        (folder / "pipeline.yaml").write_text(_YAML)
-        (folder / "preprocessing.py").write_text(_PREPROCESSING)
-        (folder / "model.py").write_text(_MODEL)
         for span in (1, 2):
             _write_span(folder, span)
         return make_workspace(folder, settings)
