@@ -40,17 +40,15 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
         assert f"\n    {command}" in done.stdout
 
 
-def test_version_names_the_stack_and_imports_nothing_heavy():
+def test_version_names_the_stack_and_imports_nothing_heavy(warm_tfx):
     done = subprocess.run(
         [sys.executable, "-c", _PROBE, "--version"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     named = "import tfx.version as t, tensorflow as f, apache_beam as b, platform as p;"
     named += "print(t.__version__, f.__version__, b.__version__, p.python_version())"
-    imported = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", named], capture_output=True, text=True
-    )
-    tfx, tensorflow, beam, python = imported.stdout.split()
+    imported = warm_tfx.script(named).output()
+    tfx, tensorflow, beam, python = imported.split()
     stack = f"TFX {tfx}, TensorFlow {tensorflow}, Beam {beam}, Python {python}"
     ours = metadata.version("strategos")
     assert done.stdout == f"strategos {ours} ({stack})\n"
