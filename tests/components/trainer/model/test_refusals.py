@@ -112,7 +112,8 @@ def test_callback_of_another_kind_is_rejected(workload, make_spec):
     )
     _forget("broken")
     module = UserModule(make_spec(module="broken"))
-    with pytest.raises(UserError, match="broken.py: `callbacks` returned a str, exp"):
+    message = r"broken.py: `callbacks` returned a str\n    Allowed: a list"
+    with pytest.raises(UserError, match=message):
         module.callbacks(None)
 
 
