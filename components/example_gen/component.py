@@ -30,7 +30,7 @@ class ExampleGenSpec(component_spec.ComponentSpec):
 
 
 class ExampleGen(base_component.BaseComponent):
-    """Reads CSV (`.csv`, `.csv.gz`) and Parquet, many spans at once, without Beam.
+    """Reads CSV (`.csv`, `.csv.gz`) and Parquet, many spans at once, in shards.
 
     Usage:
       example_gen = ExampleGen(
@@ -48,7 +48,7 @@ class ExampleGen(base_component.BaseComponent):
     """
 
     SPEC_CLASS = ExampleGenSpec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
 
     def __init__(
         self,

@@ -51,8 +51,8 @@ def kind_of(data_type: pa.DataType) -> Kind:
     Raises:
       TypeError: A tf.Example cannot hold such values.
     """
-    if _is_list(data_type):
-        if _is_list(data_type.value_type):
+    if is_list(data_type):
+        if is_list(data_type.value_type):
             raise TypeError(data_type)
         return kind_of(data_type.value_type)
     if types.is_dictionary(data_type):
@@ -68,6 +68,15 @@ def kind_of(data_type: pa.DataType) -> Kind:
     if _is_bytes(data_type) or _is_text(data_type) or _is_time(data_type):
         return Kind.BYTES
     raise TypeError(data_type)
+
+
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether a column of this Arrow type may have several values in a row."""
+    return (
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+    )
 
 
 def convert(
@@ -153,7 +162,7 @@ def to_text(column: pa.Array) -> pa.Array:
 def _to_lists(
     name: str, column: pa.Array, kind: Kind, nulls: numerals.Nulls
 ) -> pa.ListArray:
-    if _is_list(column.type):
+    if is_list(column.type):
         return _from_lists(name, column, kind)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -236,14 +245,6 @@ def _first(flags: pa.BooleanArray) -> int:
 
 def _row_of(lengths: np.ndarray, value_index: int) -> int:
     return int(np.searchsorted(np.cumsum(lengths), value_index, side="right"))
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    return (
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )
 
 
 def _is_time(data_type: pa.DataType) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from strategos.components.example_gen import columns, features, numerals
+from strategos.components.example_gen import features, numerals
 from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.sources import Source
+from strategos.components.example_gen.sources import Part, Source
 from strategos.components.wording import abridged
 
 _SAMPLE = 256
@@ -25,18 +25,20 @@ class Witness:
 
     Attributes:
       source: File of the value.
-      row: Index of the row in that file; None if the file declares the type.
+      part: Part of the file that contains the value.
+      row: Index of the row in that part; None if the file declares the type.
       value: The value as text, or the type that the file declares.
     """
 
     source: Source
+    part: Part
     row: int | None
     value: str
 
     def __str__(self) -> str:
         if self.row is None:
             return f"type {self.value} ({self.source.path})"
-        place = f"{self.source.path}: {self.source.where(self.row)}"
+        place = f"{self.source.path}: {self.source.where(self.part, self.row)}"
         return f"{self.value[:100]!r} ({place})"
 
 
@@ -74,41 +76,58 @@ class Profile:
             return Kind.BYTES
         return self._kind
 
-    def see_text(self, text: pa.StringArray, source: Source, row: int) -> None:
+    def see_text(
+        self, text: pa.StringArray, source: Source, part: Part, row: int
+    ) -> None:
         """Adds fields of a CSV file.
 
         Args:
           text: string[rows], null for an empty field.
           source: The file.
-          row: Index of the first of these rows in the file.
+          part: The part of the file.
+          row: Index in the part of the first of these rows.
         """
         if text.null_count == len(text):
             return
-        self._widen(text.slice(0, _SAMPLE), source, row)  # to fail on more is slow
-        numbers = self._widen(text, source, row)
+        sample = text.slice(0, _SAMPLE)  # to fail on more is slow
+        self._widen(sample, source, part, row)
+        numbers = self._widen(text, source, part, row)
         if numbers is None:
             self._count(text)
         else:
             self.numbers += numbers
             self.values += numbers
 
-    def see_type(self, data_type: pa.DataType, source: Source, rows: int) -> None:
+    def see_type(
+        self, data_type: pa.DataType, source: Source, part: Part, rows: int
+    ) -> None:
         """Adds the values of a column whose type the file declares.
 
         Args:
           data_type: The declared Arrow type.
           source: The file.
-          rows: Number of rows in the file, all counted as values.
+          part: The part of the file.
+          rows: Number of rows in the part, all counted as values.
         """
         kind = features.kind_of(data_type)
         if kind > self._kind:
             self._kind = kind
-            self.because_of[kind] = Witness(source, None, str(data_type))
+            self.because_of[kind] = Witness(source, part, None, str(data_type))
         if kind != Kind.UNKNOWN:
             self.values += rows
             self.numbers += rows * (kind != Kind.BYTES)
 
-    def _widen(self, text: pa.StringArray, source: Source, row: int) -> int | None:
+    def merge(self, later: Profile) -> None:
+        """Adds the profile of the same column in later rows."""
+        self._only_nulls |= later._only_nulls
+        self._kind = max(self._kind, later._kind)
+        self.values += later.values
+        self.numbers += later.numbers
+        self.because_of = {**later.because_of, **self.because_of}
+
+    def _widen(
+        self, text: pa.StringArray, source: Source, part: Part, row: int
+    ) -> int | None:
         """Raises the kind until it holds all of `text`.
 
         Returns:
@@ -125,7 +144,8 @@ class Profile:
             holds = functools.partial(self._holds, kind)
             first = features.first_false(text, holds)
             kind = Kind(kind + 1)
-            self.because_of[kind] = Witness(source, row + first, text[first].as_py())
+            value = text[first].as_py()
+            self.because_of[kind] = Witness(source, part, row + first, value)
         self._kind = kind
         return None
 
@@ -151,28 +171,20 @@ class Profile:
         self.values += len(text)
 
 
-def infer(files: Sequence[Source], nulls: numerals.Nulls) -> dict[str, Profile]:
-    """Reads all files and returns the profile of each column, by name.
-
-    Args:
-      files: At least one file; messages name them in this order.
-      nulls: Spellings of a missing value in columns of numbers.
-
-    Raises:
-      UserError: The files do not have the same columns, or one is malformed.
-    """
-    columns.check_same(files)
-    profiles = {name: Profile(nulls) for name in files[0].names}
-    for file in files:
-        file.inspect(profiles)
-    return profiles
+def witnesses(profiles: Mapping[str, Profile], kind: Kind) -> dict[str, Witness]:
+    """By column of this kind, the first value that needed it."""
+    return {
+        name: profile.because_of[kind]
+        for name, profile in profiles.items()
+        if profile.kind == kind
+    }
 
 
 def describe(profiles: Mapping[str, Profile]) -> list[str]:
     """Describes the inferred types, for the run's report.
 
     Args:
-      profiles: Profile by column name, from `infer`.
+      profiles: Profile by column name.
 
     Returns:
       One line per type with its columns, then one sentence per text column of which

@@ -87,6 +87,12 @@ class Listing:
             return True
 
 
+def fixed_folder(pattern: str) -> str:
+    """The folder that `pattern` begins with, before any placeholder or wildcard."""
+    fixed = re.split(r"[{*?\[]", pattern, maxsplit=1)[0]
+    return os.path.dirname(fixed)
+
+
 def find_spans(pattern: str) -> list[Span]:
     """Finds the newest version of each span that `pattern` matches, by number.
 

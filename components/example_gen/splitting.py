@@ -6,9 +6,9 @@ rows the data contain. The key is the text of the key columns as the file has it
 of the key's SHA-256, as a big-endian fraction of 2**64, are below
 `train / (train + eval)`.
 
-**By ratio**: the fraction is a mix (SplitMix64) of the span's number and of the row's
-position in the span, counted through its files in the order of their names. Later spans
-move no row of earlier spans to another split.
+**By ratio**: the fraction is a mix (SplitMix64) of the span's number, the file's path
+below the folder that the pattern begins with, and the row's position in the file. No
+other file or span moves a row to another split.
 """
 
 from __future__ import annotations
@@ -68,13 +68,16 @@ class Splitter:
                     expected=", ".join(names),
                 )
 
-    def trains(self, batch: pa.RecordBatch, span: int, row: int) -> np.ndarray:
+    def trains(
+        self, batch: pa.RecordBatch, span: int, file: str, row: int
+    ) -> np.ndarray:
         """Whether each row of `batch` is in the training split.
 
         Args:
           batch: Rows as the file has them.
           span: Number of the span of these rows.
-          row: Index of the first of these rows in the span.
+          file: Path of their file, as the module describes it.
+          row: Index of the first of these rows in the file.
 
         Returns:
           bool[rows].
@@ -85,7 +88,7 @@ class Splitter:
         hashes = (
             _hash_keys([batch.column(key) for key in self.keys])
             if self.keys
-            else _hash_positions(span, row, batch.num_rows)
+            else _hash_positions(span, file, row, batch.num_rows)
         )
         return hashes / 2.0**64 < self.train / (self.train + self.eval)
 
@@ -111,11 +114,12 @@ def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
     return np.frombuffer(hashes, ">u8")[joined.indices.to_numpy()].astype(np.uint64)
 
 
-def _hash_positions(span: int, row: int, rows: int) -> np.ndarray:
-    start = np.uint64(span << 40) + np.uint64(row)
-    mixed = np.arange(rows, dtype=np.uint64) + start + np.uint64(1)
+def _hash_positions(span: int, file: str, row: int, rows: int) -> np.ndarray:
+    key = f"{span}".encode() + _SEPARATOR + file.encode("utf-8", "surrogateescape")
+    seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "big")
     with np.errstate(over="ignore"):
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed = np.arange(row + 1, row + rows + 1, dtype=np.uint64)
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))

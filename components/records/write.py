@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
+import uuid
 import zlib
 
 import google_crc32c
@@ -13,27 +15,67 @@ from tfx.dsl.io import fileio
 
 from strategos.components.records import encode
 
-_SHARD_BYTES = 32 << 20
+_FILE_BYTES = 32 << 20
+PART = ".part-"
+"""Begins the names of files that are not published yet."""
+
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-class ShardWriter:
-    """Writes records to `data_tfrecord-00000-of-0000N.gz` files of one folder.
-
-    A shard ends at 32 MiB before compression. `close` gives the files these names.
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Files that are written, but not published yet.
 
     Attributes:
-      rows: Number of records written so far.
+      files: Their temporary names, in the order of the records.
+      rows: Number of records in them.
     """
 
-    def __init__(self, folder: str):
-        """Creates the folder if it is missing."""
+    files: tuple[str, ...] = ()
+    rows: int = 0
+
+    def __add__(self, later: Written) -> Written:
+        return Written(self.files + later.files, self.rows + later.rows)
+
+
+def publish(
+    folder: str, written: Written, name: str = "data_tfrecord", suffix: str = ".gz"
+) -> None:
+    """Renames files to `NAME-00000-of-0000NSUFFIX`, and removes unused ones.
+
+    Args:
+      folder: Folder of the files.
+      written: All files to keep; files of attempts that failed are not among them.
+      name: Begins the final names.
+      suffix: Ends the final names.
+    """
+    count = len(written.files)
+    for number, temporary in enumerate(written.files):
+        final = f"{name}-{number:05}-of-{count:05}{suffix}"
+        fileio.rename(os.path.join(folder, temporary), os.path.join(folder, final))
+    for unused in fileio.glob(os.path.join(folder, f"{PART}*")):
+        fileio.remove(unused)
+
+
+class ShardWriter:
+    """Writes the records of one shard of the data to one or more files.
+
+    A file is full at 32 MiB before compression. Names are temporary until `publish`,
+    and unique, so two attempts at the same shard do not collide.
+
+    Args:
+      folder: Folder for the files; created if missing.
+      shard: Number of the shard.
+    """
+
+    def __init__(self, folder: str, shard: int = 0):
         self._folder = folder
+        self._name = f"{PART}{shard:06}-{uuid.uuid4().hex}"
+        self._files: list[str] = []
         self._file = None
         self._gzip = zlib.compressobj()
-        self._shards = 0
         self._bytes = 0
-        self.rows = 0
+        self._rows = 0
         fileio.makedirs(folder)
 
     def write(self, records: pa.BinaryArray) -> None:
@@ -49,19 +91,18 @@ class ShardWriter:
         frames = _frame(records)
         self._file.write(self._gzip.compress(frames))
         self._bytes += len(frames)
-        self.rows += len(records)
-        if self._bytes >= _SHARD_BYTES:
+        self._rows += len(records)
+        if self._bytes >= _FILE_BYTES:
             self._end()
 
-    def close(self) -> None:
-        """Ends the last shard and renames all shards to their final names."""
+    def close(self) -> Written:
+        """Ends the last file and returns what was written."""
         self._end()
-        for shard in range(self._shards):
-            final = f"data_tfrecord-{shard:05}-of-{self._shards:05}.gz"
-            fileio.rename(self._part(shard), os.path.join(self._folder, final))
+        return Written(tuple(self._files), self._rows)
 
     def _begin(self) -> None:
-        self._file = fileio.open(self._part(self._shards), "wb")
+        self._files.append(f"{self._name}-{len(self._files):05}")
+        self._file = fileio.open(os.path.join(self._folder, self._files[-1]), "wb")
         self._gzip = zlib.compressobj(level=1, wbits=_GZIP)
         self._bytes = 0
 
@@ -71,10 +112,6 @@ class ShardWriter:
         self._file.write(self._gzip.flush())
         self._file.close()
         self._file = None
-        self._shards += 1
-
-    def _part(self, shard: int) -> str:
-        return os.path.join(self._folder, f".part-{shard:05}")
 
 
 def _frame(records: pa.BinaryArray) -> memoryview:

@@ -1,1 +1,1 @@
-"""StatisticsGen: TFDV's statistics without Beam."""
+"""StatisticsGen: TFDV's statistics from columns, file by file."""

@@ -1,4 +1,4 @@
-"""StatisticsGen: TFX's component with an executor that runs no Beam pipeline."""
+"""StatisticsGen: TFX's component with an executor that reads columns."""
 
 from __future__ import annotations
 

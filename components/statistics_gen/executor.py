@@ -1,16 +1,19 @@
-"""Computes the statistics of each split with TFDV's generators, without Beam."""
+"""Computes the statistics of each split with TFDV's generators, file by file."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from tensorflow_data_validation.statistics import stats_impl, stats_options
-from tensorflow_data_validation.statistics.generators import basic_stats_generator
+from tensorflow_data_validation.statistics.generators import (
+    basic_stats_generator,
+    stats_generator,
+)
 from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx import types
 from tfx.components.statistics_gen import executor as stock
@@ -21,8 +24,9 @@ from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from strategos.components import events
-from strategos.components.records import FILE_FORMAT, read
+from strategos.components.records import FILE_FORMAT, columns, read
+from strategos.components.shards import progress
+from strategos.components.shards.fold import fold
 from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
 _BATCH_ROWS = 10_000
@@ -32,7 +36,7 @@ _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output"
 
 
 class Executor(stock.Executor):
-    """TFX's executor; for tf.Examples with default options without a Beam pipeline.
+    """TFX's executor; for tf.Examples with default options it reads whole batches.
 
     The output equals that of TFX's executor: the same generators get the same values.
     Quantiles and histograms come from sketches that depend on how the rows are batched;
@@ -62,26 +66,63 @@ class Executor(stock.Executor):
             stock.SAMPLE_RATE_BY_SPLIT_PROPERTY_NAME,
             json.dumps(dict.fromkeys(splits, 1.0)),
         )
-        rows = _Rows()
+        wanted = [(split, file) for split in splits for file in _files(examples, split)]
+        progress.begin(examples.get_int_custom_property("rows") or None)
+        uri, pipeline = statistics.uri, self._make_beam_pipeline
+        found = fold(pipeline, wanted, _accumulate, _merge, uri) if wanted else {}
+        progress.end()
         for split in splits:
-            folder = artifact_utils.get_split_uri([examples], split)
-            result = compute(rows.count(read_batches(folder)))
             folder = artifact_utils.get_split_uri([statistics], split)
             fileio.makedirs(folder)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
+            result = _statistics(found.get(split) or _empty())
             with fileio.open(path, "wb") as file:
                 file.write(result.SerializeToString())
-        rows.report()
 
 
 def compute(
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
     """The statistics of all rows, with TFDV's default options.
 
     Args:
       batches: Arrow batches of decoded tf.Examples.
     """
+    return _statistics(_add(batches))
+
+
+def read_batches(file: str) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a file as Arrow batches of decoded tf.Examples.
+
+    Args:
+      file: File of columns (`.arrow`) or TFRecord file of tf.Examples.
+    """
+    if file.endswith(columns.SUFFIX):
+        yield from columns.read(file)
+        return
+    decoder = ExamplesToRecordBatchDecoder()
+    waiting: list[pa.RecordBatch] = []
+    for records in read.records([file]).batch(_DECODED_ROWS).as_numpy_iterator():
+        waiting.append(decoder.DecodeBatch(records.tolist()))
+        if (
+            sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS
+            or sum(batch.nbytes for batch in waiting) >= _BATCH_BYTES
+        ):
+            yield table_util.MergeRecordBatches(waiting)
+            waiting = []
+    if waiting:
+        yield table_util.MergeRecordBatches(waiting)
+
+
+def _files(examples: types.Artifact, split: str) -> list[str]:
+    """The files to read of a split: those with its columns, where there are some."""
+    found = columns.files(examples.uri, split)
+    folder = artifact_utils.get_split_uri([examples], split)
+    return found or sorted(fileio.glob(os.path.join(folder, "*")))
+
+
+@functools.cache
+def _generators() -> list[stats_generator.CombinerStatsGenerator]:
     options = stats_options.StatsOptions()
     generators = [
         basic_stats_generator.BasicStatsGenerator(
@@ -96,54 +137,43 @@ def compute(
     ]
     for generator in generators:
         generator.setup()
-    accumulators = [generator.create_accumulator() for generator in generators]
+    return generators
+
+
+def _empty() -> list[Any]:
+    return [generator.create_accumulator() for generator in _generators()]
+
+
+def _add(batches: Iterable[pa.RecordBatch]) -> list[Any]:
+    """The accumulator of each generator after all batches."""
+    accumulators = _empty()
     for batch in batches:
-        accumulators = [
-            generator.add_input(accumulator, batch)
-            for generator, accumulator in zip(generators, accumulators, strict=True)
-        ]
-    return stats_impl.extract_statistics_output(accumulators, generators)
+        pairs = zip(_generators(), accumulators, strict=True)
+        accumulators = [each.add_input(so_far, batch) for each, so_far in pairs]
+        progress.add(batch.num_rows)
+    return accumulators
 
 
-def read_batches(folder: str) -> Iterator[pa.RecordBatch]:
-    """Reads the tf.Examples of all files in a folder, in order, as Arrow batches.
-
-    Args:
-      folder: Folder of GZIP TFRecord files.
-    """
-    files = sorted(fileio.glob(os.path.join(folder, "*")))
-    decoder = ExamplesToRecordBatchDecoder()
-    waiting: list[pa.RecordBatch] = []
-    batches = read.records(files).batch(_DECODED_ROWS)
-    for records in batches.as_numpy_iterator():
-        waiting.append(decoder.DecodeBatch(records.tolist()))
-        if (
-            sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS
-            or sum(batch.nbytes for batch in waiting) >= _BATCH_BYTES
-        ):
-            yield table_util.MergeRecordBatches(waiting)
-            waiting = []
-    if waiting:
-        yield table_util.MergeRecordBatches(waiting)
+def _accumulate(wanted: tuple[str, str]) -> dict[str, list[Any]]:
+    split, file = wanted
+    pairs = zip(_generators(), _add(read_batches(file)), strict=True)
+    return {split: [generator.compact(found) for generator, found in pairs]}
 
 
-class _Rows:
-    """Reports the number of rows read so far."""
+def _merge(
+    earlier: dict[str, list[Any]], later: dict[str, list[Any]]
+) -> dict[str, list[Any]]:
+    for split, accumulators in later.items():
+        mine = earlier.get(split) or _empty()
+        triples = zip(_generators(), mine, accumulators, strict=True)
+        earlier[split] = [each.merge_accumulators([a, b]) for each, a, b in triples]
+    return earlier
 
-    def __init__(self):
-        self._rows = 0
-        self._reported = 0.0
 
-    def count(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch
-            self._rows += batch.num_rows
-            if time.monotonic() - self._reported > 0.5:
-                self.report()
-
-    def report(self) -> None:
-        self._reported = time.monotonic()
-        events.emit("rows", rows=self._rows, total=None)
+def _statistics(
+    accumulators: list[Any],
+) -> statistics_pb2.DatasetFeatureStatisticsList:
+    return stats_impl.extract_statistics_output(accumulators, _generators())
 
 
 def _is_plain(

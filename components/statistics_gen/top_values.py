@@ -1,8 +1,7 @@
 """Exact counts of a split's text values, equal to those of TFDV's Beam generator.
 
-TFDV has an exact generator that needs Beam and an approximate one that does not; this
-generator is exact and needs no Beam. It keeps the distinct values of each feature in
-memory.
+TFDV's exact generator is a Beam transform over rows, and its combiner is approximate;
+this combiner is exact. It keeps the distinct values of each feature in memory.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tensorflow_transform import impl_helper
 
 from strategos.components import events
 from strategos.components.records import encode, read
-from strategos.components.records.write import ShardWriter
+from strategos.components.records.write import ShardWriter, publish
 from strategos.components.transform.graph import TransformGraph
 
 _BATCH_ROWS = 8192
@@ -55,8 +55,9 @@ class Materializer:
         for batch in self._batches(files):
             writer.write(encode.serialize(batch))
             self._report(batch.num_rows)
-        writer.close()
-        return writer.rows
+        written = writer.close()
+        publish(folder, written)
+        return written.rows
 
     def _batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         transformed = (

@@ -9,8 +9,10 @@ from __future__ import annotations
 from strategos.components.errors import UserError
 from strategos.components.example_gen.sources.csv_source import CsvSource
 from strategos.components.example_gen.sources.parquet_source import ParquetSource
-from strategos.components.example_gen.sources.source import Source
+from strategos.components.example_gen.sources.source import Part, Source
 from strategos.components.wording import listed
+
+__all__ = ["SOURCES", "SUFFIXES", "Part", "Source", "check", "open_source"]
 
 SOURCES: tuple[type[Source], ...] = (CsvSource, ParquetSource)
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import io
+import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
 from strategos.components.example_gen import formats
+from strategos.components.example_gen.sources import csv_cuts
 from strategos.components.example_gen.sources.source import (
     MAX_ROWS,
+    WHOLE,
+    Part,
     Source,
     check_names,
 )
@@ -36,6 +41,7 @@ class CsvSource(Source):
     """
 
     suffixes = (".csv", ".csv.gz")
+    cut_by_scan = True
 
     def __init__(self, path: str):
         """See `Source`."""
@@ -53,32 +59,47 @@ class CsvSource(Source):
             head = formats.unpacked(path, head)
         formats.check_text(path, head)
 
-    def inspect(self, profiles: Mapping[str, Profile]) -> None:
-        """See `Source`; reads the whole file."""
-        row = 0
-        for batch in self.batches():
-            for name, column in zip(self.names, batch.columns, strict=True):
-                profiles[name].see_text(column, self, row)
-            row += batch.num_rows
+    def parts(self, size: int) -> list[Part]:
+        """See `Source`: byte ranges; a compressed file is one part."""
+        if self._is_compressed:
+            return [WHOLE]
+        starts = csv_cuts.starts(self.path, size)
+        return list(map(Part, starts, [*starts[1:], None]))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def scan(self, part: Part) -> csv_cuts.Scan:
+        """See `Source`."""
+        return csv_cuts.scan(self.path, part)
+
+    def cut(self, parts: Sequence[Part], scans: Sequence[csv_cuts.Scan]) -> list[Part]:
+        """See `Source`."""
+        return csv_cuts.cut(scans)
+
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
+        """See `Source`; reads all of the part."""
+        rows = 0
+        for batch in self.batches(part):
+            for name, column in zip(self.names, batch.columns, strict=True):
+                profiles[name].see_text(column, self, part, rows)
+            rows += batch.num_rows
+        return rows
+
+    def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
         import pyarrow as pa
 
         rows = 0
         try:
-            for batch in self._open():
+            for batch in self._open(part):
                 rows += batch.num_rows
                 for start in range(0, batch.num_rows, MAX_ROWS):
                     yield batch.slice(start, MAX_ROWS)
         except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(self._explain(error)) from error
-        if not rows:
+            raise UserError(self._explain(part, error)) from error
+        if not rows and part == WHOLE:
             raise UserError(
                 f"{self.path}: has a header but no row. Remove the file, or put the "
                 f"data there."
             )
-        self.rows = rows
 
     def count_rows(self, enough: int) -> int:
         """See `Source`: counts lines; a row with a quoted line break counts twice."""
@@ -86,26 +107,37 @@ class CsvSource(Source):
             with self._opener()(self.path, "rb") as file:
                 return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)
         except _UNREADABLE as error:
-            raise UserError(self._explain(error)) from error
+            raise UserError(self._explain(WHOLE, error)) from error
 
-    def where(self, row: int) -> str:
+    def where(self, part: Part, row: int) -> str:
         """See `Source`: a line number from 1, header included."""
+        header = not part.start
         with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
-            for index, (line, _) in enumerate(self._records()):
-                if index == row + 1:
+            for index, (line, _) in enumerate(self._records(part)):
+                if index == row + header:
                     return f"line {line}"
         return f"row {row + 1}"
 
-    def _opener(self) -> Callable[..., IO[Any]]:
-        return gzip.open if self.path.endswith(".gz") else open
+    @property
+    def _is_compressed(self) -> bool:
+        return self.path.endswith(".gz")
 
-    def _open(self) -> pyarrow.csv.CSVStreamingReader:
+    def _opener(self) -> Callable[..., IO[Any]]:
+        return gzip.open if self._is_compressed else open
+
+    def _open(self, part: Part) -> pyarrow.csv.CSVStreamingReader:
         import pyarrow as pa
         import pyarrow.csv
 
+        source = self.path
+        if part != WHOLE:
+            stop = part.stop or os.path.getsize(self.path)
+            source = pa.OSFile(self.path).get_stream(part.start, stop - part.start)
         return pyarrow.csv.open_csv(
-            self.path,
-            read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES),
+            source,
+            read_options=pyarrow.csv.ReadOptions(
+                block_size=_BLOCK_BYTES, column_names=self.names if part.start else None
+            ),
             parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
@@ -118,26 +150,29 @@ class CsvSource(Source):
         try:
             _, header = next(self._records(), (0, []))
         except _UNREADABLE as error:
-            raise UserError(self._explain(error)) from error
+            raise UserError(self._explain(WHOLE, error)) from error
         if not header:
             raise UserError(_empty(self.path))
         check_names(self.path, header)
         return tuple(header)
 
-    def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Yields each record with the line where it starts; slow, for errors only."""
+    def _records(self, part: Part = WHOLE) -> Iterator[tuple[int, list[str]]]:
+        """Yields each record from the start of `part` on, with its line; slow."""
         csv.field_size_limit(sys.maxsize)
-        with self._opener()(self.path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            line = 1
+        before = csv_cuts.count_lines(self.path, part.start)
+        encoding = "utf-8" if part.start else "utf-8-sig"
+        with self._opener()(self.path, "rb") as file:
+            file.seek(part.start)
+            reader = csv.reader(io.TextIOWrapper(file, encoding, newline=""))
+            line = before + 1
             for record in reader:
                 if record:
                     yield line, record
-                line = reader.line_num + 1
+                line = before + reader.line_num + 1
 
-    def _explain(self, error: Exception) -> str:
+    def _explain(self, part: Part, error: Exception) -> str:
         try:
-            for line, record in self._records():
+            for line, record in self._records(part):
                 if line > 1 and len(record) != len(self.names):
                     return (
                         f"{self.path}: line {line}: expected {len(self.names)} fields "

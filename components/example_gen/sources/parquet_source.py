@@ -9,6 +9,8 @@ from strategos.components.errors import UserError
 from strategos.components.example_gen import formats
 from strategos.components.example_gen.sources.source import (
     MAX_ROWS,
+    WHOLE,
+    Part,
     Source,
     check_names,
 )
@@ -29,19 +31,25 @@ class ParquetSource(Source):
 
     def __init__(self, path: str):
         """See `Source`."""
+        from strategos.components.example_gen.features import is_list
+
         self.path = path
         with self._open() as file:
             schema = file.schema_arrow
             self.rows: int | None = file.metadata.num_rows
-            groups = range(file.metadata.num_row_groups)
-            size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            found = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            self._groups = [(each.num_rows, each.total_byte_size) for each in found]
         check_names(path, schema.names)
         self.names = tuple(schema.names)
         self._types = {field.name: self._type_of(field) for field in schema}
+        self.lists = frozenset(
+            name for name, data_type in self._types.items() if is_list(data_type)
+        )
         if not self.rows:
             raise UserError(
                 f"{path}: has no row. Remove the file, or put the data there."
             )
+        size = sum(size for _, size in self._groups)
         per_batch = _BATCH_BYTES * self.rows // max(size, 1)
         self._batch_rows = min(max(per_batch, 1), MAX_ROWS)
 
@@ -52,24 +60,45 @@ class ParquetSource(Source):
         if not head.startswith(formats.PARQUET):
             raise UserError(f"{path}: cannot be read as Parquet: {_other(head)}")
 
-    def inspect(self, profiles: Mapping[str, Profile]) -> None:
-        """See `Source`: reads only the declared types, no values."""
-        for name, data_type in self._types.items():
-            profiles[name].see_type(data_type, self, self.rows or 0)
+    def parts(self, size: int) -> list[Part]:
+        """See `Source`: ranges of row groups."""
+        starts, taken = [0], 0
+        for group, (_, group_size) in enumerate(self._groups):
+            if taken and taken + group_size > size:
+                starts.append(group)
+                taken = 0
+            taken += group_size
+        return list(map(Part, starts, [*starts[1:], None]))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
+        """See `Source`: reads only the declared types, no values."""
+        rows = sum(self._rows_of(part))
+        for name, data_type in self._types.items():
+            profiles[name].see_type(data_type, self, part, rows)
+        return rows
+
+    def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
         import pyarrow as pa
 
+        groups = range(len(self._groups))[part.start : part.stop]
         with self._open() as file:
             try:
-                yield from file.iter_batches(batch_size=self._batch_rows)
+                yield from file.iter_batches(self._batch_rows, row_groups=groups)
             except (pa.ArrowException, OSError) as error:
                 raise UserError(self._unreadable(error)) from error
+
+    def where(self, part: Part, row: int) -> str:
+        """See `Source`: a row number from 1."""
+        return f"row {sum(self._rows_of(Part(0, part.start))) + row + 1}"
 
     def count_rows(self, enough: int) -> int:
         """See `Source`: exact, from the file's metadata."""
         return self.rows or 0
+
+    def _rows_of(self, part: Part) -> list[int]:
+        """The number of rows of each row group of a part."""
+        return [rows for rows, _ in self._groups[part.start : part.stop]]
 
     def _open(self) -> pyarrow.parquet.ParquetFile:
         import pyarrow as pa

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from strategos.components.errors import UserError
 
@@ -13,6 +14,21 @@ if TYPE_CHECKING:
 
     from strategos.components.example_gen.inference import Profile
 
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a file, in units of its format.
+
+    Attributes:
+      start: Where the part starts: a byte of a CSV file, a row group of a Parquet file.
+      stop: Where the next part starts; None at the end of the file.
+    """
+
+    start: int = 0
+    stop: int | None = None
+
+
+WHOLE = Part()
 
 MAX_ROWS = 16384
 """Rows of a batch at most."""
@@ -23,15 +39,19 @@ class Source(abc.ABC):
 
     Attributes:
       suffixes: Suffixes of the file names, such as `.csv`.
+      cut_by_scan: Whether `cut` needs a scan of every part to find where rows begin.
       path: Path of the file.
       names: Column names, in the order of the file.
+      lists: Names of the columns that may have several values in a row.
       rows: Number of rows; None if unknown before `batches` has read all of them.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
+    cut_by_scan: ClassVar[bool] = False
 
     path: str
     names: tuple[str, ...]
+    lists: frozenset[str] = frozenset()
     rows: int | None
 
     @abc.abstractmethod
@@ -57,19 +77,50 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def inspect(self, profiles: Mapping[str, Profile]) -> None:
+    def parts(self, size: int) -> list[Part]:
+        """Divides the file into parts.
+
+        Args:
+          size: Approximate size of a part in bytes.
+
+        Returns:
+          The parts in order. If `cut_by_scan`, `cut` must move their bounds to rows.
+        """
+
+    def scan(self, part: Part) -> Any:
+        """Scans a part for `cut`; None if `parts` are at rows already."""
+        return None
+
+    def cut(self, parts: Sequence[Part], scans: Sequence[Any]) -> list[Part]:
+        """Moves the bounds of parts to where rows begin.
+
+        Args:
+          parts: All parts of the file, in order.
+          scans: Result of `scan` for each part.
+        """
+        return list(parts)
+
+    @abc.abstractmethod
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
         """Adds all values of each column, or their declared type, to its profile.
 
         Args:
+          part: The part to read.
           profiles: Profile by column name, updated in place.
+
+        Returns:
+          Number of rows in the part.
 
         Raises:
           UserError: The file is malformed.
         """
 
     @abc.abstractmethod
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows in order, in batches with the file's columns and types.
+    def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a part in order, with the file's columns and types.
+
+        Args:
+          part: The part to read.
 
         Raises:
           UserError: The file is malformed or has no rows.
@@ -86,13 +137,14 @@ class Source(abc.ABC):
           UserError: The file is malformed.
         """
 
-    def where(self, row: int) -> str:
+    @abc.abstractmethod
+    def where(self, part: Part, row: int) -> str:
         """The place of a row in the file, for an error message.
 
         Args:
-          row: Index of the row, from 0.
+          part: Part of the file that contains the row.
+          row: Index of the row in the part, from 0.
         """
-        return f"row {row + 1}"
 
 
 def check_names(path: str, names: Sequence[str]) -> None:
@@ -101,6 +153,7 @@ def check_names(path: str, names: Sequence[str]) -> None:
     Args:
       path: The file, for the message.
       names: Column names, in the order of the file.
+      lists: Names of the columns that may have several values in a row.
 
     Raises:
       UserError: Names the file and the column.

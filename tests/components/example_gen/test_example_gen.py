@@ -154,7 +154,7 @@ def test_hash_split_is_the_documented_one():
         for key in (b"x\x1f1", b"\x1f2", b"x\x1f1")
     ]
     for share in (0.1, 0.5, 0.9):
-        trains = Splitter(("a", "b"), share, 1 - share).trains(batch, 0, 0)
+        trains = Splitter(("a", "b"), share, 1 - share).trains(batch, 0, "", 0)
         assert trains.tolist() == [fraction < share for fraction in fractions]
 
 
@@ -162,14 +162,16 @@ def test_ratio_split_does_not_depend_on_batches_or_later_spans():
     from strategos.components.example_gen.splitting import Splitter
 
     splitter = Splitter((), 8, 2)
-    whole = splitter.trains(pa.RecordBatch.from_pydict({"a": range(1000)}), 7, 0)
-    tail = splitter.trains(pa.RecordBatch.from_pydict({"a": range(400)}), 7, 600)
-    assert (whole[600:] == tail).all()
+
+    def trains(rows, span, file, first):
+        batch = pa.RecordBatch.from_pydict({"a": range(rows)})
+        return splitter.trains(batch, span, file, first)
+
+    whole = trains(1000, 7, "a.csv", 0)
+    assert (whole[600:] == trains(400, 7, "a.csv", 600)).all()
     assert 0.77 < whole.mean() < 0.83
-    assert (
-        whole[:400]
-        != splitter.trains(pa.RecordBatch.from_pydict({"a": range(400)}), 8, 0)
-    ).any()
+    for other in (trains(400, 8, "a.csv", 0), trains(400, 7, "b.csv", 0)):
+        assert (whole[:400] != other).any()
 
 
 def test_parquet_types(tmp_path, run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +21,8 @@ def data(tmp_path_factory):
 def statistics(written, split):
     from strategos.components.statistics_gen.executor import compute, read_batches
 
-    return compute(read_batches(f"{written.artifact.uri}/Split-{split}"))
+    files = sorted(Path(written.artifact.uri, f"Split-{split}").iterdir())
+    return compute(batch for file in files for batch in read_batches(str(file)))
 
 
 def counted(stats):

@@ -1,0 +1,153 @@
+"""Where rows begin in a CSV file that is read from the middle.
+
+A line break ends a row unless it stands in quotes, and whether it does depends on every
+quote before it. So each part of the file is scanned for both cases: that it begins
+within quotes, and that it does not. `cut` then goes through the parts in order, and
+knows for each which case holds. As in Arrow's parser, a quote opens a quoted field only
+where the field begins; elsewhere in an unquoted field it is text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from strategos.components.example_gen.sources.source import Part
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_QUOTE, _COMMA, _LF, _CR = b'",\n\r'
+_BOM = b"\xef\xbb\xbf"
+_BLOCK_BYTES = 16 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """What the scan of a part found, by whether the part begins within quotes.
+
+    Attributes:
+      ends_quoted: Whether the part ends within quotes, if it begins (outside, within).
+      first_row: Offset in the file of the first row that begins in the part, likewise.
+    """
+
+    ends_quoted: tuple[bool, bool]
+    first_row: tuple[int | None, int | None]
+
+
+def starts(path: str, size: int) -> list[int]:
+    """Offsets that cut a file into parts of about `size` bytes; none is behind a quote.
+
+    Args:
+      path: An uncompressed file.
+      size: Bytes; a remainder below this goes to the last part.
+    """
+    found = [0]
+    with open(path, "rb") as file:
+        end = file.seek(0, 2)
+        for start in range(size, end - size + 1, size):
+            file.seek(start - 1)
+            while file.read(1) == b'"':
+                start += 1
+            if found[-1] < start < end:
+                found.append(start)
+    return found
+
+
+def scan(path: str, part: Part) -> Scan:
+    """Scans a part of a file.
+
+    Args:
+      path: An uncompressed file.
+      part: Begins at one of `starts` and ends at the next.
+    """
+    import numpy as np
+
+    before = min(part.start, 1)  # one more byte on either side
+    with open(path, "rb") as file:
+        file.seek(part.start - before)
+        length = -1 if part.stop is None else part.stop + 1 - part.start + before
+        data = np.frombuffer(file.read(length), np.uint8)
+    stop = len(data) if part.stop is None else before + part.stop - part.start
+    quotes = np.flatnonzero(data[:stop] == _QUOTE)
+    may_open = _may_open(data, quotes, at_start=not part.start)
+    breaks = _line_ends(data)
+    breaks = breaks[breaks < stop - 1]  # behind the last byte begins the next part
+    ends, rows = [], []
+    for quoted in (False, True):
+        toggles = _toggles(quotes, may_open, quoted)
+        ends.append(bool((len(toggles) + quoted) % 2))
+        outside = breaks[(np.searchsorted(toggles, breaks) + quoted) % 2 == 0]
+        row = part.start - before + int(outside[0]) + 1 if len(outside) else None
+        rows.append(row)
+    return Scan((ends[0], ends[1]), (rows[0], rows[1]))
+
+
+def cut(scans: Sequence[Scan]) -> list[Part]:
+    """The parts of a file, cut where rows begin.
+
+    Args:
+      scans: Of all its parts, in order.
+    """
+    bounds, quoted = [0], False
+    for number, found in enumerate(scans):
+        row = found.first_row[quoted]
+        if number and row is not None:
+            bounds.append(row)
+        quoted = found.ends_quoted[quoted]
+    return list(map(Part, bounds, [*bounds[1:], None]))
+
+
+def count_lines(path: str, stop: int) -> int:
+    """The number of lines that end before the byte `stop` of a file."""
+    lines, carried = 0, b""
+    with open(path, "rb") as file:
+        while stop:
+            data = carried + file.read(min(stop, _BLOCK_BYTES))
+            stop -= len(data) - len(carried)
+            carried = b"\r" if stop and data.endswith(b"\r") else b""
+            returns = data.count(b"\r") - data.count(b"\r\n") - len(carried)
+            lines += data.count(b"\n") + returns
+    return lines
+
+
+def _line_ends(data: np.ndarray) -> np.ndarray:
+    """Indices of all line feeds, and carriage returns that none follows."""
+    import numpy as np
+
+    feeds = data == _LF
+    returns = data == _CR
+    returns[:-1] &= ~feeds[1:]
+    return np.flatnonzero(feeds | returns)
+
+
+def _may_open(data: np.ndarray, quotes: np.ndarray, at_start: bool) -> np.ndarray:
+    """Whether each quote stands where a field begins."""
+    import numpy as np
+
+    previous = data[np.maximum(quotes - 1, 0)]
+    found = (previous == _COMMA) | (previous == _LF) | (previous == _CR)
+    if at_start and len(quotes):
+        first = len(_BOM) if data[:3].tobytes() == _BOM else 0
+        found[0] |= quotes[0] == first
+    return found
+
+
+def _toggles(quotes: np.ndarray, may_open: np.ndarray, quoted: bool) -> np.ndarray:
+    """The quotes that open or close a quoted field; other quotes are text.
+
+    A doubled quote in a quoted field closes it and opens it again, which comes to the
+    same.
+    """
+    import numpy as np
+
+    reopens = np.diff(quotes, prepend=-2) == 1
+    if (may_open | reopens)[int(quoted) :: 2].all():  # as in a well-formed file
+        return quotes
+    found, last = [], -2
+    for quote, may in zip(quotes.tolist(), may_open.tolist(), strict=True):
+        if quoted or may or last == quote - 1:
+            quoted, last = not quoted, quote
+            found.append(quote)
+    return np.array(found, np.int64)

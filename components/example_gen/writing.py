@@ -1,0 +1,219 @@
+"""Writes the examples of one shard of the data, in two splits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strategos.components.errors import Place, UserError
+from strategos.components.example_gen import features, numerals
+from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.inference import Witness
+from strategos.components.example_gen.shards import Piece, Shard
+from strategos.components.example_gen.splitting import Splitter
+from strategos.components.records import columns, encode
+from strategos.components.records.columns import ColumnWriter
+from strategos.components.records.write import ShardWriter, Written, publish
+from strategos.components.shards import progress
+
+SPLITS = ("train", "eval")
+
+
+@dataclasses.dataclass
+class Label:
+    """What is known of the label's values: at most a few of them.
+
+    Attributes:
+      seen: Some values; all of them where there is but one.
+      rows: Number of rows.
+      plain: Whether no row has more than one value.
+    """
+
+    seen: set[Any] = dataclasses.field(default_factory=set)
+    rows: int = 0
+    plain: bool = True
+
+    def see(self, column: pa.ListArray) -> None:
+        """Adds a batch of the label's column."""
+        if (pc.max(pc.list_value_length(column)).as_py() or 0) > 1:
+            self.plain = False
+        self.rows += len(column)
+        if len(self.seen) < 2:
+            self.seen.update(column.flatten().unique()[:2].to_pylist())
+
+    def merge(self, later: Label) -> Label:
+        """Adds what later rows have."""
+        seen = self.seen if len(self.seen) > 1 else self.seen | later.seen
+        return Label(seen, self.rows + later.rows, self.plain and later.plain)
+
+    def check(self, name: str) -> None:
+        """Rejects a label from which a model could learn nothing.
+
+        Raises:
+          UserError: All rows have the same value, or none.
+        """
+        if not self.plain or len(self.seen) > 1:
+            return
+        value = next(iter(self.seen), "missing")
+        if isinstance(value, bytes):
+            value = repr(value.decode(errors="replace"))
+        raise UserError(
+            f"`{name}` is {value} in all {self.rows} rows; a model cannot learn from "
+            "it",
+            key="label",
+            remedy="Check how the column is made, or choose another one or more spans.",
+        )
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What was written of some shards.
+
+    Attributes:
+      rows: Number of rows read.
+      splits: The tf.Examples and the columns that were written, by split.
+      label: The label's values.
+      rounded: By column, a sentence about the first number that float32 changes.
+    """
+
+    rows: int
+    splits: dict[str, tuple[Written, Written]]
+    label: Label
+    rounded: dict[str, str]
+
+    def merge(self, later: Outcome) -> Outcome:
+        """Adds the outcome of later shards."""
+        self.rows += later.rows
+        for split, written in later.splits.items():
+            pairs = zip(self.splits[split], written, strict=True)
+            self.splits[split] = tuple(mine + theirs for mine, theirs in pairs)
+        self.label = self.label.merge(later.label)
+        for column, sentence in later.rounded.items():
+            self.rounded.setdefault(column, sentence)
+        return self
+
+    def publish(self, examples: str) -> None:
+        """Gives all files their final names.
+
+        Args:
+          examples: URI of the artifact.
+        """
+        for split, (records, of_columns) in self.splits.items():
+            publish(f"{examples}/Split-{split}", records)
+            folder = columns.folder(examples, split)
+            publish(folder, of_columns, "columns", columns.SUFFIX)
+
+
+class _SplitWriter:
+    """Writes rows of one split: as tf.Examples, and as columns."""
+
+    def __init__(self, examples: str, split: str, number: int, lists: Collection[str]):
+        folder = columns.folder(examples, split)
+        self._records = ShardWriter(f"{examples}/Split-{split}", number)
+        self._columns = ColumnWriter(folder, number, lists)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._records.write(encode.serialize(batch))
+        self._columns.write(batch)
+
+    def close(self) -> tuple[Written, Written]:
+        return self._records.close(), self._columns.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteShard:
+    """Converts, splits, encodes and writes the rows of a shard.
+
+    Attributes:
+      examples: URI of the artifact.
+      kinds: Kind of each column.
+      floats: By column whose type was inferred as FLOAT, the value because of which.
+      nulls: Spellings of a missing value in columns of numbers.
+      splitter: Divides the rows.
+      label: Name of the label; not watched if it is no column.
+      lists: Names of the columns that may have several values in a row.
+    """
+
+    examples: str
+    kinds: Mapping[str, Kind]
+    floats: Mapping[str, Witness]
+    nulls: numerals.Nulls
+    splitter: Splitter
+    label: str
+    lists: frozenset[str]
+
+    def __call__(self, shard: Shard) -> Outcome:
+        """Writes a shard.
+
+        Raises:
+          UserError: A value is not of its column's kind, or a file is malformed.
+        """
+        label, rounded, rows = Label(), {}, 0
+        writers = {
+            split: _SplitWriter(self.examples, split, shard.number, self.lists)
+            for split in SPLITS
+        }
+        for piece in shard.pieces:
+            read = 0
+            for raw, converted in self._batches(piece, rounded):
+                if self.label in self.kinds:
+                    label.see(converted.column(self.label))
+                first = (piece.first_row or 0) + read
+                train = self.splitter.trains(raw, piece.span, piece.name, first)
+                for split, mask in zip(SPLITS, (train, ~train), strict=True):
+                    writers[split].write(converted.filter(pa.array(mask)))
+                read += raw.num_rows
+                progress.add(raw.num_rows)
+            if piece.rows not in (None, read):
+                raise RuntimeError(
+                    f"{piece.source.path}: read {read} of {piece.rows} rows"
+                )
+            rows += read
+        splits = {split: writer.close() for split, writer in writers.items()}
+        if sum(written.rows for written, _ in splits.values()) != rows:
+            raise RuntimeError(f"shard {shard.number}: read {rows} rows: {splits}")
+        return Outcome(rows, splits, label, rounded)
+
+    def _batches(
+        self, piece: Piece, rounded: dict[str, str]
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        row = 0
+        for raw in piece.source.batches(piece.part):
+            converted = self._convert(piece, row, raw)
+            for name in self.floats:
+                if name not in rounded:
+                    found = features.first_rounded(raw, converted, name, self.nulls)
+                    if found:
+                        place = _place(piece, row + found[0])
+                        rounded[name] = self._rounded(name, found[1], place)
+            yield raw, converted
+            row += raw.num_rows
+
+    def _convert(self, piece: Piece, row: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return features.convert(batch, self.kinds, self.nulls)
+        except features.BadValueError as error:
+            place = f"{_place(piece, row + error.row)}: column `{error.column}`"
+            raise UserError(
+                error.reason,
+                place=Place(place),
+                received=repr(str(error.value)[:100]),
+                expected=self.kinds[error.column].name,
+                remedy="Correct the value (a missing one is an empty field), or the "
+                "column's type in the schema.",
+            ) from error
+
+    def _rounded(self, name: str, value: str, place: str) -> str:
+        return (
+            f"`{name}` is FLOAT because of {self.floats[name]}; float32 cannot "
+            f"represent {value[:100]} ({place}), so its value changes. Correct it, or "
+            f"declare the type in a schema."
+        )
+
+
+def _place(piece: Piece, row: int) -> str:
+    return f"{piece.source.path}: {piece.source.where(piece.part, row)}"

@@ -1,0 +1,161 @@
+"""The columns of examples as Arrow files, beside their TFRecord files.
+
+What reads columns (statistics, the analysis of Transform) is spared the decoding of
+tf.Examples, which costs more than the work itself. The files are in a folder of their
+own, so TFX's readers do not take them for examples.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tfx.dsl.io import fileio
+
+from strategos.components.records.write import PART, Written
+
+SUFFIX = ".arrow"
+
+_LARGE = {
+    pa.int64(): pa.int64(),
+    pa.float32(): pa.float32(),
+    pa.binary(): pa.large_binary(),
+}
+
+
+def folder(examples: str, split: str) -> str:
+    """The folder with the columns of a split.
+
+    Args:
+      examples: URI of an Examples artifact.
+      split: Name of the split.
+    """
+    return os.path.join(examples, f"Columns-{split}")
+
+
+def files(examples: str, split: str) -> list[str]:
+    """The files with the columns of a split, in order; none if nobody wrote them.
+
+    Args:
+      examples: URI of an Examples artifact.
+      split: Name of the split.
+    """
+    return sorted(fileio.glob(os.path.join(folder(examples, split), f"*{SUFFIX}")))
+
+
+class ColumnWriter:
+    """Writes batches of columns to one file, compressed by LZ4.
+
+    A column with at most one value in each row is written without offsets, which take
+    more space than the values. The file's name is temporary until `publish`, like those
+    of `ShardWriter`.
+
+    Args:
+      folder: Folder for the file; created if missing.
+      shard: Number of the shard.
+      lists: Names of the columns that may have several values in a row.
+    """
+
+    def __init__(self, folder: str, shard: int, lists: Collection[str]):
+        self._lists = lists
+        self._path = os.path.join(folder, f"{PART}{shard:06}-{uuid.uuid4().hex}")
+        self._file = None
+        self._stream: pa.RecordBatchStreamWriter | None = None
+        self._rows = 0
+        fileio.makedirs(folder)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends a batch of lists, null where the value is missing.
+
+        Args:
+          batch: All batches have the same schema.
+        """
+        if not batch.num_rows:
+            return
+        names = batch.schema.names
+        columns = zip(names, batch.columns, strict=True)
+        batch = pa.RecordBatch.from_arrays(
+            [each if name in self._lists else _flat(each) for name, each in columns],
+            names,
+        )
+        if self._stream is None:
+            self._file = _File(fileio.open(self._path, "wb"))
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._stream = pa.ipc.new_stream(self._file, batch.schema, options=options)
+        self._stream.write_batch(batch)
+        self._rows += batch.num_rows
+
+    def close(self) -> Written:
+        """Ends the file and returns what was written."""
+        if self._stream is None:
+            return Written()
+        self._stream.close()
+        self._file.close()
+        return Written((os.path.basename(self._path),), self._rows)
+
+
+def read(file: str) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of a file with the types that decoded tf.Examples have.
+
+    Those are large lists of int64, float32 or large binary; a column without any value
+    in a batch has the type null.
+    """
+    with (
+        _File(fileio.open(file, "rb")) as source,
+        pa.ipc.open_stream(source) as stream,
+    ):
+        for batch in stream:
+            yield pa.RecordBatch.from_arrays(
+                list(map(_as_decoded, batch.columns)), batch.schema.names
+            )
+
+
+def _flat(column: pa.ListArray) -> pa.Array:
+    """The value of each row, null where it is missing."""
+    return pc.list_element(column, 0) if column.null_count else column.flatten()
+
+
+def _as_decoded(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):
+        return pa.nulls(len(column))
+    if pa.types.is_list(column.type):
+        return column.cast(pa.large_list(_LARGE[column.type.value_type]))
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(present, out=offsets[1:])
+    missing = np.append(~present, False) if column.null_count else None
+    values = column.drop_null().cast(_LARGE[column.type])
+    return pa.LargeListArray.from_arrays(pa.array(offsets, mask=missing), values)
+
+
+class _File(io.RawIOBase):
+    """A file of any file system that TFX knows, as Arrow needs it."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        self._file.write(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()

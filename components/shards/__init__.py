@@ -1,0 +1,1 @@
+"""Work on shards of data in a Beam pipeline, on any runner."""

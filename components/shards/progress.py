@@ -1,0 +1,45 @@
+"""Rows that the workers of a fold have read, for the live view.
+
+Workers that share the executor's process add to one count, whatever their number;
+those on other machines report nothing here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from strategos.components import events
+
+_lock = threading.Lock()
+_rows = 0
+_total: int | None = None
+_reported = 0.0
+
+
+def begin(total: int | None) -> None:
+    """Counts from 0.
+
+    Args:
+      total: Rows to expect, if known.
+    """
+    global _rows, _total, _reported
+    with _lock:
+        _rows, _total, _reported = 0, total, 0.0
+
+
+def add(rows: int) -> None:
+    """Counts `rows` more, and reports now and then."""
+    global _rows, _reported
+    with _lock:
+        _rows += rows
+        now = time.monotonic()
+        if now - _reported < events.PROGRESS_SECONDS:
+            return
+        _reported = now
+        events.emit("rows", rows=_rows, total=_total)
+
+
+def end() -> None:
+    """Reports the last count."""
+    events.emit("rows", rows=_rows, total=_rows)

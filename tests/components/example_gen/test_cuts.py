@@ -1,0 +1,103 @@
+"""A file that is read in parts has the rows that it has as a whole."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strategos.components.example_gen.sources import open_source
+
+FIELDS = (
+    *("", "a", "ab", '"c"', '"d,e"', '"two\nlines"', '"cr\r\nlf"', '"say ""x"""', '""'),
+    *('5" pipe', '"a"b"c', ' "', '""""', '"\n"', "ü", '"ends\n\n"', 'x"'),
+)
+
+
+def rows_of(source, parts):
+    return [
+        row for part in parts for b in source.batches(part) for row in b.to_pylist()
+    ]
+
+
+def cut(source, size):
+    parts = source.parts(size)
+    return source.cut(parts, [source.scan(part) for part in parts])
+
+
+def text(seed: int) -> bytes:
+    """A CSV file whose every line break, quote and comma may stand anywhere."""
+    draw = random.Random(seed)
+    end = draw.choice(["\n", "\r\n", "\r"])
+    plain = draw.random() < 0.3
+    fields = FIELDS[:3] if plain else FIELDS
+    lines = ["one,two,three"]
+    for _ in range(draw.randrange(1, 60)):
+        lines.append(",".join(draw.choice(fields) for _ in range(3)))
+        lines += [""] * (draw.random() < 0.05)
+    written = end.join(lines) + end * draw.randrange(3)
+    return draw.choice([b"", b"\xef\xbb\xbf"]) + written.encode()
+
+
+@pytest.mark.parametrize("first_seed", range(0, 400, 100))
+def test_csv_in_parts_of_any_size_has_the_same_rows(tmp_path, first_seed):
+    several = 0
+    for seed in range(first_seed, first_seed + 100):
+        path = tmp_path / f"{seed}.csv"
+        path.write_bytes(text(seed))
+        source = open_source(str(path))
+        whole = rows_of(source, [*source.parts(1 << 30)])
+        for size in (1, 2, 3, 7, 20, 64, 300):
+            parts = cut(source, size)
+            assert rows_of(source, parts) == whole, (seed, size)
+            several += len(parts) > 1
+    assert several > 300
+
+
+def test_rows_of_a_part_are_named_by_their_line_in_the_file(tmp_path):
+    lines = ["a,b", "1,x", '2,"two', 'lines"', "", "3,y", "4,z", "5,z"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    source = open_source(str(tmp_path / "a.csv"))
+    found = {}
+    for part in cut(source, 4):
+        for batch in source.batches(part):
+            for row, values in enumerate(batch.to_pylist()):
+                found[values["a"]] = source.where(part, row)
+    assert len(cut(source, 4)) > 3
+    assert found == {"1": "line 2", "2": "line 3", "3": "line 6", "4": "line 7"} | {
+        "5": "line 8"
+    }
+
+
+def test_parquet_in_parts_has_the_same_rows(tmp_path):
+    table = pa.table({"a": range(1000), "b": [str(i) * 9 for i in range(1000)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=70)
+    source = open_source(str(tmp_path / "a.parquet"))
+    for size in (1, 2000, 5000, 1 << 30):
+        parts = cut(source, size)
+        assert rows_of(source, parts) == table.to_pylist()
+    assert len(cut(source, 1)) == 15
+    part = cut(source, 1)[3]
+    assert source.where(part, 2) == "row 213"
+
+
+def test_examples_are_the_same_for_any_cut(tmp_path, run, monkeypatch):
+    from strategos.components.example_gen import shards
+
+    draw = random.Random(3)
+    for name in ("a", "b"):
+        lines = [f'{i},{i / 3},"{draw.choice("xyz")}, ""q""\n"' for i in range(3000)]
+        lines[2000] = "2000,late text,z"  # the type of a column is known late
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,x,kind", *lines]))
+    written = []
+    for least in (1 << 20, 20_000, 3_000):
+        monkeypatch.setattr(shards, "_LEAST_BYTES", least)
+        monkeypatch.setattr(shards, "_MOST_BYTES", least)
+        examples = run(f"{tmp_path}/*.csv")
+        written.append((examples.rows("train"), examples.rows("eval")))
+        assert "late text' (" in "".join(examples.report())
+        assert "a.csv: line 4002)" in "".join(examples.report())
+    assert written[0] == written[1] == written[2]
+    assert len(written[0][0]) + len(written[0][1]) == 6000
