@@ -101,12 +101,10 @@ def test_a_file_that_cannot_be_used_is_named(workload, refused, file, content, m
 def test_a_date_that_does_not_exist_names_file_key_and_line(workload, refused):
     (workload.parent / "data/20130231.csv").write_text("late\n1\n")
     pattern = f"{workload.parent}/data/{{DATE}}.csv"
-    assert refused("validate", "--set", f"data.examples={pattern}").startswith(
-        f"--set data.examples={pattern}: data.examples: ".replace(
-            str(workload.parent), "DIR"
-        )
-        + "DIR/data/20130231.csv: 20130231 is not a day"
-    )
+    printed = refused("validate", "--set", f"data.examples={pattern}")
+    assert printed.startswith("--set data.examples=")  # and the value, cut where long
+    message = "data.examples: DIR/data/20130231.csv: 20130231 is not a day"
+    assert f": {message}" in printed
 
 
 def test_a_section_that_the_command_needs_is_named_as_a_key(refused, tmp_path):
