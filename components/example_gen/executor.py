@@ -63,9 +63,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         (artifact,) = output_dict["examples"]
         artifact.split_names = artifact_utils.encode_split_names(list(SPLITS))
         runner = shards.Runner(self._make_beam_pipeline, artifact.uri)
-        data = runner.cut(pattern, files)
         nulls = numerals.Nulls.of(json.loads(exec_properties["null_values"]))
         kinds = _declared([file for _, file in files], exec_properties)
+        data = runner.cut(pattern, files)
         profiles: dict[str, Profile] = {}
         if kinds is None:
             events.emit("progress", message="inferring types")
@@ -82,16 +82,24 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             label=exec_properties["label"],
             lists=frozenset().union(*(file.lists for _, file in files)),
         )
-        progress.begin(shards.rows_of(data))
-        outcome = runner.fold(data, work, Outcome.merge)
-        progress.end()
-        if work.label in kinds:
-            outcome.label.check(work.label)
-        _check_written(outcome, splitter)
-        outcome.publish(artifact.uri)
+        outcome = _write(runner, data, work)
         _describe(artifact, pattern, chosen, outcome)
         report = inference.describe(profiles) + list(outcome.rounded.values())
         artifact.set_string_custom_property("types", "\n".join(report))
+
+
+def _write(
+    runner: shards.Runner, data: Sequence[shards.Shard], work: WriteShard
+) -> Outcome:
+    """Writes all shards; publishes the files if the whole can be used."""
+    progress.begin(shards.rows_of(data))
+    outcome = runner.fold(data, work, Outcome.merge)
+    progress.end()
+    if work.label in work.kinds:
+        outcome.label.check(work.label)
+    _check_splits(outcome, work.splitter)
+    outcome.publish(work.examples)
+    return outcome
 
 
 def _declared(
@@ -107,7 +115,7 @@ def _declared(
     return None
 
 
-def _check_written(outcome: Outcome, splitter: Splitter) -> None:
+def _check_splits(outcome: Outcome, splitter: Splitter) -> None:
     for split, (written, _) in outcome.splits.items():
         if not written.rows:
             by = f"the keys {', '.join(splitter.keys)}" if splitter.keys else "ratio"

@@ -108,12 +108,12 @@ class Runner:
         most = min(max(sum(sizes) // _SHARDS, _LEAST_BYTES), _MOST_BYTES)
         parts = self._parts([source for _, source in files], most)
         base = spans.fixed_folder(pattern)
-        pieces = [
-            (Piece(source, part, span.number, os.path.relpath(source.path, base)), size)
-            for (span, source), size, of_file in zip(files, sizes, parts, strict=True)
-            for part in of_file
-            for size in [size // len(of_file)]
-        ]
+        pieces: list[tuple[Piece, int]] = []
+        for (span, source), size, of_file in zip(files, sizes, parts, strict=True):
+            name = os.path.relpath(source.path, base)
+            per_piece = size // len(of_file)
+            for part in of_file:
+                pieces.append((Piece(source, part, span.number, name), per_piece))
         return [Shard(*each) for each in enumerate(_group(pieces, most))]
 
     def inspect(
