@@ -17,7 +17,8 @@ def test_full_disk_is_named_with_its_folder(make_flights, tmp_path, size):
         pytest.skip("cannot mount a small file system here (not root)")
     try:
         root = f"run.root={small}/runs"
-        done = workspace.run("--to", "Transform", "--set", root, expect=None)
+        to_transform = ("--to", "Transform", "--set", root)
+        done = workspace.run(*to_transform, expect=None, warm=False)
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert done.returncode in (1, 2)

@@ -96,7 +96,9 @@ def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
 def test_a_model_that_is_too_old_is_trained_anew(small):
     old = ("--set", "schedule.max_age=1s", "--set", "data.spans=1..3")
     before = small.serving()
-    assert "is older than `schedule.max_age`" in retrain(small, "--if-due", *old).stdout
+    due = "is older than `schedule.max_age`"
+    small.wait_for(lambda: due in retrain(small, "--dry-run", *old).stdout, seconds=60)
+    assert due in retrain(small, "--if-due", *old).stdout
     assert set(small.states().values()) == {"complete"}
     assert spans(small) == [1, 2, 3]
     assert len(small.serving()) == len(before) + 1
