@@ -10,12 +10,9 @@ import tempfile
 from strategos.components.errors import first_line
 from strategos.components.wording import data_size
 
-_WORDS = (
-    "No space left",
-    "Disk quota exceeded",
-    "disk is full",  # SQLite; it then rolls back, and its caller commits:
-    "cannot commit - no transaction is active",
-)
+# SQLite rolls back when the disk is full; this is what its caller's commit then gets.
+_ROLLED_BACK = "cannot commit - no transaction is active"
+_WORDS = ("No space left", "Disk quota exceeded", "disk is full", _ROLLED_BACK)
 
 
 def is_reported(text: str) -> bool:
@@ -38,9 +35,10 @@ def message(text: str, folder: str) -> str:
         disk = os.path.dirname(disk)
     usage = shutil.disk_usage(place)
     free = f"{data_size(usage.free)} of {data_size(usage.total)} free now"
+    reason = "database or disk is full" if _ROLLED_BACK in text else first_line(text)
     return (
         f"no space left in {place}, on the disk mounted at {disk} ({free}; "
-        f"{first_line(text)}). Make room there, or name folders on a "
+        f"{reason}). Make room there, or name folders on a "
         "larger disk (`--set run.root=DIR`; TMPDIR in the environment), and run again: "
         "finished nodes are kept."
     )

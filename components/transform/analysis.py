@@ -18,6 +18,7 @@ from tfx.dsl.io import fileio
 from tfx_bsl.public import tfxio
 
 from strategos.components.files.filesystems import is_remote
+from strategos.components.records import columns
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -36,7 +37,7 @@ def analyze(
     Args:
       make_pipeline: Makes the Beam pipeline that the analysis runs on.
       preprocessing_fn: The user's function.
-      files: TFRecord files of the raw examples to analyze.
+      files: Files of the raw examples to analyze: of their columns, or TFRecords.
       schema: Schema of the raw examples.
       folder: Folder that gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
     """
@@ -49,14 +50,14 @@ def analyze(
         schema = _complete(schema, found)
         reader = _reader(list(files), schema)
         inputs = reader.TensorAdapter().OriginalTypeSpecs()
-        columns = sorted(tft.get_analyze_input_columns(preprocessing_fn, inputs))
-        if columns:
-            reader = reader.Project(columns)
+        needed = sorted(tft.get_analyze_input_columns(preprocessing_fn, inputs))
+        if needed:
+            reader = reader.Project(needed)
         batches = (
             pipeline
-            | "Files" >> beam.Create(list(files) if columns else [], reshuffle=False)
+            | "Files" >> beam.Create(list(files) if needed else [], reshuffle=False)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_Read(schema, columns))
+            | "Read" >> beam.ParDo(_Read(schema, needed))
         )
         data = (batches, reader.TensorAdapterConfig())
         transform_fn = data | tft_beam.AnalyzeDataset(preprocessing_fn)
@@ -84,20 +85,38 @@ def _temporary(folder: str) -> Iterator[str]:
 class _Read(beam.DoFn):
     """Reads a file's examples as Arrow batches of some columns.
 
-    TensorFlow reads the file and forms the batches: Beam never handles a single row.
+    Beam never handles a single row: the columns of examples are in batches already, and
+    TensorFlow forms batches of TFRecords.
     """
 
-    def __init__(self, schema: schema_pb2.Schema, columns: Sequence[str]):
+    def __init__(self, schema: schema_pb2.Schema, needed: Sequence[str]):
         self._schema = schema.SerializeToString()
-        self._columns = list(columns)
+        self._needed = list(needed)
 
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
         """Yields the file's batches."""
         schema = schema_pb2.Schema.FromString(self._schema)
+        reader = _reader(file, schema).Project(self._needed)
+        if file.endswith(columns.SUFFIX):
+            wanted = reader.ArrowSchema()
+            for batch in columns.read(file):
+                yield _select(batch, wanted)
+            return
         options = tfxio.RecordBatchesOptions(
             batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
         )
-        yield from _reader(file, schema).Project(self._columns).RecordBatches(options)
+        yield from reader.RecordBatches(options)
+
+
+def _select(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns that `wanted` names, typed where they have no value in the batch."""
+    selected = []
+    for field in wanted:
+        index = batch.schema.get_field_index(field.name)
+        column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+        is_void = pa.types.is_null(column.type)
+        selected.append(column.cast(field.type) if is_void else column)
+    return pa.RecordBatch.from_arrays(selected, schema=wanted)
 
 
 def _complete(

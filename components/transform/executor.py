@@ -14,7 +14,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
-from strategos.components.records import FILE_FORMAT
+from strategos.components.records import FILE_FORMAT, columns
 from strategos.components.schema_file import read_schema
 from strategos.components.transform import analysis, preprocessing
 from strategos.components.transform.materialize import Materializer
@@ -57,7 +57,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         schema = _schema(input_dict["schema"])
         events.emit("progress", message="analyzing")
         analysis.analyze(
-            self._make_beam_pipeline, function, _files(raw, ANALYZED), schema, graph
+            self._make_beam_pipeline, function, _analyzed(raw), schema, graph
         )
         events.emit("progress", message="transforming")
         transformed = output_dict["transformed_examples"]
@@ -71,6 +71,16 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 def _schema(schema: list[types.Artifact]) -> schema_pb2.Schema:
     file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(schema))
     return read_schema(file)
+
+
+def _analyzed(raw: list[types.Artifact]) -> list[str]:
+    """The files to analyze: of columns, where ExampleGen wrote them."""
+    return [
+        file
+        for artifact in raw
+        for file in columns.files(artifact.uri, ANALYZED)
+        or _files([artifact], ANALYZED)
+    ]
 
 
 def _files(raw: list[types.Artifact], split: str) -> list[str]:

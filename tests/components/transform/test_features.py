@@ -85,6 +85,27 @@ def _rows(folder: Path) -> list[dict[str, list[Any]]]:
     return sorted(map(_values, records.as_numpy_iterator()), key=itemgetter("row"))
 
 
+def _write_columns(raw: Path) -> None:
+    """Writes the columns of the train split too, as ExampleGen does."""
+    import pyarrow as pa
+
+    from strategos.components.records import columns
+    from strategos.components.records.write import publish
+    from strategos.components.statistics_gen.executor import read_batches
+
+    small = {pa.large_binary(): pa.binary()}
+    folder = columns.folder(str(raw), "train")
+    writer = columns.ColumnWriter(folder, 0, lists=_raw(0))
+    for batch in read_batches(str(raw / "Split-train" / "data-0.gz")):
+        kinds = [getattr(each.type, "value_type", pa.binary()) for each in batch]
+        lists = [
+            each.cast(pa.list_(small.get(kind, kind)))
+            for each, kind in zip(batch, kinds, strict=True)
+        ]
+        writer.write(pa.RecordBatch.from_arrays(lists, batch.schema.names))
+    publish(folder, writer.close(), "columns", columns.SUFFIX)
+
+
 def _transform_by_tfx(workload, module: str) -> Path:
     """Transforms the same rows with TFX's own Transform; returns the output folder."""
     from tfx.components.transform.executor import Executor
@@ -150,6 +171,7 @@ def transformed(workload_in, transform, tmp_path_factory):
             with tf.io.TFRecordWriter(str(folder / "data-0.gz"), "GZIP") as writer:
                 for number in range(rows):
                     writer.write(_example(_raw(number)))
+        _write_columns(workload.root / "raw")
         transform(workload, module, "")
         ours = _rows(workload.root / "transformed")
         return ours, _rows(_transform_by_tfx(workload, module))
