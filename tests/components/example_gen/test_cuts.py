@@ -6,7 +6,6 @@ import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from strategos.components.example_gen.sources import open_source
 
@@ -34,26 +33,25 @@ def text(seed: int) -> bytes:
     plain = draw.random() < 0.3
     fields = FIELDS[:3] if plain else FIELDS
     lines = ["one,two,three"]
-    for _ in range(draw.randrange(1, 60)):
+    for _ in range(draw.randrange(1, 30)):
         lines.append(",".join(draw.choice(fields) for _ in range(3)))
         lines += [""] * (draw.random() < 0.05)
     written = end.join(lines) + end * draw.randrange(3)
     return draw.choice([b"", b"\xef\xbb\xbf"]) + written.encode()
 
 
-@pytest.mark.parametrize("first_seed", range(0, 400, 100))
-def test_csv_in_parts_of_any_size_has_the_same_rows(tmp_path, first_seed):
+def test_csv_in_parts_of_any_size_has_the_same_rows(tmp_path):
     several = 0
-    for seed in range(first_seed, first_seed + 100):
+    for seed in range(120):
         path = tmp_path / f"{seed}.csv"
         path.write_bytes(text(seed))
         source = open_source(str(path))
         whole = rows_of(source, [*source.parts(1 << 30)])
-        for size in (1, 2, 3, 7, 20, 64, 300):
+        for size in (1, 3, 20, 64, 300):
             parts = cut(source, size)
             assert rows_of(source, parts) == whole, (seed, size)
             several += len(parts) > 1
-    assert several > 300
+    assert several > 250
 
 
 def test_rows_of_a_part_are_named_by_their_line_in_the_file(tmp_path):
