@@ -34,6 +34,8 @@ def prepare() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not is_given:
         return
+    with contextlib.suppress(OSError):  # reported with the first write of ours
+        sys.stdout.flush()  # what its buffer holds comes first
     raw = _Recorded(sys.stdout.fileno(), "w", closefd=False)
     is_buffered = isinstance(sys.stdout.buffer, io.BufferedWriter)
     sys.stdout = io.TextIOWrapper(
