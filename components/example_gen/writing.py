@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -111,14 +111,13 @@ class Outcome:
 class _SplitWriter:
     """Writes rows of one split: as tf.Examples, and as columns."""
 
-    def __init__(self, examples: str, split: str, number: int, lists: Collection[str]):
-        folder = columns.folder(examples, split)
+    def __init__(self, examples: str, split: str, number: int):
         self._records = ShardWriter(f"{examples}/Split-{split}", number)
-        self._columns = ColumnWriter(folder, number, lists)
+        self._columns = ColumnWriter(columns.folder(examples, split), number)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._records.write(encode.serialize(batch))
-        self._columns.write(batch)
+    def write(self, records: pa.BinaryArray, compact: pa.RecordBatch) -> None:
+        self._records.write(records)
+        self._columns.write(compact)
 
     def close(self) -> tuple[Written, Written]:
         return self._records.close(), self._columns.close()
@@ -154,8 +153,7 @@ class WriteShard:
         """
         label, rounded, rows = Label(), {}, 0
         writers = {
-            split: _SplitWriter(self.examples, split, shard.number, self.lists)
-            for split in SPLITS
+            split: _SplitWriter(self.examples, split, shard.number) for split in SPLITS
         }
         for piece in shard.pieces:
             read = 0
@@ -164,8 +162,11 @@ class WriteShard:
                     label.see(converted.column(self.label))
                 first = (piece.first_row or 0) + read
                 train = self.splitter.trains(raw, piece.span, piece.name, first)
+                records = encode.serialize(converted)
+                compact = columns.compact(converted, self.lists)
                 for split, mask in zip(SPLITS, (train, ~train), strict=True):
-                    writers[split].write(converted.filter(pa.array(mask)))
+                    own = pa.array(mask)
+                    writers[split].write(records.filter(own), compact.filter(own))
                 read += raw.num_rows
                 progress.add(raw.num_rows)
             if piece.rows not in (None, read):

@@ -22,6 +22,9 @@ from strategos.components.records.write import PART, Written
 
 SUFFIX = ".arrow"
 
+_BATCH_ROWS = 8192
+_BATCH_BYTES = 16 << 20
+
 _LARGE = {
     pa.int64(): pa.int64(),
     pa.float32(): pa.float32(),
@@ -49,55 +52,78 @@ def files(examples: str, split: str) -> list[str]:
     return sorted(fileio.glob(os.path.join(folder(examples, split), f"*{SUFFIX}")))
 
 
-class ColumnWriter:
-    """Writes batches of columns to one file, compressed by LZ4.
+def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:
+    """The columns as `ColumnWriter` writes them.
 
-    A column with at most one value in each row is written without offsets, which take
-    more space than the values. The file's name is temporary until `publish`, like those
-    of `ShardWriter`.
+    A column with at most one value in each row becomes flat: its offsets would take
+    more space than its values.
+
+    Args:
+      batch: Lists of int64, float32 or binary, null where the value is missing.
+      lists: Names of the columns that may have several values in a row.
+    """
+    names = batch.schema.names
+    columns = [
+        column if name in lists else _flat(column)
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+class ColumnWriter:
+    """Writes columns to one file, compressed by LZ4, in batches of thousands of rows.
+
+    The file's name is temporary until `publish`, like those of `ShardWriter`.
 
     Args:
       folder: Folder for the file; created if missing.
       shard: Number of the shard.
-      lists: Names of the columns that may have several values in a row.
     """
 
-    def __init__(self, folder: str, shard: int, lists: Collection[str]):
-        self._lists = lists
+    def __init__(self, folder: str, shard: int):
         self._path = os.path.join(folder, f"{PART}{shard:06}-{uuid.uuid4().hex}")
         self._file = None
         self._stream: pa.RecordBatchStreamWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
         self._rows = 0
         fileio.makedirs(folder)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends a batch of lists, null where the value is missing.
+        """Appends a batch.
 
         Args:
-          batch: All batches have the same schema.
+          batch: From `compact`; all batches have the same schema.
         """
         if not batch.num_rows:
             return
-        names = batch.schema.names
-        columns = zip(names, batch.columns, strict=True)
-        batch = pa.RecordBatch.from_arrays(
-            [each if name in self._lists else _flat(each) for name, each in columns],
-            names,
-        )
-        if self._stream is None:
-            self._file = _File(fileio.open(self._path, "wb"))
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            self._stream = pa.ipc.new_stream(self._file, batch.schema, options=options)
-        self._stream.write_batch(batch)
+        self._waiting.append(batch)
         self._rows += batch.num_rows
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_rows >= _BATCH_ROWS or self._waiting_bytes >= _BATCH_BYTES:
+            self._flush()
 
     def close(self) -> Written:
         """Ends the file and returns what was written."""
+        self._flush()
         if self._stream is None:
             return Written()
         self._stream.close()
         self._file.close()
         return Written((os.path.basename(self._path),), self._rows)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting).combine_chunks()
+        self._waiting = []
+        self._waiting_rows = self._waiting_bytes = 0
+        if self._stream is None:
+            self._file = _File(fileio.open(self._path, "wb"))
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._stream = pa.ipc.new_stream(self._file, table.schema, options=options)
+        self._stream.write_table(table)
 
 
 def read(file: str) -> Iterator[pa.RecordBatch]:

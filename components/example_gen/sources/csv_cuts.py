@@ -10,7 +10,7 @@ where the field begins; elsewhere in an unquoted field it is text.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.example_gen.sources.source import Part
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _QUOTE, _COMMA, _LF, _CR = b'",\n\r'
 _BOM = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 16 << 20
+_CHUNK = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,11 +144,32 @@ def _toggles(quotes: np.ndarray, may_open: np.ndarray, quoted: bool) -> np.ndarr
     import numpy as np
 
     reopens = np.diff(quotes, prepend=-2) == 1
-    if (may_open | reopens)[int(quoted) :: 2].all():  # as in a well-formed file
+    fits = may_open | reopens
+    # If no quote from here on is text, every second one must fit: checked at once.
+    last_text = [_last(~fits, parity) for parity in (0, 1)]
+    if last_text[quoted] < 0:
         return quotes
-    found, last = [], -2
-    for quote, may in zip(quotes.tolist(), may_open.tolist(), strict=True):
+    found: list[int] = []
+    last = -2
+    for index, (quote, may) in enumerate(_pairs(quotes, may_open)):
         if quoted or may or last == quote - 1:
             quoted, last = not quoted, quote
             found.append(quote)
+            if last_text[(index + 1 + quoted) % 2] <= index:
+                return np.append(np.array(found, np.int64), quotes[index + 1 :])
     return np.array(found, np.int64)
+
+
+def _pairs(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[tuple[int, bool]]:
+    """Each quote with its flag, converted a chunk at a time: mostly one is enough."""
+    for start in range(0, len(quotes), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        yield from zip(quotes[chunk].tolist(), may_open[chunk].tolist(), strict=True)
+
+
+def _last(flags: np.ndarray, parity: int) -> int:
+    """The last even (parity 0) or odd index of a true flag, or -1."""
+    import numpy as np
+
+    found = np.flatnonzero(flags[parity::2])
+    return 2 * int(found[-1]) + parity if len(found) else -1
