@@ -135,7 +135,7 @@ class Runner:
         return _with_rows(shards, rows), profiles
 
     def count(self, shards: Sequence[Shard]) -> list[Shard]:
-        """Finds the first row of each piece; reads the data only if files were cut.
+        """Finds the first row of each piece; reads CSV files only if one was cut.
 
         Raises:
           UserError: A file is malformed.
@@ -194,10 +194,7 @@ def _scan(wanted: tuple[Source, Part]) -> list[Any]:
 
 
 def _count(shard: Shard) -> list[int]:
-    return [
-        sum(batch.num_rows for batch in piece.source.batches(piece.part))
-        for piece in shard.pieces
-    ]
+    return [piece.source.rows_of(piece.part) for piece in shard.pieces]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,6 @@ class CsvSource(Source):
     def __init__(self, path: str):
         """See `Source`."""
         self.path = path
-        self.rows: int | None = None
         self.names = self._read_header()
 
     @classmethod

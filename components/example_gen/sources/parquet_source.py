@@ -36,7 +36,6 @@ class ParquetSource(Source):
         self.path = path
         with self._open() as file:
             schema = file.schema_arrow
-            self.rows: int | None = file.metadata.num_rows
             found = map(file.metadata.row_group, range(file.metadata.num_row_groups))
             self._groups = [(each.num_rows, each.total_byte_size) for each in found]
         check_names(path, schema.names)
@@ -45,12 +44,13 @@ class ParquetSource(Source):
         self.lists = frozenset(
             name for name, data_type in self._types.items() if is_list(data_type)
         )
-        if not self.rows:
+        rows = self.rows_of(WHOLE)
+        if not rows:
             raise UserError(
                 f"{path}: has no row. Remove the file, or put the data there."
             )
         size = sum(size for _, size in self._groups)
-        per_batch = _BATCH_BYTES * self.rows // max(size, 1)
+        per_batch = _BATCH_BYTES * rows // max(size, 1)
         self._batch_rows = min(max(per_batch, 1), MAX_ROWS)
 
     @classmethod
@@ -72,7 +72,7 @@ class ParquetSource(Source):
 
     def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
         """See `Source`: reads only the declared types, no values."""
-        rows = sum(self._rows_of(part))
+        rows = self.rows_of(part)
         for name, data_type in self._types.items():
             profiles[name].see_type(data_type, self, part, rows)
         return rows
@@ -90,15 +90,15 @@ class ParquetSource(Source):
 
     def where(self, part: Part, row: int) -> str:
         """See `Source`: a row number from 1."""
-        return f"row {sum(self._rows_of(Part(0, part.start))) + row + 1}"
+        return f"row {self.rows_of(Part(0, part.start)) + row + 1}"
 
     def count_rows(self, enough: int) -> int:
         """See `Source`: exact, from the file's metadata."""
-        return self.rows or 0
+        return self.rows_of(WHOLE)
 
-    def _rows_of(self, part: Part) -> list[int]:
-        """The number of rows of each row group of a part."""
-        return [rows for rows, _ in self._groups[part.start : part.stop]]
+    def rows_of(self, part: Part) -> int:
+        """See `Source`: from the file's metadata."""
+        return sum(rows for rows, _ in self._groups[part.start : part.stop])
 
     def _open(self) -> pyarrow.parquet.ParquetFile:
         import pyarrow as pa

@@ -43,7 +43,6 @@ class Source(abc.ABC):
       path: Path of the file.
       names: Column names, in the order of the file.
       lists: Names of the columns that may have several values in a row.
-      rows: Number of rows; None if unknown before `batches` has read all of them.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -52,7 +51,6 @@ class Source(abc.ABC):
     path: str
     names: tuple[str, ...]
     lists: frozenset[str] = frozenset()
-    rows: int | None
 
     @abc.abstractmethod
     def __init__(self, path: str):
@@ -136,6 +134,14 @@ class Source(abc.ABC):
         Raises:
           UserError: The file is malformed.
         """
+
+    def rows_of(self, part: Part) -> int:
+        """Number of rows of a part; reads the part unless the file knows the number.
+
+        Raises:
+          UserError: The file is malformed.
+        """
+        return sum(batch.num_rows for batch in self.batches(part))
 
     @abc.abstractmethod
     def where(self, part: Part, row: int) -> str:

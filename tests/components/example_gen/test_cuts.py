@@ -6,6 +6,7 @@ import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from strategos.components.example_gen.sources import open_source
 
@@ -81,21 +82,35 @@ def test_parquet_in_parts_has_the_same_rows(tmp_path):
     assert source.where(part, 2) == "row 213"
 
 
-def test_examples_are_the_same_for_any_cut(tmp_path, run, monkeypatch):
-    from strategos.components.example_gen import shards
-
+@pytest.fixture
+def texts(tmp_path):
+    """Two files of 3,000 rows with quoted line breaks."""
     draw = random.Random(3)
     for name in ("a", "b"):
         lines = [f'{i},{i / 3},"{draw.choice("xyz")}, ""q""\n"' for i in range(3000)]
         lines[2000] = "2000,late text,z"  # the type of a column is known late
         (tmp_path / f"{name}.csv").write_text("\n".join(["id,x,kind", *lines]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_examples_are_the_same_for_any_cut(texts, run, monkeypatch, declared):
+    from strategos.components.example_gen import shards
+
+    schema = ""
+    if declared:
+        kinds = {"id": "INT", "x": "BYTES", "kind": "BYTES"}
+        schema = texts / "schema.pbtxt"
+        features = [f'feature {{ name: "{n}" type: {k} }}' for n, k in kinds.items()]
+        schema.write_text("\n".join(features))
     written = []
-    for least in (1 << 20, 20_000, 3_000):
-        monkeypatch.setattr(shards, "_LEAST_BYTES", least)
-        monkeypatch.setattr(shards, "_MOST_BYTES", least)
-        examples = run(f"{tmp_path}/*.csv")
+    for size in (1 << 20, 3_000) if declared else (1 << 20, 20_000, 3_000):
+        monkeypatch.setattr(shards, "_LEAST_BYTES", size)
+        monkeypatch.setattr(shards, "_MOST_BYTES", size)
+        examples = run(f"{texts}/*.csv", schema_file=str(schema))
         written.append((examples.rows("train"), examples.rows("eval")))
-        assert "late text' (" in "".join(examples.report())
-        assert "a.csv: line 4002)" in "".join(examples.report())
-    assert written[0] == written[1] == written[2]
-    assert len(written[0][0]) + len(written[0][1]) == 6000
+        if not declared:
+            assert "late text' (" in "".join(examples.report())
+            assert "a.csv: line 4002)" in "".join(examples.report())
+    assert all(rows == written[0] for rows in written[1:])
+    assert sum(map(len, written[0])) == 6000
