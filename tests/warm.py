@@ -75,13 +75,37 @@ class Parent:
         return _start(self.address, self._modules, module, arguments, **how)
 
     def script(self, code: str, *arguments: str, **environ: str) -> Fork:
-        """Starts `python -c code *arguments`; its errors are in its output."""
+        """Starts `python -c code *arguments`; its errors are in its output.
+
+        Its standard input ends when it is asked for its answer, or with `answers`.
+        """
         file = tempfile.mkstemp(".py", dir=Path(self._address).parent)[1]
         Path(file).write_text(code)
-        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+        how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         env = {**os.environ, **self._env, **environ}
         how |= {"stderr": subprocess.STDOUT, "env": env}
         return Fork(self.address(), file, arguments, **how)
+
+    @staticmethod
+    def answers(forks: Sequence[Fork]) -> list[Any]:
+        """The JSON that each prints, before any of them ends.
+
+        A worker that ends takes away what others still receive from it: its code ends
+        with `sys.stdin.read()`.
+        """
+        found = []
+        for fork in forks:
+            printed = []
+            for line in map(bytes.decode, fork.stdout):
+                printed.append(line)
+                if _is_json(line):
+                    break
+            else:
+                raise AssertionError("".join(printed))
+            found.append(json.loads(line))
+        for fork in forks:
+            fork.output()
+        return found
 
     def strategos(
         self, *arguments: str, env: Mapping[str, str], cwd: str, timeout: float
@@ -178,6 +202,8 @@ class Fork:
 
     def output(self) -> str:
         """All that it prints, once it has ended well."""
+        if self.stdin:
+            self.stdin.close()
         with self.stdout:
             output = self.stdout.read().decode()
         assert self.wait() == 0, output
@@ -185,8 +211,8 @@ class Fork:
 
     def answer(self) -> Any:
         """The JSON in the last line of its output that is some."""
-        lines = self.output().splitlines()
-        return json.loads([line for line in lines if line[:1] in ("[", "{")][-1])
+        lines = filter(_is_json, self.output().splitlines())
+        return json.loads(list(lines)[-1])
 
     def communicate(self, message: bytes) -> None:
         """Sends its standard input and waits for its end."""
@@ -205,6 +231,10 @@ class Fork:
         """Asks it to end."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGTERM)
+
+
+def _is_json(line: str) -> bool:
+    return line[:1] in ("[", "{")
 
 
 def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> None:

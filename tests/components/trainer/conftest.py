@@ -19,6 +19,12 @@ def script(warm_tensorflow):
     return warm_tensorflow.script
 
 
+@pytest.fixture(scope="session")
+def answers(warm_tensorflow):
+    """What several such processes print, of which none ends before the others."""
+    return warm_tensorflow.answers
+
+
 @pytest.fixture(autouse=True, scope="module")
 def warm_starts(warm_processes) -> None:
     """Hosts of gangs start warm; a file that tests their start overrides this."""

@@ -282,6 +282,7 @@ BUILD = """
         "exchange": type(getattr(made.extended, "_cross_device_ops", None)).__name__,
         "options": str(getattr(made.extended, "_communication_options", "")),
     }), flush=True)
+    sys.stdin.read()
     os._exit(0)
 """
 
@@ -327,7 +328,7 @@ def test_one_device_is_the_default_strategy(on_cpu):
     assert (made["class"], made["replicas"]) == ("_DefaultDistributionStrategy", 1)
 
 
-def test_workers_of_a_cluster_reduce_together_as_configured(start):
+def test_workers_of_a_cluster_reduce_together_as_configured(start, answers):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     cluster = ClusterSpec({"chief": tuple(addresses[:1]), "worker": (addresses[1],)})
     communication = {"implementation": "ring", "bytes_per_pack": 4096, "timeout": 60.0}
@@ -343,7 +344,7 @@ def test_workers_of_a_cluster_reduce_together_as_configured(start):
         )
         for task in cluster.tasks
     ]
-    for made in [each.answer() for each in started]:
+    for made in answers(started):
         assert made["replicas"] == 2
         assert made["result"] == [3.0, 5.0]
         assert "bytes_per_pack=4096,timeout_seconds=60.0" in made["options"]
@@ -382,7 +383,7 @@ def test_one_device_takes_one_gpu_and_leaves_the_others(start):
 
 @pytest.mark.gpu
 @needs_gpus
-def test_two_workers_with_a_gpu_each_exchange_by_nccl(start):
+def test_two_workers_with_a_gpu_each_exchange_by_nccl(start, answers):
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
     cluster = ClusterSpec({"worker": addresses})
     distribution = {
@@ -395,6 +396,6 @@ def test_two_workers_with_a_gpu_each_exchange_by_nccl(start):
         mine = cluster.at(task).share_gpus(environ)
         environ["TF_CONFIG"] = mine.tf_config()
         started.append(start(distribution, **environ))
-    for made in [each.answer() for each in started]:
+    for made in answers(started):
         assert made["replicas"] == len(visible_gpus()) // 2 * 2
         assert made["options"].endswith("CommunicationImplementation.NCCL)")

@@ -60,6 +60,7 @@ def answer(limit):
 
 found = {{"in memory": answer(1 << 30), "streamed": answer(100)}}
 print(json.dumps(found), flush=True)
+sys.stdin.read()
 import os; os._exit(0)  # an ordinary exit of several workers can abort
 """
 
@@ -81,12 +82,11 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(script, path):
+def run(script, answers, path):
     """Starts a process per entry of `environments`; returns the answers of all."""
 
     def run(kind, environments=({},)):
-        children = [script(CHILD, kind, path, **each) for each in environments]
-        return [child.answer() for child in children]
+        return answers([script(CHILD, kind, path, **each) for each in environments])
 
     return run
 
