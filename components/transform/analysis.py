@@ -15,14 +15,11 @@ import tensorflow_transform.beam as tft_beam
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
-from tfx_bsl.public import tfxio
 
 from strategos.components.files.filesystems import is_remote
-from strategos.components.records import columns
+from strategos.components.transform import raw
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-
-_BATCH_ROWS = 10_000
 
 
 def analyze(
@@ -46,24 +43,23 @@ def analyze(
         make_pipeline() as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
-        found = _reader(list(files), schema).TensorRepresentations()
-        schema = _complete(schema, found)
-        reader = _reader(list(files), schema)
-        inputs = reader.TensorAdapter().OriginalTypeSpecs()
+        schema = raw.complete(schema)
+        inputs = raw.reader(schema).TensorAdapter().OriginalTypeSpecs()
         needed = sorted(tft.get_analyze_input_columns(preprocessing_fn, inputs))
-        if needed:
-            reader = reader.Project(needed)
         batches = (
             pipeline
             | "Files" >> beam.Create(list(files) if needed else [], reshuffle=False)
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(_Read(schema, needed))
         )
+        reader = raw.reader(schema, needed or None)
         data = (batches, reader.TensorAdapterConfig())
         transform_fn = data | tft_beam.AnalyzeDataset(preprocessing_fn)
         _ = transform_fn | tft_beam.WriteTransformFn(folder)
-        raw = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
-        _ = DatasetMetadata(schema) | tft_beam.WriteMetadata(raw, pipeline=pipeline)
+        metadata = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
+        _ = DatasetMetadata(schema) | tft_beam.WriteMetadata(
+            metadata, pipeline=pipeline
+        )
 
 
 @contextlib.contextmanager
@@ -96,44 +92,4 @@ class _Read(beam.DoFn):
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
         """Yields the file's batches."""
         schema = schema_pb2.Schema.FromString(self._schema)
-        reader = _reader(file, schema).Project(self._needed)
-        if file.endswith(columns.SUFFIX):
-            wanted = reader.ArrowSchema()
-            for batch in columns.read(file):
-                yield _select(batch, wanted)
-            return
-        options = tfxio.RecordBatchesOptions(
-            batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
-        )
-        yield from reader.RecordBatches(options)
-
-
-def _select(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The columns that `wanted` names, typed where they have no value in the batch."""
-    selected = []
-    for field in wanted:
-        index = batch.schema.get_field_index(field.name)
-        column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
-        is_void = pa.types.is_null(column.type)
-        selected.append(column.cast(field.type) if is_void else column)
-    return pa.RecordBatch.from_arrays(selected, schema=wanted)
-
-
-def _complete(
-    schema: schema_pb2.Schema, found: Mapping[str, schema_pb2.TensorRepresentation]
-) -> schema_pb2.Schema:
-    """`schema` with the representation of each tensor, including inferred ones.
-
-    If a schema has some representations, `TFXIO.Project` does not infer the others.
-    """
-    complete = schema_pb2.Schema.FromString(schema.SerializeToString())
-    group = complete.tensor_representation_group[""].tensor_representation
-    for name, representation in found.items():
-        group[name].CopyFrom(representation)
-    return complete
-
-
-def _reader(files: str | list[str], schema: schema_pb2.Schema) -> tfxio.TFExampleRecord:
-    return tfxio.TFExampleRecord(
-        files, schema=schema, telemetry_descriptors=["strategos", "transform"]
-    )
+        yield from raw.batches(file, schema, self._needed)

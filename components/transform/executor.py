@@ -16,8 +16,9 @@ from tfx.utils import io_utils, json_utils
 from strategos.components import events
 from strategos.components.records import FILE_FORMAT, columns
 from strategos.components.schema_file import read_schema
+from strategos.components.shards import progress
 from strategos.components.transform import analysis, preprocessing
-from strategos.components.transform.materialize import Materializer
+from strategos.components.transform.materialize import materialize
 from strategos.components.user_code import modules, workload_paths
 
 ANALYZED = "train"
@@ -56,15 +57,15 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         graph = graph_artifact.uri
         schema = _schema(input_dict["schema"])
         events.emit("progress", message="analyzing")
-        analysis.analyze(
-            self._make_beam_pipeline, function, _analyzed(raw), schema, graph
-        )
+        pipeline = self._make_beam_pipeline
+        analysis.analyze(pipeline, function, _files(raw, ANALYZED), schema, graph)
         events.emit("progress", message="transforming")
         transformed = output_dict["transformed_examples"]
-        materializer = Materializer(graph, _rows(raw))
-        for split in TRANSFORMED:
-            folder = f"{artifact_utils.get_single_uri(transformed)}/Split-{split}"
-            materializer.write(_files(raw, split), folder)
+        uri = artifact_utils.get_single_uri(transformed)
+        files = {split: _files(raw, split) for split in TRANSFORMED}
+        progress.begin(_rows(raw))
+        materialize(pipeline, graph, files, uri)
+        progress.end()
         _describe(transformed[0])
 
 
@@ -73,20 +74,18 @@ def _schema(schema: list[types.Artifact]) -> schema_pb2.Schema:
     return read_schema(file)
 
 
-def _analyzed(raw: list[types.Artifact]) -> list[str]:
-    """The files to analyze: of columns, where ExampleGen wrote them."""
+def _files(raw: list[types.Artifact], split: str) -> list[str]:
+    """The files of a split: of its columns, where ExampleGen wrote them."""
     return [
         file
         for artifact in raw
-        for file in columns.files(artifact.uri, ANALYZED)
-        or _files([artifact], ANALYZED)
+        for file in columns.files(artifact.uri, split) or _records(artifact, split)
     ]
 
 
-def _files(raw: list[types.Artifact], split: str) -> list[str]:
-    folders = artifact_utils.get_split_uris(raw, split)
-    patterns = map(io_utils.all_files_pattern, folders)
-    return [file for pattern in patterns for file in sorted(fileio.glob(pattern))]
+def _records(artifact: types.Artifact, split: str) -> list[str]:
+    folder = artifact_utils.get_split_uri([artifact], split)
+    return sorted(fileio.glob(io_utils.all_files_pattern(folder)))
 
 
 def _rows(raw: list[types.Artifact]) -> int | None:

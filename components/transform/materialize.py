@@ -2,78 +2,169 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_transform import impl_helper
+from tfx.dsl.io import fileio
 
-from strategos.components import events
-from strategos.components.records import encode, read
-from strategos.components.records.write import ShardWriter, publish
+from strategos.components.errors import UserError
+from strategos.components.records import encode
+from strategos.components.records.write import ShardWriter, Written, publish
+from strategos.components.shards import progress
+from strategos.components.shards.fold import fold
+from strategos.components.transform import raw
 from strategos.components.transform.graph import TransformGraph
+from strategos.components.user_code.user_errors import operation_error
+from strategos.components.wording import cut
 
-_BATCH_ROWS = 8192
+_SHOWN = 500  # characters of a row in an error
 
 
-class Materializer:
-    """Transforms files of raw examples.
+def materialize(
+    make_pipeline: Callable[[], beam.Pipeline],
+    graph: str,
+    files: Mapping[str, Sequence[str]],
+    examples: str,
+) -> None:
+    """Transforms raw examples and writes them as TFRecords, in the same order.
+
+    Args:
+      make_pipeline: Makes the Beam pipeline.
+      graph: Folder of the transform graph.
+      files: The raw examples of each split: files of columns, or TFRecord files.
+      examples: URI of the artifact that gets them.
+
+    Raises:
+      UserError: An operation of the graph fails on a row.
+    """
+    shards = [(split, file) for split, some in files.items() for file in some]
+    work = _Shard(graph, examples)
+    found = fold(make_pipeline, shards, work, _merge, examples) if shards else {}
+    for split in files:
+        folder = _folder(examples, split)
+        fileio.makedirs(folder)
+        publish(folder, found.get(split, Written()))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shard:
+    """Transforms one file; the result is what was written of its split."""
+
+    graph: str
+    examples: str
+
+    def __call__(self, shard: tuple[str, str]) -> dict[str, Written]:
+        split, file = shard
+        transformer = _transformer(self.graph)
+        writer = ShardWriter(_folder(self.examples, split))
+        for batch in transformer.transformed(file):
+            writer.write(encode.serialize(batch))
+            progress.add(batch.num_rows)
+        return {split: writer.close()}
+
+
+def _folder(examples: str, split: str) -> str:
+    return f"{examples}/Split-{split}"
+
+
+def _merge(
+    earlier: dict[str, Written], later: dict[str, Written]
+) -> dict[str, Written]:
+    for split, written in later.items():
+        earlier[split] = earlier.get(split, Written()) + written
+    return earlier
+
+
+_loading = threading.Lock()
+
+
+def _transformer(folder: str) -> _Transformer:
+    """The transformer of a graph; a process keeps the last one."""
+    with _loading:
+        return _load(folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(folder: str) -> _Transformer:
+    return _Transformer(folder)
+
+
+class _Transformer:
+    """Applies a transform graph to raw examples; several threads may share it.
 
     Args:
       folder: Folder of the transform graph.
-      total: Number of all examples to transform, if known, for the live view.
     """
 
-    def __init__(self, folder: str, total: int | None = None):
+    def __init__(self, folder: str):
         output = tft.TFTransformOutput(folder)
-        self._graph = TransformGraph(output)
-        needed = self._graph.raw_features_of(self._graph.outputs)
-        self._raw_spec = {name: self._graph.raw_spec[name] for name in needed}
+        graph = TransformGraph(output)
+        self._raw_schema = output.raw_metadata.schema
+        self._needed = sorted(graph.raw_features_of(graph.outputs))
+        self._adapter = raw.reader(self._raw_schema, self._needed).TensorAdapter()
+        self._apply = tf.function(
+            graph.layer,
+            input_signature=[self._adapter.TypeSpecs()],
+            autograph=False,
+        ).get_concrete_function()
         schema = output.transformed_metadata.schema
         self._converter = impl_helper.make_tensor_to_arrow_converter(schema)
         self._spec = output.transformed_feature_spec()
-        self._total = total
-        self._rows = 0
-        self._reported = 0.0
 
-    def write(self, files: Sequence[str], folder: str) -> int:
-        """Transforms the examples of some files into TFRecords.
+    def transformed(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a file as columns of tf.Examples.
 
         Args:
-          files: TFRecord files; `.gz` at the end of the first one's name means GZIP.
-          folder: Folder that gets the TFRecords.
+          file: File of columns or TFRecord file.
 
-        Returns:
-          Number of examples.
+        Raises:
+          UserError: An operation of the graph fails on a row.
         """
-        writer = ShardWriter(folder)
-        for batch in self._batches(files):
-            writer.write(encode.serialize(batch))
-            self._report(batch.num_rows)
-        written = writer.close()
-        publish(folder, written)
-        return written.rows
-
-    def _batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        transformed = (
-            read.records(files)
-            .batch(_BATCH_ROWS)
-            .map(self._transform, os.cpu_count(), deterministic=True)
-        )
-        options = tf.data.Options()
-        options.autotune.enabled = False  # its thread can delay the end for seconds
-        for tensors in transformed.prefetch(2).with_options(options):
+        for batch in raw.batches(file, self._raw_schema, self._needed):
+            try:
+                tensors = self._transform(batch)
+            except (tf.errors.OpError, ValueError) as error:
+                raise self._explained(error, batch) from error
             yield self._as_lists(self._converter.convert(tensors))
 
-    @tf.autograph.experimental.do_not_convert
-    def _transform(self, serialized: tf.Tensor) -> dict[str, Any]:
-        raw = tf.io.parse_example(serialized, self._raw_spec)
-        return self._graph.layer(raw)
+    def _transform(self, batch: pa.RecordBatch) -> dict[str, Any]:
+        tensors = self._adapter.ToBatchTensors(batch, produce_eager_tensors=True)
+        return self._apply(tensors)
+
+    def _explained(self, error: Exception, batch: pa.RecordBatch) -> UserError:
+        """Says which row fails, if one fails by itself, and why."""
+        failing = batch
+        while failing is not None and failing.num_rows > 1:
+            failing, error = self._failing_half(failing, error)
+        message = getattr(error, "message", str(error.__cause__ or error))
+        where = "together on some rows" if failing is None else f"on {_row(failing)}"
+        return UserError(
+            f"`preprocessing_fn` fails {where}: {operation_error(message)}",
+            remedy="Correct the data, or let `preprocessing_fn` take such rows.",
+        )
+
+    def _failing_half(
+        self, batch: pa.RecordBatch, error: Exception
+    ) -> tuple[pa.RecordBatch | None, Exception]:
+        """The half that fails, with its error; None if neither does."""
+        for rows in np.array_split(np.arange(batch.num_rows), 2):
+            # Of slices, the adapter would read the wrong rows.
+            taken = [column.take(pa.array(rows)) for column in batch.columns]
+            half = pa.RecordBatch.from_arrays(taken, schema=batch.schema)
+            try:
+                self._transform(half)
+            except (tf.errors.OpError, ValueError) as found:
+                return half, found
+        return None, error
 
     def _as_lists(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The features of tf.Examples, as TFT's schema names them."""
@@ -87,12 +178,11 @@ class Materializer:
                 columns[name] = _list_array(offsets, column.values)
         return pa.RecordBatch.from_pydict(columns)
 
-    def _report(self, rows: int) -> None:
-        self._rows += rows
-        now = time.monotonic()
-        if now - self._reported >= events.PROGRESS_SECONDS or self._rows == self._total:
-            self._reported = now
-            events.emit("rows", rows=self._rows, total=self._total)
+
+def _row(batch: pa.RecordBatch) -> str:
+    """The values of a batch's only row."""
+    pairs = zip(batch.schema.names, batch.columns, strict=True)
+    return cut(str({name: column[0].as_py() for name, column in pairs}), _SHOWN)
 
 
 def _ragged_columns(

@@ -10,8 +10,14 @@ import re
 import traceback
 from pathlib import Path
 
+from strategos.components.errors import first_line
+
 _QUOTED_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in .*\n.*\n', re.MULTILINE)
 _LAYER_REMARK = re.compile(r"Exception encountered when calling [^\n]*\n+")
+_GRAPH_REMARK = re.compile(
+    r"^(?:Graph execution error:|Detected at node |<stack traces|\s*File \").*$",
+    re.MULTILINE,
+)
 _ARGUMENTS_REMARK = re.compile(r"\n\s*Call arguments received by [\s\S]*")
 
 
@@ -34,6 +40,16 @@ def explain(error: BaseException, folder: str) -> str:
     text = "\n".join(line.strip() for line in text.splitlines())
     where = location(error, folder)
     return f"{where}: {text}" if where else text
+
+
+def operation_error(message: str) -> str:
+    """What went wrong in a graph's operation, without where in TensorFlow's graph.
+
+    Args:
+      message: Of a `tf.errors.OpError`.
+    """
+    reason = _GRAPH_REMARK.sub("", message.partition("[[{{node")[0]).strip()
+    return first_line(reason or message)
 
 
 def location(error: BaseException, folder: str) -> str | None:

@@ -140,3 +140,29 @@ def test_a_function_of_another_name_is_told(tmp_path):
     (tmp_path / "named.py").write_text("def preprocess(inputs):\n    return inputs\n")
     with pytest.raises(UserError, match=r"no function `preprocessing_fn`.*preprocess"):
         preprocessing.load(str(tmp_path), "named", "late", {})
+
+
+def test_the_row_on_which_the_function_fails_is_shown(new_workload, transform):
+    workload = new_workload(train=50, evaluation=20)
+    rows = _raw_rows(workload, "train")
+    *_, second, most = sorted(
+        row.features.feature["distance"].float_list.value[0] for row in rows
+    )
+    workload.write_module(
+        "checked",
+        f"""
+        import tensorflow as tf
+
+        def preprocessing_fn(inputs):
+            distance = inputs["distance"]
+            far = distance > {(second + most) / 2}
+            bad = tf.where(far, float("nan"), distance)
+            checked = tf.debugging.check_numerics(bad, "too far")
+            return {{"distance": checked, "late": inputs["late"]}}
+        """,
+    )
+    with pytest.raises(UserError, match="`preprocessing_fn` fails on ") as caught:
+        transform(workload, "checked")
+    assert f"'distance': [{most}]" in str(caught.value)
+    assert "too far" in str(caught.value)
+    assert not list((workload.root / "transformed").glob("Split-*/data*"))

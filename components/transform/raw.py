@@ -1,0 +1,75 @@
+"""Reads raw examples as Arrow batches: their columns where ExampleGen wrote some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.public import tfxio
+
+from strategos.components.records import columns
+
+_BATCH_ROWS = 10_000
+
+
+def complete(schema: schema_pb2.Schema) -> schema_pb2.Schema:
+    """`schema` with the representation of each tensor, including inferred ones.
+
+    If a schema has some representations, `TFXIO.Project` does not infer the others.
+    """
+    found = reader(schema).TensorRepresentations()
+    whole = schema_pb2.Schema.FromString(schema.SerializeToString())
+    group = whole.tensor_representation_group[""].tensor_representation
+    for name, representation in found.items():
+        group[name].CopyFrom(representation)
+    return whole
+
+
+def reader(
+    schema: schema_pb2.Schema, needed: Sequence[str] | None = None, file: str = "none"
+) -> tfxio.TFXIO:
+    """tfx_bsl's reader of tf.Examples, which knows their Arrow and tensor types.
+
+    Args:
+      schema: Schema of the raw examples, from `complete` if some are needed only.
+      needed: Names of the tensors to read; all by default.
+      file: TFRecord file to read.
+    """
+    everything = tfxio.TFExampleRecord(
+        file, schema=schema, telemetry_descriptors=["strategos", "transform"]
+    )
+    return everything if needed is None else everything.Project(list(needed))
+
+
+def batches(
+    file: str, schema: schema_pb2.Schema, needed: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a file, thousands at a time, in the types of `reader`.
+
+    Args:
+      file: File of columns (`.arrow`) or TFRecord file of tf.Examples.
+      schema: From `complete`.
+      needed: Names of the tensors to read.
+    """
+    reading = reader(schema, needed, file)
+    if file.endswith(columns.SUFFIX):
+        wanted = reading.ArrowSchema()
+        for batch in columns.read(file):
+            yield _select(batch, wanted)
+        return
+    options = tfxio.RecordBatchesOptions(
+        batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
+    )
+    yield from reading.RecordBatches(options)
+
+
+def _select(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns that `wanted` names, typed where they have no value in the batch."""
+    selected = []
+    for field in wanted:
+        index = batch.schema.get_field_index(field.name)
+        column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+        is_void = pa.types.is_null(column.type)
+        selected.append(column.cast(field.type) if is_void else column)
+    return pa.RecordBatch.from_arrays(selected, schema=wanted)
