@@ -338,6 +338,13 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
             key = "pusher.to"
             remedy = "Name another folder."
             yield config.problem(key, message, remedy=remedy)
+    if any(sign in config.run.root for sign in "*?["):
+        yield config.problem(
+            "run.root",
+            "but TFX lists an artifact's files by a pattern, and would find none there",
+            received=config.run.root,
+            expected="a folder without `*`, `?` and `[` in its path",
+        )
     for key, folder in folders.items():
         find_cause = missing if is_remote(folder) else _not_writable
         cause = find_cause(folder)

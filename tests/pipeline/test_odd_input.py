@@ -122,3 +122,10 @@ def test_the_name_of_a_folder_is_the_default_without_accents(workload, capfd):
     (folder / "pipeline.yaml").write_text(text)
     assert cli.main(["config", str(folder / "pipeline.yaml")]) == 0
     assert capfd.readouterr().out.startswith("name: ubung-2013-fur-fluge ")
+
+
+@pytest.mark.parametrize("root", ["runs[1]", "ru*ns", "what?/runs"])
+def test_a_root_whose_files_no_pattern_would_find_is_refused(refused, root):
+    error = refused("run", "--set", f"run.root={root}")
+    assert "run.root: received DIR/" in error and root in error
+    assert "Allowed: a folder without `*`, `?` and `[` in its path." in error
