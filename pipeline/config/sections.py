@@ -122,6 +122,11 @@ class Run(Section):
         f"server; its password is read from {PASSWORD_VARIABLE}.",
         validate_default=True,
     )
+    metadata_timeout: Duration = Field(
+        "2m",
+        description="Time that a started run waits for a server of `metadata` that "
+        "does not answer.",
+    )
     cache: bool = Field(
         True, description="Whether unchanged nodes reuse their earlier outputs."
     )
@@ -137,6 +142,11 @@ class Run(Section):
                 remedy="Set it to a server, or set `run.root` to a local folder.",
             )
         return metadata
+
+    @property
+    def metadata_timeout_seconds(self) -> int:
+        """`metadata_timeout` in seconds."""
+        return seconds(self.metadata_timeout)
 
 
 class Schedule(Section):

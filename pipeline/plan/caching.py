@@ -61,7 +61,8 @@ _STACK = (
 
 _NOT_COMPILED = (
     *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
-    *("run.metadata", "run.runner", "run.cache", "schedule", "kubeflow", "vertex"),
+    *("run.metadata", "run.metadata_timeout", "run.runner", "run.cache"),
+    *("schedule", "kubeflow", "vertex"),
 )
 """Settings that are not in the compiled pipeline, besides runtime parameters."""
 

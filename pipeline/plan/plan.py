@@ -24,6 +24,7 @@ class Plan:
       events: The run's event file, read by the live view.
       log: The log file for the output of executors.
       environment: Variables for executors; they change how these run, but no result.
+      metadata_wait: Seconds to wait for a server of ML Metadata that does not answer.
     """
 
     run_id: str
@@ -32,6 +33,7 @@ class Plan:
     events: Path
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    metadata_wait: float = 0.0
 
     @property
     def root(self) -> str:

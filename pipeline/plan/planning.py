@@ -163,6 +163,7 @@ def plan(
         files.events,
         files.log,
         operation.to_environment() | graph.workload_paths(config).to_environment(),
+        config.run.metadata_timeout_seconds,
     )
     _mark(plan, options)
     return plan
@@ -211,7 +212,7 @@ def _of_production(
     config: Config, connection: metadata_store_pb2.ConnectionConfig, trial: Any
 ) -> dict[str, str]:
     """The parameters that depend on the model in production."""
-    store = metadata.store(connection)
+    store = metadata.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
     if serving and not serving.artifact:
         _report_unknown(config, serving)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-WAIT_SECONDS = 120.0
-"""How long a started run waits for a server that does not answer."""
-
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 _CONNECT_SECONDS = 5.0
 _LONGEST_PAUSE = 8.0
@@ -112,7 +109,7 @@ def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
 
 
 def store(
-    config: metadata_store_pb2.ConnectionConfig, seconds: float = WAIT_SECONDS
+    config: metadata_store_pb2.ConnectionConfig, seconds: float
 ) -> ml_metadata.MetadataStore:
     """Connects to ML Metadata, for a started run.
 
@@ -131,7 +128,7 @@ def store(
 def patiently(
     connect: Callable[[], _T],
     config: metadata_store_pb2.ConnectionConfig,
-    seconds: float = WAIT_SECONDS,
+    seconds: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> _T:

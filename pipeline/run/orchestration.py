@@ -199,7 +199,7 @@ def _run_plan(
     except KeyboardInterrupt:
         result = _interrupted(plan.run_id)
     # If ML Metadata is what failed, the node has already waited for it.
-    wait = 0.0 if result.exit_code else metadata.WAIT_SECONDS
+    wait = 0.0 if result.exit_code else plan.metadata_wait
     with interruption.held_off():
         if interruption.came and result.exit_code:
             result = _interrupted(plan.run_id, result.failed_node)

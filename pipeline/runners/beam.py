@@ -34,6 +34,7 @@ class BeamRunner:
                 plan.connection.SerializeToString()
             ).decode(),
             "events": str(plan.events),
+            "wait": plan.metadata_wait,
         }
         with temporary.folder() as folder, plan.log.open("ab") as log:
             process = processes.start(

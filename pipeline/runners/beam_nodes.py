@@ -18,14 +18,15 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from strategos.pipeline.runners.launching import launch
 
-_calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+_calls: queue.SimpleQueue[Callable[[float], None] | None] = queue.SimpleQueue()
 
 
-def run(ir: pipeline_pb2.Pipeline) -> None:
+def run(ir: pipeline_pb2.Pipeline, wait: float) -> None:
     """Runs a pipeline, with its nodes in the calling thread: the main thread.
 
     Args:
       ir: The compiled pipeline, with its connection to ML Metadata.
+      wait: Seconds to wait for a server of ML Metadata that does not answer.
 
     Raises:
       Exception: Whatever BeamDagRunner raises.
@@ -38,7 +39,7 @@ def run(ir: pipeline_pb2.Pipeline) -> None:
 
     threading.Thread(target=work, daemon=True).start()
     while (call := _calls.get()) is not None:
-        call()
+        call(wait)
     outcome.result()
 
 
@@ -46,26 +47,21 @@ class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):
     """Launches a node with the same events and errors as the local runner."""
 
     def _run_node(self) -> None:
-        _in_main_thread(
-            launch,
+        arguments = (
             self._pipeline_node,
             self._pipeline,
             self._deployment_config,
             self._mlmd_connection_config,
         )
+        launched: futures.Future[None] = futures.Future()
+        _calls.put(lambda wait: _settle(launched, launch, *arguments, wait))
+        launched.result()
 
 
 class Runner(beam_dag_runner.BeamDagRunner):
     """BeamDagRunner with `NodeDoFn`, set by TFX's attribute for subclasses."""
 
     _PIPELINE_NODE_DO_FN_CLS = NodeDoFn
-
-
-def _in_main_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls `function` in the thread of `run`; returns or raises what it does."""
-    answer: futures.Future[Any] = futures.Future()
-    _calls.put(lambda: _settle(answer, function, *arguments))
-    return answer.result()
 
 
 def _settle(future: futures.Future, function: Callable[..., Any], *arguments: Any):

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import events
 from strategos.components.errors import ExitCode
@@ -33,14 +33,14 @@ def main(parent: int) -> int:
     try:
         from strategos.pipeline.runners import beam_nodes
 
-        beam_nodes.run(_ir(request))
+        beam_nodes.run(_ir(request), request["wait"])
     except Exception:
         logging.exception("the run failed")
         return ExitCode.FAILED
     return ExitCode.DONE
 
 
-def _ir(request: dict[str, str]) -> pipeline_pb2.Pipeline:
+def _ir(request: dict[str, Any]) -> pipeline_pb2.Pipeline:
     """The IR with the connection: added here, so that no password is on disk."""
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2

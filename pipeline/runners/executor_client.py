@@ -124,6 +124,7 @@ class ExecutorClient:
             node=node,
             ir=base64.b64encode(plan.ir.SerializeToString()).decode(),
             connection=base64.b64encode(plan.connection.SerializeToString()).decode(),
+            wait=plan.metadata_wait,
         )
         if "failure" in answer:
             raise NodeFailedError.from_json(answer["failure"])

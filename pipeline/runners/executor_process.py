@@ -81,7 +81,7 @@ def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
     return {"output": base64.b64encode(output.SerializeToString()).decode()}
 
 
-def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
+def _launch(node: str, ir: str, connection: str, wait: float) -> dict[str, Any]:
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2
 
@@ -99,6 +99,7 @@ def _launch(node: str, ir: str, connection: str) -> dict[str, Any]:
             pipeline,
             tfx_adapter.deployment_config(pipeline),
             server,
+            wait,
         )
     except runners.NodeFailedError as failure:
         logging.exception("failed")

@@ -18,6 +18,7 @@ def launch(
     ir: Any,
     deployment: Any,
     connection: Any,
+    wait: float,
     executor_operators: dict[Any, Any] | None = None,
 ) -> None:
     """Runs a node, or takes its outputs from the cache, and reports its events.
@@ -27,6 +28,7 @@ def launch(
       ir: The whole pipeline.
       deployment: Its `LocalDeploymentConfig`.
       connection: ML Metadata's connection config.
+      wait: Seconds to wait for a server of ML Metadata that does not answer.
       executor_operators: From `tfx_adapter.executor_operators`; None for TFX's own.
 
     Raises:
@@ -37,7 +39,7 @@ def launch(
     events.emit("node_started")
     started = time.monotonic()
     try:
-        state = _launch(node, ir, deployment, connection, executor_operators)
+        state = _launch(node, ir, deployment, connection, wait, executor_operators)
     except Exception as error:
         failure = NodeFailedError(name, _described(error, connection, _root(ir)))
         seconds = round(time.monotonic() - started, 3)
@@ -50,11 +52,16 @@ def launch(
 
 
 def _launch(
-    node: Any, ir: Any, deployment: Any, connection: Any, executor_operators: Any
+    node: Any,
+    ir: Any,
+    deployment: Any,
+    connection: Any,
+    wait: float,
+    executor_operators: Any,
 ) -> str:
     # Each access enters the handle again, and so waits for a server that is away.
     handle = tfx_adapter.metadata_handle(
-        connection, lambda enter: patiently(enter, connection)
+        connection, lambda enter: patiently(enter, connection, wait)
     )
     root = _root(ir)
     filesystems.register_with_tfx(root)

@@ -52,6 +52,7 @@ class LocalRunner:
                 plan.ir,
                 deployment,
                 plan.connection,
+                plan.metadata_wait,
                 tfx_adapter.executor_operators(
                     functools.partial(_execute, self._executors, plan.environment)
                 ),
