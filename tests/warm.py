@@ -7,6 +7,7 @@ for tests; `python warm.py parent …` is that process itself, and
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import gc
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +30,7 @@ from typing import Any, NoReturn
 
 from strategos.components import processes
 
+_PR_SET_NAME = 15
 _SIZE = 1 << 17  # of a message: an environment
 _HIGH = 200  # file descriptors that nobody names
 _CLI = "strategos.pipeline.cli"
@@ -259,7 +262,11 @@ def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> 
 
 
 def _keep(channel: socket.socket) -> NoReturn:
-    """Forks once more, and tells the other side the fork's id and its exit code."""
+    """Forks once more, and reports the fork's id and its exit code to the requester.
+
+    The fork's parent is this process: `die_with_parent` would not see the requester's
+    death, so this process kills the fork then.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, descriptors, *_ = socket.recv_fds(channel, _SIZE, 16)
     if not message:
@@ -272,13 +279,21 @@ def _keep(channel: socket.socket) -> NoReturn:
         os.close(descriptor)
     try:
         channel.send(str(pid).encode())
+        watch = threading.Thread(target=_kill_after, args=(channel, pid))
+        watch.start()
         end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         sign = 1 if end.si_code == os.CLD_EXITED else -1
         channel.send(str(sign * end.si_status).encode())
-        channel.recv(1)  # its id stays taken until the other side has its exit code
+        watch.join()  # its id stays taken until the requester has its exit code
         os.waitpid(pid, 0)
     finally:
         os._exit(0)
+
+
+def _kill_after(channel: socket.socket, pid: int) -> None:
+    """Kills a fork whose requester has closed the channel: it has died, or is done."""
+    channel.recv(1)
+    os.kill(pid, signal.SIGKILL)
 
 
 def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
@@ -295,6 +310,7 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
         os.environ.clear()
         os.environ.update(request["env"])
         tempfile.tempdir = None
+        _be_recognized(request["module"])
         logging.root.handlers.clear()
         _main(request["module"], request["arguments"], request["cwd"])
         code = 0
@@ -305,6 +321,18 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _be_recognized(module: str) -> None:
+    """Names the process, and keeps the state folder of its workspace open.
+
+    A fork shows the command and the environment that its parent was started with.
+    """
+    name = module.rpartition(".")[2].encode()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name, 0, 0, 0)
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    if os.path.isdir(folder):
+        os.open(folder, os.O_RDONLY)
 
 
 def _main(module: str, arguments: Sequence[str], folder: str) -> None:

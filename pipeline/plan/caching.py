@@ -224,7 +224,8 @@ def _lost_what_it_pushed(
 ) -> bool:
     if not config.pusher or not is_remote(config.run.root):
         return False
-    serving = production.newest(mlmd.store(connection), config.pusher.to)
+    store = mlmd.store(connection, config.run.metadata_timeout_seconds)
+    serving = production.newest(store, config.pusher.to)
     return serving is None or not serving.artifact
 
 

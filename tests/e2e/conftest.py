@@ -68,8 +68,8 @@ def wait_for(condition, seconds=120.0):
 class Workspace:
     """A copy of a workload with its own data, root and serving folder.
 
-    `run` and `strategos` and what they start are forks of `warm`, a process that has
-    imported TFX. Runs that are to be killed, by `start`, are as users have them.
+    `run`, `strategos` and `start`, and what they start, are forks of `warm`, a process
+    that has imported TFX; with `warm=False` they are as users have them.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ class Workspace:
         """Runs the pipeline; `how` as of `strategos`."""
         return self.strategos("run", str(self.yaml), *self.sets(), *arguments, **how)
 
-    def start(self, *arguments: str, node: str, warm=False) -> subprocess.Popen:
+    def start(self, *arguments: str, node: str, warm=True) -> subprocess.Popen:
         """Starts a run; returns once it has begun with `node`."""
         before = set(self._run_folders())
         words = ("run", str(self.yaml), *self.sets(), *arguments)
@@ -206,20 +206,35 @@ class Workspace:
     def left_processes(self) -> list[str]:
         """Command lines of processes that work on this workspace.
 
-        Its folder is among their arguments or, as that of the state, in what they
-        inherit.
+        Its folder is in their arguments, their environment or their open files.
         """
+        return [line for _, _, line in self._processes()]
+
+    def process(self, module: str) -> int:
+        """The process that runs `module`, of a run that was started warm."""
+        (found,) = (pid for pid, name, _ in self._processes() if name == module[:15])
+        return found
+
+    def _processes(self) -> list[tuple[int, str, str]]:
+        """Id, name and command line of each process of this workspace."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
-            try:
+            with contextlib.suppress(OSError):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                inherited = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            named = str(self.folder).encode() in line + inherited
-            if named and int(entry.name) != os.getpid():
-                found.append(line.decode())
+                traces = line + (entry / "environ").read_bytes() + _open_files(entry)
+                named = str(self.folder).encode() in traces
+                if named and int(entry.name) != os.getpid():
+                    name = (entry / "comm").read_text().strip()
+                    found.append((int(entry.name), name, line.decode()))
         return found
+
+
+def _open_files(process: Path) -> bytes:
+    found = []
+    for link in (process / "fd").iterdir():
+        with contextlib.suppress(OSError):  # closed in the meantime
+            found.append(os.readlink(bytes(link)))
+    return b" ".join(found)
 
 
 @pytest.fixture(scope="session")
@@ -227,6 +242,7 @@ def make_workspace(warm_tfx):
     """Makes a workspace of a folder: `make_workspace(folder, settings, rows)`."""
 
     def make(folder: Path, settings=(), rows=0) -> Workspace:
+        (folder / "state").mkdir(parents=True, exist_ok=True)  # see `_processes`
         return Workspace(folder, warm_tfx, tuple(settings), rows)
 
     return make

@@ -18,7 +18,7 @@ STATES = "SELECT last_known_state FROM Execution"
 def killed(small):
     """A workspace whose run was killed with -9 in the middle of Transform."""
     with small.held("Transform"):
-        run = small.start(node="Transform")
+        run = small.start(node="Transform", warm=False)
         refused = small.run(expect=2)
         assert small.end(run, signal.SIGKILL) == -signal.SIGKILL
         small.wait_until_nothing_is_left()
@@ -63,8 +63,10 @@ def _states_in_ml_metadata(workspace):
 )
 def test_interrupted_run_ends_its_processes_and_says_so(killed, sig, runner):
     workspace, _ = killed
+    cold = {"warm": runner == "local"}  # one of each is as users have it
     with workspace.held("Transform"):
-        run = workspace.start("--no-cache", "--runner", runner, node="ExampleGen")
+        arguments = ("--no-cache", "--runner", runner)
+        run = workspace.start(*arguments, node="ExampleGen", **cold)
         assert workspace.end(run, sig) == 130
         workspace.wait_until_nothing_is_left()
     assert workspace.last_run()["outcome"] == "interrupted"

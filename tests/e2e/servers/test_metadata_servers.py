@@ -71,7 +71,7 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
 def _start_training(workspace, *arguments, until):
     """Starts a run whose training ends only after `until` was called."""
     with workspace.held("Trainer"):
-        run = workspace.start(*arguments, node="Trainer", warm=True)
+        run = workspace.start(*arguments, node="Trainer")
         _wait_for_event(workspace, "epoch 1/")
         until()
     return run

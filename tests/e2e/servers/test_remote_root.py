@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -70,7 +69,7 @@ def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
 def test_death_of_the_executor_process_is_a_failed_node(remote):
     with remote.held("Trainer"):
         process = remote.start("--set", "trainer.epochs=4", node="Trainer")
-        _kill_executors(process)
+        os.kill(remote.process("executor_process"), signal.SIGKILL)
         process.communicate(timeout=60)
         remote.wait_until_nothing_is_left()
     assert process.returncode == 1
@@ -78,12 +77,6 @@ def test_death_of_the_executor_process_is_a_failed_node(remote):
     assert (done["outcome"], done["failed_node"]) == ("failed", "Trainer")
     assert "SIGKILL" in done["cause"]
     assert "running" not in remote.states().values()
-
-
-def _kill_executors(run):
-    of_main_thread = Path(f"/proc/{run.pid}/task/{run.pid}")
-    (executors,) = (of_main_thread / "children").read_text().split()
-    os.kill(int(executors), signal.SIGKILL)
 
 
 def test_history_without_a_yaml_says_that_it_needs_one(remote):
