@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,17 @@ def start(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen
     """
     command = [sys.executable, "-m", module, str(os.getpid()), *arguments]
     return subprocess.Popen(command, start_new_session=True, **how)
+
+
+def fork() -> int:
+    """`os.fork`, without Python's warning of other threads.
+
+    Call it where other threads only wait: for the parent's end, for the next request or
+    for work of a library.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:

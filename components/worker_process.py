@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import errors, events, oom, processes
+from strategos.components import errors, events, fork_server, oom, processes
 from strategos.components.files import temporary
 
 TENSORFLOW = {
@@ -74,15 +74,8 @@ def run(
         sink = {"path": events.sink_path(), "node": events.current_node()}
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
         kills = oom.OomKills()
-        process = processes.start(
-            module,
-            [str(asked), str(answered)],
-            stdin=subprocess.PIPE,  # never written: closes when this process ends
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, "TMPDIR": folder, **(env or {})},
-        )
+        environ = {**os.environ, "TMPDIR": folder, **(env or {})}
+        process = _start(module, [str(asked), str(answered)], environ, folder)
         forwarding = threading.Thread(target=_forward, args=(process, name))
         forwarding.daemon = True
         forwarding.start()
@@ -93,6 +86,20 @@ def run(
             process.stdin.close()
             forwarding.join(_GRACE_SECONDS)
         return _answer_of(answered, code, name, kills)
+
+
+def _start(
+    module: str, arguments: list[str], env: dict[str, str], folder: str
+) -> subprocess.Popen[bytes] | fork_server.Worker:
+    return fork_server.launch(module, arguments, env, folder) or processes.start(
+        module,
+        arguments,
+        stdin=subprocess.PIPE,  # never written: closes when this process ends
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env=env,
+    )
 
 
 @contextlib.contextmanager
@@ -225,7 +232,7 @@ def _answer_of(path: Path, code: int, name: str, kills: oom.OomKills) -> dict[st
     return content["answer"]
 
 
-def _forward(process: subprocess.Popen[bytes], name: str) -> None:
+def _forward(process: subprocess.Popen[bytes] | fork_server.Worker, name: str) -> None:
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:

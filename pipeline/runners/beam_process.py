@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import events
 from strategos.components.errors import ExitCode
+from strategos.components.fork_server import without_collections
 from strategos.components.processes import die_with_parent
+from strategos.pipeline.runners import warm_start
 
 if TYPE_CHECKING:
     from tfx.proto.orchestration import pipeline_pb2
@@ -27,11 +29,13 @@ def main(parent: int) -> int:
       DONE if every node finished, else FAILED.
     """
     die_with_parent(parent)  # before the imports, which take ten seconds
-    logging.basicConfig(level=logging.INFO)
     request = json.load(sys.stdin)
+    warm_start.prepare()
+    logging.basicConfig(level=logging.INFO)
     events.open_sink(request["events"])
     try:
-        from strategos.pipeline.runners import beam_nodes
+        with without_collections():
+            from strategos.pipeline.runners import beam_nodes
 
         beam_nodes.run(_ir(request), request["wait"])
     except Exception:

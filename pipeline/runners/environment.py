@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from strategos.components.worker_process import TENSORFLOW
 from strategos.pipeline.config.types import PASSWORD_VARIABLE
 from strategos.pipeline.view import quiet
 
@@ -17,9 +18,11 @@ def without_password() -> dict[str, str]:
 
 
 def of_executors(**more: str) -> dict[str, str]:
-    """The environment for a process that runs nodes.
+    """The environment for a process that runs nodes, and forks workers.
+
+    TensorFlow's variables are those of workers, which share its import.
 
     Args:
       **more: Variables to add to those of this process.
     """
-    return {**without_password(), **quiet.environment(), **more}
+    return {**without_password(), **quiet.environment(), **TENSORFLOW, **more}

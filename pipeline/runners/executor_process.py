@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
+from strategos.components.fork_server import without_collections
 from strategos.components.processes import die_with_parent
 from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
+from strategos.pipeline.runners import warm_start
 
 
 def main(parent: int, descriptor: int, events_path: str) -> None:
@@ -30,6 +32,7 @@ def main(parent: int, descriptor: int, events_path: str) -> None:
       events_path: The run's event file.
     """
     die_with_parent(parent)
+    warm_start.prepare(descriptor)
     events.open_sink(events_path)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     _hush_absl()
@@ -54,7 +57,8 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
     try:
         from strategos.pipeline.plan import graph
 
-        pipeline = graph.build(config, fingerprints, defaults, movable=True)
+        with without_collections():
+            pipeline = graph.build(config, fingerprints, defaults, movable=True)
         ir = tfx_adapter.compile_ir(pipeline)
     except Exception as error:
         logging.exception("failed")

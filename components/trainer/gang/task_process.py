@@ -11,13 +11,12 @@ import signal
 import socket
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from strategos.components import oom
 from strategos.components.errors import ExitCode, UserError
-from strategos.components.processes import die_with_parent
+from strategos.components.processes import die_with_parent, fork
 from strategos.components.trainer.gang import contact, heartbeat, loopback
 from strategos.components.trainer.gang.preemption import Preempted
 from strategos.components.worker_process import described, error_of, leave
@@ -152,7 +151,7 @@ class TaskProcess:
         guarding, guarded = socket.socketpair() if exposed else (None, None)
         parent = os.getpid()
         self._kills = oom.OomKills()
-        self._pid = _fork()
+        self._pid = fork()
         if self._pid == 0:
             _run_task(work, parent, reporting, printing, guarded)
         os.close(reporting)
@@ -248,13 +247,6 @@ class TaskProcess:
         """
         if not self.ended:
             os.kill(self._pid, sig)
-
-
-def _fork() -> int:
-    # Other threads, if any, only wait: for the parent's end or for the next request.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def _run_task(

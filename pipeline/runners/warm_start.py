@@ -1,0 +1,17 @@
+"""Prepares a process that runs nodes: one import of TensorFlow for all its workers."""
+
+from __future__ import annotations
+
+from strategos.components import fork_server
+
+
+def prepare(*closed: int) -> None:
+    """Imports TensorFlow and starts the fork server.
+
+    Args:
+      *closed: File descriptors of this process that workers must not keep open.
+    """
+    with fork_server.without_collections():
+        # What training, the export and the InfraValidator's probe import.
+        from strategos.components.trainer.run import session  # noqa: F401
+    fork_server.start(*closed)
