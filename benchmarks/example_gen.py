@@ -34,7 +34,6 @@ from tfx.utils import proto_utils
 
 from strategos.components.example_gen import executor as our_examples
 from strategos.components.statistics_gen import executor as our_statistics
-from strategos.pipeline.plan.graph import BEAM_ARGS
 
 SPLITS = '["train", "eval"]'
 BEAM = ["--runner=DirectRunner", "--requirements_file=/dev/null"]
@@ -52,8 +51,7 @@ def main() -> None:
         small = write_flights(root / "small" / "data.csv", 200)
         data = arguments.csv or write_flights(root / "data.csv", arguments.rows)
         print(f"{data.stat().st_size / 1e6:.0f} MB of CSV, seconds of CPU (wall)")
-        context = our_statistics.Executor.Context(beam_pipeline_args=list(BEAM_ARGS))
-        sides = {"ours": (run_ours, our_statistics.Executor(context))}
+        sides = {"ours": (run_ours, our_statistics.Executor())}
         if not arguments.ours_only:
             context = stock_statistics.Executor.Context(beam_pipeline_args=BEAM)
             sides["stock"] = (run_stock, stock_statistics.Executor(context))
@@ -123,8 +121,7 @@ def run_ours(data: Path, folder: Path) -> standard_artifacts.Examples:
     properties = {"pattern": str(data), "spans": "[]", "split": json.dumps(split)}
     properties |= dict.fromkeys(["fingerprint", "schema_file", "label"], "")
     properties["null_values"] = "[]"
-    context = our_examples.Executor.Context(beam_pipeline_args=list(BEAM_ARGS))
-    our_examples.Executor(context).Do({}, {"examples": [examples]}, properties)
+    our_examples.Executor().Do({}, {"examples": [examples]}, properties)
     return examples
 
 

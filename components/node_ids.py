@@ -15,3 +15,6 @@ EVALUATOR = "Evaluator"
 EVALUATION_GATE = "EvaluationGate"
 INFRA_VALIDATOR = "InfraValidator"
 PUSHER = "Pusher"
+
+ON_ENGINE = (EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM)
+"""Nodes whose work on data runs on the engine of the run."""

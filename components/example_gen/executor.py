@@ -8,7 +8,6 @@ from typing import Any
 
 from tfx import types
 from tfx.components.util import examples_utils
-from tfx.dsl.components.base import base_beam_executor
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
@@ -28,14 +27,15 @@ from strategos.components.example_gen.splitting import Splitter
 from strategos.components.example_gen.writing import SPLITS, Outcome, WriteShard
 from strategos.components.records import FILE_FORMAT
 from strategos.components.shards import progress
+from strategos.components.shards.executor import EngineExecutor
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.components.wording import first
 
 _FILES_RECORDED = 50
 
 
-class Executor(base_beam_executor.BaseBeamExecutor):
-    """Reads shards of the data, and writes those of the examples, in Beam workers.
+class Executor(EngineExecutor):
+    """Reads shards of the data, and writes those of the examples.
 
     Memory does not grow with the data.
     """
@@ -62,7 +62,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             splitter.check(file.path, file.names)
         (artifact,) = output_dict["examples"]
         artifact.split_names = artifact_utils.encode_split_names(list(SPLITS))
-        runner = shards.Runner(self._make_beam_pipeline, artifact.uri)
+        runner = shards.Runner(self._engine, artifact.uri)
         nulls = numerals.Nulls.of(json.loads(exec_properties["null_values"]))
         kinds = _declared([file for _, file in files], exec_properties)
         data = runner.cut(pattern, files)

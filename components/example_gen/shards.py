@@ -12,11 +12,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import apache_beam as beam
-
 from strategos.components.example_gen import numerals, spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
+from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 
 File = tuple[spans.Span, Source]
@@ -75,15 +74,15 @@ def rows_of(shards: Sequence[Shard]) -> int | None:
 
 
 class Runner:
-    """Runs work on shards of the data in Beam pipelines.
+    """Runs work on shards of the data.
 
     Args:
-      make_pipeline: Makes a pipeline.
+      engine: What works on shards.
       folder: Folder for results, which this process and the workers see.
     """
 
-    def __init__(self, make_pipeline: Callable[[], beam.Pipeline], folder: str):
-        self._make_pipeline, self._folder = make_pipeline, folder
+    def __init__(self, engine: Engine, folder: str):
+        self._engine, self._folder = engine, folder
 
     def fold(
         self,
@@ -92,7 +91,7 @@ class Runner:
         merge: Callable[[Any, Any], Any],
     ) -> Any:
         """See `fold.fold`."""
-        return fold(self._make_pipeline, shards, work, merge, self._folder)
+        return fold(self._engine, shards, work, merge, self._folder)
 
     def cut(self, pattern: str, files: Sequence[File]) -> list[Shard]:
         """Cuts the data into shards.

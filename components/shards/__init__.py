@@ -1,1 +1,1 @@
-"""Work on shards of data in a Beam pipeline, on any runner."""
+"""Work on shards of data, on the engine of the run."""

@@ -1,26 +1,17 @@
-"""One Beam pipeline per fold: work on each shard, then merge the results.
+"""Work on each shard of data, then merge the results: on the engine of the run.
 
-    Create(shards) | Reshuffle | ParDo(work) | GroupByKey | ParDo(merge)
-
-Rows never pass through Beam: `work` reads and writes whole Arrow batches, and only its
-small result does. Results are merged in a tree whose shape depends on the number of
-shards alone, and in the shards' order. So the outcome depends neither on the number of
-workers nor on which of them ends first, for sketches and float sums too.
+Rows stay inside of `work`, which reads and writes whole Arrow batches; only its small
+result leaves it. Results are merged in a tree whose shape depends on the number of
+shards alone, and in the shards' order. So the outcome depends neither on the engine nor
+on the number of workers, for sketches and float sums too.
 """
 
 from __future__ import annotations
 
-import functools
-import os
-import pickle
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-import apache_beam as beam
-from tfx.dsl.io import fileio
-
-from strategos.components import errors
+from strategos.components.shards.engine import Engine
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -29,7 +20,7 @@ _GROUP = 32  # results that are merged at a time
 
 
 def fold(
-    make_pipeline: Callable[[], beam.Pipeline],
+    engine: Engine,
     shards: Sequence[Shard],
     work: Callable[[Shard], Result],
     merge: Callable[[Result, Result], Result],
@@ -38,101 +29,22 @@ def fold(
     """Works on every shard and merges the results.
 
     Args:
-      make_pipeline: Makes the Beam pipeline.
-      shards: At least one. Workers get them pickled.
-      work: Picklable, from an importable module. A worker may call it more than once
-        for a shard (a retry); one call that succeeded counts.
+      engine: What works on the shards.
+      shards: At least one. Workers of other processes get them pickled.
+      work: Picklable, from an importable module, and safe to call in several threads.
+        A worker may call it more than once for a shard (a retry); one call that
+        succeeded counts.
       merge: Of the results of two neighbours, the earlier one first; may change it.
-      folder: Folder that this process and the workers see; for the result, which is
-        removed there.
+      folder: Folder that this process and the workers see; for the result of a
+        pipeline, which is removed there.
 
     Raises:
       UserError: The one that `work` raised for the earliest shard.
     """
-    if len(shards) == 1:  # nothing to spread or to merge
-        return work(shards[0])
-    result = os.path.join(folder, f".fold-{uuid.uuid4().hex}")
-    try:
-        with make_pipeline() as pipeline:
-            outcomes = (
-                pipeline
-                | "Shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
-                | "Spread" >> beam.Reshuffle()
-                | "Work" >> beam.ParDo(_Work(work, result))
-            )
-            for level in range(1 if len(shards) <= _GROUP else 2):
-                outcomes = (
-                    outcomes
-                    | f"Group{level}" >> beam.GroupByKey()
-                    | f"Merge{level}" >> beam.ParDo(_Merge(merge))
-                )
-            _ = outcomes | "Save" >> beam.ParDo(_Save(result))
-        with fileio.open(result, "rb") as file:
-            error, value = pickle.loads(file.read())
-    finally:
-        for path in fileio.glob(f"{result}*"):
-            fileio.remove(path)
-    if error is not None:
-        raise errors.from_json(error)
-    return value
+    if engine.runner == "direct":
+        from strategos.components.shards import threads
 
+        return threads.fold(shards, work, merge, engine.threads, _GROUP)
+    from strategos.components.shards import pipeline
 
-class _Work(beam.DoFn):
-    """From (number, shard) to (group, (number, outcome)).
-
-    An outcome is a pair: a `UserError` as JSON or None, and the result. After an error
-    in a shard, later shards are skipped; earlier ones could have an earlier error.
-    """
-
-    def __init__(self, work: Callable[[Any], Any], result: str):
-        self._work, self._result = work, result
-
-    def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
-        number, shard = element
-        outcome = (None, None)
-        if not self._failed_before(number):
-            try:
-                outcome = (None, self._work(shard))
-            except errors.UserError as error:
-                outcome = (error.to_json(), None)
-                with fileio.open(f"{self._result}.{number:09}.failed", "wb"):
-                    pass
-        yield number // _GROUP, (number, outcome)
-
-    def _failed_before(self, number: int) -> bool:
-        failed = fileio.glob(f"{self._result}.*.failed")
-        return any(int(path.split(".")[-2]) < number for path in failed)
-
-
-class _Merge(beam.DoFn):
-    """From (group, outcomes) to (group of groups, (group, merged outcome))."""
-
-    def __init__(self, merge: Callable[[Any, Any], Any]):
-        self._merge = merge
-
-    def process(
-        self, element: tuple[int, Iterable[tuple[int, Any]]]
-    ) -> Iterator[tuple[int, Any]]:
-        group, outcomes = element
-        ordered = [outcome for _, outcome in sorted(outcomes, key=lambda each: each[0])]
-        failed = [error for error, _ in ordered if error is not None]
-        if failed:
-            yield 0, (group, (failed[0], None))
-        else:
-            results = (result for _, result in ordered)
-            yield 0, (group, (None, functools.reduce(self._merge, results)))
-
-
-class _Save(beam.DoFn):
-    """Writes the outcome to a file that appears when it is whole."""
-
-    def __init__(self, result: str):
-        self._result = result
-
-    def process(self, element: tuple[int, Any]) -> Iterable[None]:
-        _, (_, outcome) = element
-        part = f"{self._result}.{uuid.uuid4().hex}"
-        with fileio.open(part, "wb") as file:
-            file.write(pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
-        fileio.rename(part, self._result, overwrite=True)
-        return ()
+    return pipeline.fold(engine.make_pipeline, shards, work, merge, folder, _GROUP)

@@ -10,6 +10,7 @@ import threading
 import time
 
 from strategos.components import events
+from strategos.components.shards import threads
 
 _lock = threading.Lock()
 _rows = 0
@@ -29,8 +30,13 @@ def begin(total: int | None) -> None:
 
 
 def add(rows: int) -> None:
-    """Counts `rows` more, and reports now and then."""
+    """Counts `rows` more, and reports now and then.
+
+    Raises:
+      EndedError: The fold has ended; the caller must not catch it.
+    """
     global _rows, _reported
+    threads.check()
     with _lock:
         _rows += rows
         now = time.monotonic()

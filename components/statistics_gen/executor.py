@@ -26,6 +26,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from strategos.components.records import FILE_FORMAT, columns, read
 from strategos.components.shards import progress
+from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
 from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
@@ -35,7 +36,7 @@ _DECODED_ROWS = 1_000  # fits the processor's cache, which decodes faster
 _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output")
 
 
-class Executor(stock.Executor):
+class Executor(EngineExecutor, stock.Executor):
     """TFX's executor; for tf.Examples with default options it reads whole batches.
 
     The output equals that of TFX's executor: the same generators get the same values.
@@ -68,8 +69,8 @@ class Executor(stock.Executor):
         )
         wanted = [(split, file) for split in splits for file in _files(examples, split)]
         progress.begin(examples.get_int_custom_property("rows") or None)
-        uri, pipeline = statistics.uri, self._make_beam_pipeline
-        found = fold(pipeline, wanted, _accumulate, _merge, uri) if wanted else {}
+        uri, engine = statistics.uri, self._engine
+        found = fold(engine, wanted, _accumulate, _merge, uri) if wanted else {}
         progress.end()
         for split in splits:
             folder = artifact_utils.get_split_uri([statistics], split)

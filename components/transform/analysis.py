@@ -17,13 +17,14 @@ from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 
 from strategos.components.files.filesystems import is_remote
+from strategos.components.shards.engine import Engine
 from strategos.components.transform import raw
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def analyze(
-    make_pipeline: Callable[[], beam.Pipeline],
+    engine: Engine,
     preprocessing_fn: PreprocessingFn,
     files: Sequence[str],
     schema: schema_pb2.Schema,
@@ -32,7 +33,7 @@ def analyze(
     """Analyzes the examples and writes TFT's graph.
 
     Args:
-      make_pipeline: Makes the Beam pipeline that the analysis runs on.
+      engine: What the Beam pipeline of the analysis runs on.
       preprocessing_fn: The user's function.
       files: Files of the raw examples to analyze: of their columns, or TFRecords.
       schema: Schema of the raw examples.
@@ -40,7 +41,7 @@ def analyze(
     """
     with (
         _temporary(folder) as temporary,
-        make_pipeline() as pipeline,
+        engine.make_pipeline() as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
         schema = raw.complete(schema)

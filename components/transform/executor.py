@@ -7,7 +7,6 @@ from typing import Any
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.components.util import examples_utils
-from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
@@ -17,6 +16,7 @@ from strategos.components import events
 from strategos.components.records import FILE_FORMAT, columns
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
+from strategos.components.shards.executor import EngineExecutor
 from strategos.components.transform import analysis, preprocessing
 from strategos.components.transform.materialize import materialize
 from strategos.components.user_code import modules, workload_paths
@@ -25,7 +25,7 @@ ANALYZED = "train"
 TRANSFORMED = ("train", "eval")
 
 
-class Executor(base_beam_executor.BaseBeamExecutor):
+class Executor(EngineExecutor):
     """Executor of Transform.
 
     TFX's executor sends each transformed row through Beam, which takes two thirds of
@@ -57,14 +57,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         graph = graph_artifact.uri
         schema = _schema(input_dict["schema"])
         events.emit("progress", message="analyzing")
-        pipeline = self._make_beam_pipeline
-        analysis.analyze(pipeline, function, _files(raw, ANALYZED), schema, graph)
+        analysis.analyze(self._engine, function, _files(raw, ANALYZED), schema, graph)
         events.emit("progress", message="transforming")
         transformed = output_dict["transformed_examples"]
         uri = artifact_utils.get_single_uri(transformed)
         files = {split: _files(raw, split) for split in TRANSFORMED}
         progress.begin(_rows(raw))
-        materialize(pipeline, graph, files, uri)
+        materialize(self._engine, graph, files, uri)
         progress.end()
         _describe(transformed[0])
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
@@ -20,6 +19,7 @@ from strategos.components.errors import UserError
 from strategos.components.records import encode
 from strategos.components.records.write import ShardWriter, Written, publish
 from strategos.components.shards import progress
+from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.transform import raw
 from strategos.components.transform.graph import TransformGraph
@@ -30,7 +30,7 @@ _SHOWN = 500  # characters of a row in an error
 
 
 def materialize(
-    make_pipeline: Callable[[], beam.Pipeline],
+    engine: Engine,
     graph: str,
     files: Mapping[str, Sequence[str]],
     examples: str,
@@ -38,7 +38,7 @@ def materialize(
     """Transforms raw examples and writes them as TFRecords, in the same order.
 
     Args:
-      make_pipeline: Makes the Beam pipeline.
+      engine: What works on the files.
       graph: Folder of the transform graph.
       files: The raw examples of each split: files of columns, or TFRecord files.
       examples: URI of the artifact that gets them.
@@ -48,7 +48,7 @@ def materialize(
     """
     shards = [(split, file) for split, some in files.items() for file in some]
     work = _Shard(graph, examples)
-    found = fold(make_pipeline, shards, work, _merge, examples) if shards else {}
+    found = fold(engine, shards, work, _merge, examples) if shards else {}
     for split in files:
         folder = _folder(examples, split)
         fileio.makedirs(folder)

@@ -19,6 +19,7 @@ from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParam
 from strategos.pipeline.config.clusters import Kubeflow, Vertex
 from strategos.pipeline.config.data import Data, Split
 from strategos.pipeline.config.distribution import Distribution
+from strategos.pipeline.config.engine import Engine
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.trainer import (
@@ -53,6 +54,7 @@ __all__ = [
     "Data",
     "Distribution",
     "EarlyStopping",
+    "Engine",
     "Evaluator",
     "Kubeflow",
     "Limits",
@@ -115,6 +117,10 @@ class Run(Section):
         "local",
         description="`local` starts one warm executor process; `beam` is TFX's "
         "BeamDagRunner.",
+    )
+    engine: Engine = Field(
+        default_factory=Engine,
+        description="What works on the data; every engine gives the same results.",
     )
     metadata: Database = Field(
         "sqlite",
@@ -208,7 +214,7 @@ class Config(Section):
     run: Run = Field(
         # Validated, so that default paths are made absolute from the YAML's folder.
         default_factory=dict,
-        description="Root, runner, ML Metadata and caching of a run.",
+        description="Root, runner, engine, ML Metadata and caching of a run.",
         validate_default=True,
     )
     schedule: Schedule | None = Field(

@@ -13,9 +13,10 @@ execution property:
    depend on it through their inputs).
 
 Not compared, so not a property: launcher, time-outs, restarts and checkpoints
-(`trainer.operation`), paths (`user_code.workload_paths`), the runner, ML Metadata's
-server, logging. The baseline and `warm_start: latest` would change with each push:
-`production` keeps them unchanged as long as the candidate is the same.
+(`trainer.operation`), paths (`user_code.workload_paths`), the runner, the engine
+(`run.engine`), ML Metadata's server, logging. The baseline and `warm_start: latest`
+would change with each push: `production` keeps them unchanged as long as the candidate
+is the same.
 
 Three keys follow from the rule:
 
@@ -61,7 +62,7 @@ _STACK = (
 
 _NOT_COMPILED = (
     *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
-    *("run.metadata", "run.metadata_timeout", "run.runner", "run.cache"),
+    *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
     *("schedule", "kubeflow", "vertex"),
 )
 """Settings that are not in the compiled pipeline, besides runtime parameters."""

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
     from strategos.pipeline.config.sections import Config
 
-# A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
-# Without a requirements file, each Beam component would build an sdist of TFX (1.2 s).
-# Type checks are off because TFX's pipelines are known to be well typed.
-BEAM_ARGS = (
-    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
-    "--requirements_file=/dev/null",
-    "--no_pipeline_type_check",
-)
-
 
 def build(
     config: Config,
@@ -66,7 +57,6 @@ def build(
         pipeline_name=config.name,
         pipeline_root=os.path.join(config.run.root, config.name),
         components=[*data.values(), *model.values(), *release.values()],
-        beam_pipeline_args=list(BEAM_ARGS),
     )
 
 

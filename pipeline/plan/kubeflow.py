@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from strategos.components.errors import BadInputError, Place
 
 if TYPE_CHECKING:
     from strategos.components.example_gen.spans import Listing
-    from strategos.components.trainer.operation import Operation
     from strategos.pipeline.config.sections import Config
 
 WORKLOAD = "/workload"
@@ -111,7 +111,11 @@ def _compile(config: Config, data: Listing, section: Any) -> dict[str, Any]:
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     _set_defaults(spec, defaults)
-    _set_environment(spec, node_ids.TRAINER, config.trainer.operation())
+    _set_environment(
+        spec, node_ids.TRAINER, config.trainer.operation().to_environment()
+    )
+    for node in node_ids.ON_ENGINE:
+        _set_environment(spec, node, config.run.engine.settings().to_environment())
     return job
 
 
@@ -121,9 +125,10 @@ def _set_defaults(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
         parameter |= {"defaultValue": defaults[name], "isOptional": True}
 
 
-def _set_environment(spec: dict[str, Any], node: str, operation: Operation) -> None:
-    """Sets `operation`, which is not a parameter, in the environment of a node."""
+def _set_environment(
+    spec: dict[str, Any], node: str, variables: Mapping[str, str]
+) -> None:
+    """Sets environment variables of a node: how it works, which is no parameter."""
     label = spec["components"][node]["executorLabel"]
     container = spec["deploymentSpec"]["executors"][label]["container"]
-    variables = operation.to_environment().items()
-    container["env"] = [{"name": name, "value": value} for name, value in variables]
+    container["env"] = [{"name": k, "value": v} for k, v in variables.items()]

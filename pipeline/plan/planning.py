@@ -162,7 +162,11 @@ def plan(
         connection,
         files.events,
         files.log,
-        operation.to_environment() | graph.workload_paths(config).to_environment(),
+        {
+            **operation.to_environment(),
+            **config.run.engine.settings().to_environment(),
+            **graph.workload_paths(config).to_environment(),
+        },
         config.run.metadata_timeout_seconds,
     )
     _mark(plan, options)

@@ -137,7 +137,6 @@ def _transform(
     custom_config: Mapping[str, Any] | None = None,
 ) -> None:
     """Runs Transform's executor on the workload."""
-    from tfx.dsl.components.base import base_beam_executor
     from tfx.types import standard_artifacts
     from tfx.utils import json_utils
 
@@ -158,11 +157,7 @@ def _transform(
         "label": label,
         "custom_config": custom_config or {},
     }
-    runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
-    context = base_beam_executor.BaseBeamExecutor.Context(
-        beam_pipeline_args=[f"--runner={runner}", "--requirements_file=/dev/null"]
-    )
-    Executor(context).Do(
+    Executor().Do(
         {"examples": [raw], "schema": [schema]},
         {"transform_graph": [graph], "transformed_examples": [transformed]},
         {"custom_config": json_utils.dumps(config)},

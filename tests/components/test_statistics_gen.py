@@ -175,13 +175,11 @@ def odd_table(rows=900):
 def test_columns_beside_the_examples_are_those_of_the_examples(tmp_path):
     """What ExampleGen wrote as columns, and the decoded tf.Examples, value by value."""
     import pyarrow.parquet as pq
-    from tfx.dsl.components.base import base_beam_executor
     from tfx.types import standard_artifacts
 
     from strategos.components.example_gen import executor
     from strategos.components.records import columns
     from strategos.components.statistics_gen.executor import read_batches
-    from strategos.pipeline.plan.graph import BEAM_ARGS
 
     pq.write_table(odd_table(), tmp_path / "a.parquet", row_group_size=200)
     examples = standard_artifacts.Examples()
@@ -193,10 +191,7 @@ def test_columns_beside_the_examples_are_those_of_the_examples(tmp_path):
         "null_values": "[]",
         "split": '{"by": "ratio", "keys": [], "train": 8, "eval": 2}',
     }
-    context = base_beam_executor.BaseBeamExecutor.Context(
-        beam_pipeline_args=list(BEAM_ARGS)
-    )
-    executor.Executor(context).Do({}, {"examples": [examples]}, properties)
+    executor.Executor().Do({}, {"examples": [examples]}, properties)
     for split in ("train", "eval"):
         (by_column,) = columns.files(examples.uri, split)
         (by_row,) = (tmp_path / "examples" / f"Split-{split}").iterdir()

@@ -60,11 +60,13 @@ def test_kubeflow_spec_is_bare_2_1_and_parsed_by_kfp(compiled):
     assert defaults["batch_size"] == 1024
     tasks = spec["root"]["dag"]["tasks"]
     assert tasks["Transform"]["dependentTasks"][0] == "AnomalyGate"
-    executors = spec["deploymentSpec"]["executors"].values()
-    assert all(set(executor) == {"container"} for executor in executors)
-    assert not any("lifecycle" in executor["container"] for executor in executors)
+    executors = spec["deploymentSpec"]["executors"]
+    assert all(set(each) == {"container"} for each in executors.values())
+    assert not any("lifecycle" in each["container"] for each in executors.values())
     assert "/workload/examples/flights" in json.dumps(tasks["Trainer"])
-    (how,) = spec["deploymentSpec"]["executors"]["Trainer_executor"]["container"]["env"]
+    (engine,) = executors["ExampleGen_executor"]["container"]["env"]
+    assert engine["name"] == "STRATEGOS_ENGINE"
+    (how,) = executors["Trainer_executor"]["container"]["env"]
     assert how["name"] == "STRATEGOS_TRAINER"
     assert json.loads(how["value"])["max_restarts"] == 1
     parsed = subprocess.run(

@@ -51,15 +51,9 @@ def _read(feature) -> tuple[str | None, list]:
 @pytest.fixture(scope="session")
 def run(tmp_path_factory) -> Callable[..., Written]:
     """Runs our executor."""
-    from tfx.dsl.components.base import base_beam_executor
     from tfx.types import standard_artifacts
 
     from strategos.components.example_gen import executor
-    from strategos.pipeline.plan.graph import BEAM_ARGS
-
-    context = base_beam_executor.BaseBeamExecutor.Context(
-        beam_pipeline_args=list(BEAM_ARGS)
-    )
 
     def call(pattern, split=None, spans=(), null_values=(), **properties) -> Written:
         examples = standard_artifacts.Examples()
@@ -73,7 +67,7 @@ def run(tmp_path_factory) -> Callable[..., Written]:
             "null_values": json.dumps(null_values),
         }
         properties = dict.fromkeys(empty, "") | settings | properties
-        executor.Executor(context).Do({}, {"examples": [examples]}, properties)
+        executor.Executor().Do({}, {"examples": [examples]}, properties)
         return Written(examples)
 
     return call

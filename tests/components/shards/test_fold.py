@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
-import apache_beam as beam
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.shards import progress
+from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
-from strategos.pipeline.plan.graph import BEAM_ARGS
-
-THREADS = ("--direct_running_mode=multi_threading", "--direct_num_workers=3")
 
 
 def numbers(shard):
@@ -42,40 +41,77 @@ def breaks(shard):
     return 1 // (shard - 1)
 
 
-@pytest.fixture(params=[(), THREADS], ids=["one", "threads"])
-def make_pipeline(request):
-    return lambda: beam.Pipeline(argv=[*BEAM_ARGS, *request.param])
+class InPipeline(Engine):
+    """Any engine but `direct`: a Beam pipeline, here on Beam's in-process runner."""
+
+
+ENGINES = [Engine(workers=n) for n in (1, 2, 5)] + [InPipeline("pipeline")]
+
+
+@pytest.fixture(params=ENGINES, ids=["one", "two", "five", "pipeline"])
+def engine(request):
+    return request.param
 
 
 @pytest.mark.parametrize("count", [1, 2, 32, 100])
-def test_results_are_merged_in_the_order_of_the_shards(tmp_path, make_pipeline, count):
-    found = fold(make_pipeline, range(count), numbers, join, str(tmp_path))
+def test_results_are_merged_in_the_order_of_the_shards(tmp_path, engine, count):
+    found = fold(engine, range(count), numbers, join, str(tmp_path))
     assert found == list(range(count))
     assert not os.listdir(tmp_path)
 
 
-def test_shape_of_the_merging_does_not_depend_on_the_workers(tmp_path):
-    shapes = {
-        fold(
-            lambda args=args: beam.Pipeline(argv=[*BEAM_ARGS, *args]),
-            range(70),
-            as_tree,
-            nest,
-            str(tmp_path),
-        )
-        for args in ((), THREADS)
-    }
+@pytest.mark.parametrize("count", [31, 32, 33, 70])
+def test_shape_of_the_merging_does_not_depend_on_the_engine(tmp_path, count):
+    shapes = {fold(e, range(count), as_tree, nest, str(tmp_path)) for e in ENGINES}
     assert len(shapes) == 1
 
 
-def test_error_of_the_earliest_shard_is_raised_with_its_fields(tmp_path, make_pipeline):
+def test_error_of_the_earliest_shard_is_raised_with_its_fields(tmp_path, engine):
     with pytest.raises(UserError) as error:
-        fold(make_pipeline, range(2, 60), odd_fails, join, str(tmp_path))
+        fold(engine, range(2, 60), odd_fails, join, str(tmp_path))
     assert (error.value.key, error.value.received) == ("data.examples", "3")
     assert not os.listdir(tmp_path)
 
 
-def test_bug_in_the_work_is_not_hidden(tmp_path, make_pipeline):
+def test_bug_in_the_work_is_not_hidden(tmp_path, engine):
     with pytest.raises(Exception, match="ZeroDivisionError|division"):
-        fold(make_pipeline, range(3), breaks, join, str(tmp_path))
+        fold(engine, range(3), breaks, join, str(tmp_path))
     assert not os.listdir(tmp_path)
+
+
+def test_shards_are_worked_on_at_the_same_time_but_few_at_once(tmp_path):
+    together = threading.Barrier(3)
+    begun = []
+
+    def work(shard):
+        begun.append(shard)
+        if shard < 3:
+            together.wait(60)
+        if shard == 0:
+            time.sleep(0.3)  # the others must not run far ahead of it
+            return max(begun)
+        return 0
+
+    furthest = fold(Engine(workers=3), range(100), work, max, str(tmp_path))
+    assert 3 <= furthest < 10
+
+
+@pytest.mark.parametrize("error", [UserError("is bad"), KeyboardInterrupt()])
+def test_failed_shard_ends_the_work_on_others_at_once(tmp_path, error):
+    others_run = threading.Event()
+
+    def work(shard):
+        if shard == 0:
+            others_run.wait(60)
+            raise error
+        others_run.set()
+        for _ in range(6000):  # a large shard: a minute
+            progress.add(1)
+            time.sleep(0.01)
+
+    started = time.monotonic()
+    with pytest.raises(type(error)):
+        fold(Engine(workers=2), range(9), work, join, str(tmp_path))
+    assert time.monotonic() - started < 20
+    progress.begin(None)
+    progress.add(1)  # this thread is not ended

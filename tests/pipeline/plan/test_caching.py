@@ -37,6 +37,15 @@ def test_fingerprints_follow_the_files(workload):
     assert (after.preprocessing, after.schema) == (before.preprocessing, before.schema)
 
 
+def test_engine_of_a_run_is_part_of_no_key(workload):
+    def key(*sets):
+        config = loading.load(workload, (), sets).config
+        return caching.ir_key(config, caching.Fingerprints.of(config))
+
+    assert key("run.engine.workers=3") == key()
+    assert key("run.root=elsewhere") != key()
+
+
 def test_compiled_pipeline_depends_on_all_code_that_compiling_reads(
     compiled, workload, tmp_path, monkeypatch
 ):

@@ -1,0 +1,112 @@
+"""How data are worked on, as opposed to what comes out: never part of a cache key.
+
+The orchestrator writes an `Engine` to an environment variable of the process that runs
+executors. Under other orchestrators the variable is missing, and the defaults apply.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+VARIABLE = "STRATEGOS_ENGINE"
+"""Name of the environment variable that holds an `Engine` as JSON."""
+
+# A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
+# Without a requirements file, each pipeline would build an sdist of TFX (1.2 s).
+# Type checks are off because TFX's pipelines are known to be well typed.
+_IN_PROCESS = (
+    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "--requirements_file=/dev/null",
+    "--no_pipeline_type_check",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """What works on shards of data.
+
+    Attributes:
+      runner: `direct`: this process, with threads for shards, and Beam's in-process
+        runner for pipelines.
+      workers: Number of shards worked on at a time; None for one per available core.
+    """
+
+    runner: str = "direct"
+    workers: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of this process that work on data."""
+        return self.workers or available_cores()
+
+    def make_pipeline(self) -> beam.Pipeline:
+        """Makes a Beam pipeline that runs on this engine."""
+        import apache_beam as beam
+
+        return beam.Pipeline(argv=list(_IN_PROCESS))
+
+    def to_environment(self) -> dict[str, str]:
+        """The environment variable that passes this engine to another process."""
+        return {VARIABLE: json.dumps(dataclasses.asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Engine:
+        """Reads the engine from the environment; a missing variable means defaults.
+
+        Args:
+          environ: The environment, by default this process's.
+        """
+        return cls(**json.loads(environ.get(VARIABLE, "{}")))
+
+
+def available_cores(root: str | Path = "/") -> int:
+    """Number of cores that this process may use, at least 1.
+
+    The processor affinity and the quotas of the control groups bound it, which
+    `os.cpu_count` ignores: in a container with two of 64 cores it is 2.
+
+    Args:
+      root: Root of the file system with `proc` and `sys`.
+    """
+    cores = len(os.sched_getaffinity(0))
+    quotas = [quota for quota in map(_quota, _groups(Path(root))) if quota]
+    return max(1, min([cores, *map(round, quotas)]))
+
+
+def _groups(root: Path) -> list[Path]:
+    """Folders of this process's control group for the processor, and those above it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    top = root / "sys/fs/cgroup"
+    found = []
+    for line in lines:  # number:controllers:path; version 2 names no controllers
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = top / "cpu" if controllers else top
+        own = base / path.lstrip("/")
+        found += [each for each in (own, *own.parents) if each.is_relative_to(base)]
+    return found
+
+
+def _quota(group: Path) -> float | None:
+    """Cores that a control group allows; None for no bound, or if it is not visible."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota = (group / "cpu.cfs_quota_us").read_text()
+            period = (group / "cpu.cfs_period_us").read_text()
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError):  # `max`
+        return None

@@ -1,0 +1,61 @@
+"""The engine of a run: how it reaches executors, and the cores that it may use."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from strategos.components.shards.engine import Engine, available_cores
+
+
+def test_engine_reaches_another_process():
+    engine = Engine(workers=3)
+    assert Engine.from_environment(engine.to_environment()) == engine
+    assert Engine.from_environment({}) == Engine()
+    assert Engine().threads == available_cores()
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with 64 cores; control groups as tests write them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+
+    def make(groups: str, files: dict[str, str]):
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups)
+        for name, text in files.items():
+            path = tmp_path / "sys/fs/cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return make
+
+
+V1 = "4:memory:/a\n3:cpu,cpuacct:/a/b\n1:name=systemd:/a\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/\n", {}, 64),
+        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),  # a container
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "250000 50000"}, 5),
+        ("0::/a\n", {"a/cpu.max": "1000 100000\n"}, 1),
+        (V1, {"cpu/a/b/cpu.cfs_quota_us": "-1", "cpu/a/b/cpu.cfs_period_us": "9"}, 64),
+        (
+            V1,
+            {"cpu/a/cpu.cfs_quota_us": "300000", "cpu/a/cpu.cfs_period_us": "100000"},
+            3,
+        ),
+        ("0::/../outside\n", {"cpu.max": "400000 100000"}, 4),
+    ],
+)
+def test_cores_follow_the_quota_of_the_control_groups(machine, groups, files, cores):
+    assert available_cores(machine(groups, files)) == cores
+
+
+def test_cores_follow_the_affinity(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3})
+    assert available_cores(tmp_path) == 2
