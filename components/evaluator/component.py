@@ -54,11 +54,11 @@ class Evaluator(base_component.BaseComponent):
       blessing: In the form of TFX's Evaluator; always blessed or not blessed.
 
     TFX's Evaluator computes with TFMA, whose cost per example, slice and metric would
-    dominate the time of a run; see `columnar`.
+    dominate the time of a run; see `formulas`.
     """
 
     SPEC_CLASS = EvaluatorSpec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Converts an evaluator section into TFMA's EvalConfig.
 
-`columnar` computes the metrics and `summary` the verdict. The EvalConfig is what TFMA
+`sums` computes the metrics and `summary` the verdict. The EvalConfig is what TFMA
 would need to compute the same; it is published with the results, so that TFMA's own
 tools can read them. `min_examples` has no counterpart in it: TFMA's `min_slice_size`
 hides a small slice's metrics instead of exempting the slice from bounds.
@@ -18,7 +18,7 @@ from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 from tensorflow_model_analysis.proto import config_pb2
 
 from strategos.components.evaluator.metrics import METRICS
-from strategos.components.evaluator.scoring import OUTPUT
+from strategos.components.evaluator.models import OUTPUT
 from strategos.components.exported import SERVE, TRANSFORM
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import types
 from tfx.components.evaluator import constants
-from tfx.dsl.components.base import base_executor
+from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
@@ -22,13 +23,16 @@ from tfx.utils import io_utils, path_utils
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator import (
-    columnar,
     eval_config,
     scoring,
     summary,
     tfma_files,
 )
+from strategos.components.evaluator.models import Location, loaded
+from strategos.components.evaluator.sums import Sums
 from strategos.components.schema_file import read_schema
+from strategos.components.shards import progress
+from strategos.components.shards.fold import fold
 
 SPLIT = "eval"
 ADVICE = "To judge the candidate without comparing, give pusher.to a new folder."
@@ -41,7 +45,7 @@ DTYPES = {
 Artifacts = dict[str, list[types.Artifact]]
 
 
-class Executor(base_executor.BaseExecutor):
+class Executor(base_beam_executor.BaseBeamExecutor):
     """Writes TFMA's files, `summary.json` and the blessing; never stops the run."""
 
     def Do(
@@ -60,22 +64,15 @@ class Executor(base_executor.BaseExecutor):
         baseline = _baseline(input_dict)
         question = _question(evaluator, label, _schema(input_dict))
         models = _models(input_dict, baseline)
-        scored = scoring.score(
-            _files(input_dict), question, models, "candidate", _progress(input_dict)
-        )
-        slices = columnar.slice_metrics(
-            scored,
-            eval_config.metric_names(evaluator),
-            "candidate",
-            "baseline" if baseline else None,
-        )
+        sums = self._score(input_dict, output_dict, scoring.Scorer(question, models))
+        slices = sums.metrics(*(model.name for model in models))
         checks = summary.judge(evaluator.get("bounds") or {}, slices)
         verdict = summary.summarize(
             task=evaluator["task"],
             label=label,
             slices=slices,
             checks=checks,
-            without_value=scored.without_value(),
+            without_value=sums.without_value(),
         )
 
         (evaluation,) = output_dict["evaluation"]
@@ -91,6 +88,25 @@ class Executor(base_executor.BaseExecutor):
         _write_summary(evaluation, verdict)
         _bless(output_dict["blessing"][0], verdict["blessed"], input_dict, baseline)
         logging.info("blessed: %s; %s", verdict["blessed"], verdict["reason"])
+
+    def _score(
+        self, inputs: Artifacts, outputs: Artifacts, scorer: scoring.Scorer
+    ) -> Sums:
+        (examples,), (evaluation,) = inputs["examples"], outputs["evaluation"]
+        shards, scored = scoring.shards(_files(inputs)), scoring.Scored(Sums((), ""))
+        progress.begin(examples.get_int_custom_property("rows_eval") or None)
+        try:
+            if shards:
+                merge = scoring.Scored.merge
+                pipeline, folder = self._make_beam_pipeline, evaluation.uri
+                scored = fold(pipeline, shards, scorer, merge, folder)
+        finally:
+            loaded.forget()
+        progress.end()
+        scoring.check(scored.sums, scorer.question)
+        if scored.warning:
+            events.emit("warning", message=scored.warning)
+        return scored.sums
 
 
 def _baseline(inputs: Artifacts) -> types.Artifact | None:
@@ -133,20 +149,17 @@ def _question(
                 expected=", ".join(sorted(known)),
             )
     wanted = {name: known[name] for name in [label, *slices]}
-    return scoring.Question(evaluator["task"], label, slices, wanted)
+    metrics = tuple(eval_config.metric_names(evaluator))
+    return scoring.Question(evaluator["task"], metrics, label, tuple(slices), wanted)
 
 
-def _models(
-    inputs: Artifacts, baseline: types.Artifact | None
-) -> dict[str, scoring.Model]:
-    candidate = artifact_utils.get_single_uri(inputs["model"])
-    models = {
-        "candidate": scoring.Model("candidate", path_utils.serving_model_dir(candidate))
-    }
-    if baseline is not None:
-        path = path_utils.serving_model_dir(baseline.uri)
-        models["baseline"] = scoring.Model("model in production", path, ADVICE)
-    return models
+def _models(inputs: Artifacts, baseline: types.Artifact | None) -> tuple[Location, ...]:
+    uri = artifact_utils.get_single_uri(inputs["model"])
+    candidate = Location(CANDIDATE_KEY, "candidate", path_utils.serving_model_dir(uri))
+    if baseline is None:
+        return (candidate,)
+    path = path_utils.serving_model_dir(baseline.uri)
+    return candidate, Location(BASELINE_KEY, "model in production", path, ADVICE)
 
 
 def _files(inputs: Artifacts) -> list[str]:
@@ -157,19 +170,11 @@ def _files(inputs: Artifacts) -> list[str]:
     ]
 
 
-def _progress(inputs: Artifacts) -> Any:
-    (examples,) = inputs["examples"]
-    total = examples.get_int_custom_property("rows_eval") or None
-    return lambda rows: events.emit("rows", rows=rows, total=total)
-
-
 def _locations(
-    config: config_pb2.EvalConfig, models: dict[str, scoring.Model]
+    config: config_pb2.EvalConfig, models: Sequence[Location]
 ) -> dict[str, str]:
-    return {
-        spec.name: models["baseline" if spec.is_baseline else "candidate"].path
-        for spec in config.model_specs
-    }
+    specs = sorted(config.model_specs, key=lambda spec: spec.is_baseline)
+    return {spec.name: model.path for spec, model in zip(specs, models, strict=True)}
 
 
 def _write_summary(evaluation: types.Artifact, verdict: dict[str, Any]) -> None:

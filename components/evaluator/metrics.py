@@ -1,7 +1,7 @@
 """The metrics that an evaluator section may name; standard library only.
 
 Config validation reads this table without TensorFlow, `eval_config` turns it into a
-TFMA EvalConfig, and `columnar` computes exactly these.
+TFMA EvalConfig, and `formulas` computes exactly these.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 TASKS = ("binary", "multi_class", "regression")
+# Distinct scores, over all slices of a feature, up to which areas under curves are
+# exact. Beyond that they come from bins, with a bound of the error.
+EXACT_SCORES = 1 << 18
+# Of one feature. Each takes memory, a line of the summary, and checks of bounds.
+MOST_SLICES = 50_000
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class SliceMetrics:
       examples: Number of examples in the slice.
       metrics: The candidate's metrics by name; NaN if undefined.
       baseline: The metrics of the model in production, or None.
+      errors: Largest error, over both models, of the metrics that are not exact.
     """
 
     feature: str | None
@@ -65,6 +71,7 @@ class SliceMetrics:
     examples: int
     metrics: Mapping[str, float]
     baseline: Mapping[str, float] | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -76,16 +83,21 @@ def _same(name: str, *tasks: str) -> dict[str, str]:
     return dict.fromkeys(tasks, name)
 
 
+_EXACT = (
+    f"exact up to {EXACT_SCORES:,} distinct scores, beyond that with a bound of the "
+    "error in `summary.json`"
+)
+
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         "auc": Metric(
-            "area under the ROC curve",
+            f"area under the ROC curve, {_EXACT}",
             _same("AUC", "binary"),
             higher_is_better=True,
             config={"num_thresholds": 10_000},
         ),
         "pr_auc": Metric(
-            "area under the precision-recall curve",
+            f"area under the precision-recall curve, {_EXACT}",
             _same("AUCPrecisionRecall", "binary"),
             higher_is_better=True,
             config={"num_thresholds": 10_000},

@@ -1,34 +1,37 @@
-"""Runs models over examples in large batches; TensorFlow and numpy only.
-
-Keeps of each row its label, one or two numbers per model, and a number for each value
-of a sliced feature.
-"""
+"""Scores a file of examples in large batches; TensorFlow, Arrow and numpy only."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 
-from strategos.components import events
-from strategos.components.errors import UserError, first_line
-from strategos.components.evaluator.columnar import EPSILON, Columns, Membership, Scored
-from strategos.components.exported import SERVE, TRANSFORM
+from strategos.components.errors import UserError
+from strategos.components.evaluator.formulas import EPSILON, Columns
+from strategos.components.evaluator.metrics import MOST_SLICES
+from strategos.components.evaluator.models import Location, Model, loaded
+from strategos.components.evaluator.sums import Membership, Sums
+from strategos.components.exported import SERVE
 from strategos.components.records import read
+from strategos.components.shards import progress
 
 BATCH = 10_000
-OUTPUT = "predictions"
+SHARD_BYTES = 4 << 20  # smaller files are scored together
+
+_COMPARED = 1_000  # rows of a shard whose label is compared with the transformed one
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to read from the examples, and how to interpret the models' predictions.
+    """What to read from the examples, and what to compute from the predictions.
 
     Attributes:
       task: One of `metrics.TASKS`.
+      metrics: Names in `metrics.METRICS` that are defined for the task.
       label: The label's feature. A string label is read after the candidate's own
         preprocessing (signature `transform_features`), which turns it into a number.
       slices: Features to slice by.
@@ -36,242 +39,201 @@ class Question:
     """
 
     task: str
+    metrics: Sequence[str]
     label: str
     slices: Sequence[str]
     types: Mapping[str, tf.DType]
 
 
-class Model:
-    """A SavedModel that takes serialized raw examples.
+@dataclass
+class Scored:
+    """What is kept of scored rows.
 
-    Args:
-      role: Name in messages: "candidate" or "model in production".
-      path: Folder of the SavedModel.
-      advice: Remedy at the end of errors about this model.
-
-    Raises:
-      UserError: The SavedModel cannot be loaded.
+    Attributes:
+      sums: Sums by slice and model.
+      warning: About the labels, for the user.
     """
 
-    def __init__(self, role: str, path: str, advice: str = ""):
-        self.role = role
-        self.path = path
-        self._advice = advice
-        try:
-            self._loaded = tf.saved_model.load(path)  # owns the signatures' variables
-        except (OSError, ValueError) as error:
-            raise self.error(f"cannot be loaded: {error}") from error
+    sums: Sums
+    warning: str = ""
 
-    def error(self, text: str) -> UserError:
-        """An error about this model, with the advice for its role.
+    def merge(self, later: Scored) -> Scored:
+        """Adds other rows, and returns itself.
 
         Args:
-          text: The predicate of the message, such as "cannot be loaded".
+          later: What is kept of other rows; not to be used again.
         """
-        return UserError(f"{self.path}: the {self.role} {text} {self._advice}".rstrip())
+        return Scored(self.sums.merge(later.sums), self.warning or later.warning)
 
-    def predict(self, examples: tf.Tensor) -> np.ndarray:
-        """Predicts on serialized examples.
+
+@dataclass(frozen=True)
+class Scorer:
+    """Runs models over files of examples, in any thread of any process.
+
+    Attributes:
+      question: What to read and to compute.
+      models: The models; the preprocessing of the first, the candidate, reads a string
+        label.
+    """
+
+    question: Question
+    models: tuple[Location, ...]
+
+    def __call__(self, files: Sequence[str]) -> Scored:
+        """Scores the rows of some files.
 
         Args:
-          examples: string [batch].
-
-        Returns:
-          float64 [batch, k].
+          files: TFRecord files of tf.Examples; names that end with `.gz` mean GZIP.
 
         Raises:
-          UserError: The model fails, or has several outputs.
+          UserError: Labels are missing or do not fit the task, or predictions do not.
         """
-        outputs = self._call(SERVE, examples)
-        if OUTPUT not in outputs and len(outputs) > 1:
-            raise self.error(
-                f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
-                f"output, or one called `{OUTPUT}`."
-            )
-        answer = outputs.get(OUTPUT, next(iter(outputs.values())))
-        values = np.asarray(answer, np.float64)
-        return values.reshape(len(values), -1)
+        question, models = self.question, loaded.get(self.models)
+        scored = Scored(Sums(question.metrics, question.task))
+        for batch in read.records(files).batch(BATCH).prefetch(1):
+            first = scored.sums.examples
+            parsed = _parsed(batch, question)
+            _check_one_label(parsed[question.label], question.label, files, first)
+            label = _label(batch, parsed[question.label], question, models[0])
+            if not first and question.types[question.label] != tf.string:
+                scored.warning = _check_learned(batch, label, question, models[0])
+            scores = {}
+            for location, model in zip(self.models, models, strict=True):
+                answer = _checked(model.predict(batch), label, question, location)
+                scores[location.name] = _columns(answer, label, question.task)
+            slices = {name: _membership(parsed[name]) for name in question.slices}
+            scored.sums.add(label, scores, slices)
+            progress.add(len(label))
+        return scored
 
-    def transformed(self, examples: tf.Tensor, feature: str) -> np.ndarray:
-        """A feature after the model's own preprocessing.
 
-        Args:
-          examples: string [batch], serialized.
-          feature: Name of the feature.
+def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
+    """Files that are scored together: several small ones, or a large one.
 
-        Returns:
-          float64 [batch].
+    Args:
+      files: TFRecord files.
+    """
+    taken, size, found = [], 0, []
+    for file in sorted(files):
+        taken.append(file)
+        size += tf.io.gfile.stat(file).length
+        if size >= SHARD_BYTES:
+            found.append(tuple(taken))
+            taken, size = [], 0
+    return [*found, tuple(taken)] if taken else found
 
-        Raises:
-          UserError: The preprocessing does not return the feature.
-        """
-        outputs = self._call(TRANSFORM, examples)
-        if feature not in outputs:
+
+def check(sums: Sums, question: Question) -> None:
+    """Rejects rows on which no model can be judged.
+
+    Args:
+      sums: Over all rows.
+      question: What was read.
+
+    Raises:
+      UserError: There are no rows, their labels are all the same, or a sliced feature
+        has too many values.
+    """
+    if not sums.examples:
+        raise UserError(
+            "the eval split has no examples",
+            key="data.split",
+            remedy="Use more data, or give eval a larger share.",
+        )
+    if question.task == "binary" and sums.labels in (0, sums.examples):
+        word = "never" if sums.labels == 0 else "always"
+        raise UserError(
+            f"`{question.label}` is {word} 1 in the {sums.examples:,} examples of the "
+            "eval split, so a model cannot be judged on it",
+            key="label",
+            remedy="Check how the label is made, or use more data.",
+        )
+    for feature in question.slices:
+        if feature in sums.too_many:
             raise UserError(
-                f"`{feature}` is a string, and `preprocessing_fn` does not return it "
-                f"(it returns {', '.join(sorted(outputs))})",
-                key="label",
-                remedy="Return it as a number, for example by "
-                "tft.compute_and_apply_vocabulary.",
+                "which has more distinct values in the eval split",
+                key="evaluator.slices",
+                received=f"`{feature}`",
+                expected=f"features with at most {MOST_SLICES:,} values",
+                remedy="Slice by a coarser feature: a group, a region, a range.",
             )
-        value = outputs[feature]
-        if isinstance(value, tf.SparseTensor):
-            value = tf.sparse.to_dense(value)
-        return np.asarray(value, np.float64).reshape(-1)
-
-    def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
-        """The label that the model was trained on, if its preprocessing returns it.
-
-        Args:
-          examples: string [batch], serialized.
-          feature: Name of the label.
-
-        Returns:
-          float64 [batch], or None.
-        """
-        if TRANSFORM not in self._loaded.signatures:
-            return None
-        value = self._call(TRANSFORM, examples).get(feature)
-        if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
-            return None
-        flat = np.asarray(value, np.float64).reshape(-1)
-        return flat if len(flat) == len(examples) else None
-
-    def _call(self, name: str, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        signature = self._loaded.signatures.get(name)
-        if signature is None:
-            there = ", ".join(sorted(self._loaded.signatures)) or "none"
-            raise self.error(f"has no signature `{name}`; it has {there}.")
-        (argument,) = signature.structured_input_signature[1]
-        try:
-            return signature(**{argument: examples})
-        except tf.errors.OpError as error:
-            reason = first_line(error.message)
-            raise self.error(f"fails on the eval examples: {reason}") from error
 
 
-class _Slices:
-    """The rows that have each value of a feature, collected batch by batch."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str | int | float, int] = {}
-        self._row: list[np.ndarray] = []
-        self._code: list[np.ndarray] = []
-
-    def add(self, row: np.ndarray, value: np.ndarray) -> None:
-        """Adds the entries of a batch.
-
-        Args:
-          row: int64 [entries], ascending: the row of each entry.
-          value: bytes, int64 or float32 [entries]: the feature's values.
-        """
-        distinct, inverse = np.unique(value, return_inverse=True)
-        codes = [
-            self._codes.setdefault(_slice_value(v), len(self._codes)) for v in distinct
-        ]
-        code = np.array(codes, np.int64)[inverse.reshape(-1)]
-        # A value that a row repeats counts once.
-        keys = np.unique(row * len(self._codes) + code)
-        self._row.append(keys // max(len(self._codes), 1))
-        self._code.append(keys % max(len(self._codes), 1))
-
-    def membership(self) -> Membership:
-        """Everything added so far, by distinct value; NaN comes last."""
-        values = sorted(self._codes, key=lambda value: (value != value, value))
-        place = np.empty(len(values), np.int64)
-        place[[self._codes[value] for value in values]] = np.arange(len(values))
-        code = place[np.concatenate(self._code)]
-        return Membership(values, np.concatenate(self._row), code)
-
-
-def score(
-    files: Sequence[str],
-    question: Question,
-    models: Mapping[str, Model],
-    candidate: str,
-    progress: Callable[[int], None] = lambda rows: None,
-) -> Scored:
-    """Reads the examples once and runs every model on them.
-
-    Args:
-      files: TFRecord files of tf.Example; names that end with `.gz` mean GZIP.
-      question: What to read, and which task the models solve.
-      models: Models by name.
-      candidate: Name of the model whose preprocessing reads a string label.
-      progress: Called with the number of rows so far.
-
-    Raises:
-      UserError: There are no examples, labels are missing or do not fit the task, or
-        predictions do not.
-    """
-    labels: list[np.ndarray] = []
-    scores: dict[str, list[Columns]] = {name: [] for name in models}
-    slices = {feature: _Slices() for feature in question.slices}
-    rows = 0
-    for batch in read.records(sorted(files)).batch(BATCH).prefetch(1):
-        label, members = _parse(batch, question, models[candidate], rows)
-        labels.append(label)
-        for feature, (row, value) in members.items():
-            slices[feature].add(row + rows, value)
-        for name, model in models.items():
-            answer = _checked(model.predict(batch), label, question, model)
-            scores[name].append(_columns(answer, label, question.task))
-        rows += len(label)
-        progress(rows)
-    label = np.concatenate(labels or [np.empty(0)])
-    _check_classes(label, question)
-    return Scored(
-        label,
-        {name: _concatenated(parts) for name, parts in scores.items()},
-        {feature: found.membership() for feature, found in slices.items()},
-    )
-
-
-def _parse(
-    batch: tf.Tensor, question: Question, candidate: Model, offset: int
-) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray]]]:
+def _parsed(batch: tf.Tensor, question: Question) -> dict[str, tf.SparseTensor]:
     spec = {name: tf.io.VarLenFeature(dtype) for name, dtype in question.types.items()}
-    parsed = tf.io.parse_example(batch, spec)
-    present = parsed[question.label]
-    _check_one_label(present, len(batch), question.label, offset)
-    if present.dtype == tf.string:
+    return tf.io.parse_example(batch, spec)
+
+
+def _label(
+    batch: tf.Tensor, values: tf.SparseTensor, question: Question, candidate: Model
+) -> np.ndarray:
+    if values.dtype == tf.string:
         label = candidate.transformed(batch, question.label)
     else:
-        label = present.values.numpy().astype(np.float64)
-        if not offset:
-            _check_learned(batch, label, question, candidate)
+        label = values.values.numpy().astype(np.float64)
     _check_label(label, question)
-    members = {
-        name: (parsed[name].indices[:, 0].numpy(), parsed[name].values.numpy())
-        for name in question.slices
-    }
-    return label, members
+    return label
 
 
-def _check_one_label(label: tf.SparseTensor, rows: int, name: str, offset: int) -> None:
+def _membership(feature: tf.SparseTensor) -> Membership:
+    row, value = feature.indices[:, 0].numpy(), feature.values.numpy()
+    if value.dtype == object:
+        encoded = pa.array(value, pa.binary()).dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        inverse = encoded.indices.to_numpy()
+    else:
+        distinct, inverse = np.unique(value, return_inverse=True)
+    names: dict[str | int | float, int] = {}
+    codes = [names.setdefault(_slice_value(each), len(names)) for each in distinct]
+    code = np.array(codes, np.int64)[inverse.reshape(-1)]
+    if len(row) and (np.diff(row) == 0).any():
+        # A value that a row repeats counts once.
+        row, code = np.divmod(np.unique(row * len(names) + code), len(names))
+    return Membership(list(names), row, code)
+
+
+def _check_one_label(
+    label: tf.SparseTensor, name: str, files: Sequence[str], first: int
+) -> None:
+    rows = int(label.dense_shape[0])
     count = np.bincount(label.indices[:, 0].numpy(), minlength=rows)
     wrong = np.flatnonzero(count != 1)
     if len(wrong):
-        first = wrong[0]
+        file, row = _place(files, first + int(wrong[0]))
         raise UserError(
             key="label",
-            received=f"{count[first]} values of `{name}` in example "
-            f"{offset + first:,} of the eval split",
+            received=f"{count[wrong[0]]} values of `{name}` in example {row:,} of "
+            f"{file}",
             expected="exactly one in each example",
             remedy="Drop the rows without a label when the data are prepared.",
         )
 
 
+def _place(files: Sequence[str], row: int) -> tuple[str, int]:
+    """The file of a row, and its index there."""
+    for file in files:
+        rows = int(read.records([file]).reduce(np.int64(0), lambda n, _: n + 1))
+        if row < rows:
+            break
+        row -= rows
+    return file, row
+
+
 def _check_learned(
     batch: tf.Tensor, label: np.ndarray, question: Question, candidate: Model
-) -> None:
-    """Rejects a label that preprocessing changes: the raw one judges predictions."""
-    learned = candidate.learned(batch, question.label)
+) -> str:
+    """Rejects a label that preprocessing changes: the raw one judges predictions.
+
+    Returns:
+      A warning if predictions are still comparable, or "".
+    """
+    label = label[:_COMPARED]
+    learned = candidate.learned(batch[:_COMPARED], question.label)
     if learned is None:
-        return
+        return ""
     wrong = np.flatnonzero(~np.isclose(learned, label, rtol=1e-4, equal_nan=True))
     if not len(wrong):
-        return
+        return ""
     first = wrong[0]
     message = (
         f"`preprocessing_fn` changes `{question.label}` in {len(wrong):,} of "
@@ -280,8 +242,7 @@ def _check_learned(
         "raw column"
     )
     if question.task == "regression":  # perhaps clipped for training: still comparable
-        events.emit("warning", message=f"label: {message}.")
-        return
+        return f"label: {message}."
     raise UserError(
         message,
         key="label",
@@ -308,25 +269,8 @@ def _check_label(label: np.ndarray, question: Question) -> None:
         )
 
 
-def _check_classes(label: np.ndarray, question: Question) -> None:
-    if not len(label):
-        raise UserError(
-            "the eval split has no examples",
-            key="data.split",
-            remedy="Use more data, or give eval a larger share.",
-        )
-    if question.task == "binary" and label.min() == label.max():
-        word = "never" if label[0] == 0 else "always"
-        raise UserError(
-            f"`{question.label}` is {word} 1 in the {len(label):,} examples of the "
-            "eval split, so a model cannot be judged on it",
-            key="label",
-            remedy="Check how the label is made, or use more data.",
-        )
-
-
 def _checked(
-    answer: np.ndarray, label: np.ndarray, question: Question, model: Model
+    answer: np.ndarray, label: np.ndarray, question: Question, model: Location
 ) -> np.ndarray:
     task, single = question.task, question.task != "multi_class"
     if len(answer) != len(label):
@@ -346,7 +290,7 @@ def _checked(
     return answer
 
 
-def _check_probabilities(answer: np.ndarray, task: str, model: Model) -> None:
+def _check_probabilities(answer: np.ndarray, task: str, model: Location) -> None:
     known = answer[~np.isnan(answer)]
     if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
         layer = "softmax" if task == "multi_class" else "sigmoid"
@@ -365,10 +309,6 @@ def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
     share = chosen / np.maximum(answer.sum(axis=1), EPSILON)
     right = np.where(known, answer.argmax(axis=1) == label, np.nan)
     return {"right": right, "loss": -np.log(np.clip(share, EPSILON, 1.0))}
-
-
-def _concatenated(parts: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _slice_value(value: bytes | np.generic) -> str | int | float:

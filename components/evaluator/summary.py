@@ -93,8 +93,9 @@ def summarize(
 ) -> dict[str, Any]:
     """The content of `summary.json`, which is strict JSON.
 
-    Undefined metrics are None; a slice of NaN or infinite values has the text `nan`,
-    `inf` or `-inf` as its value.
+    Undefined metrics are None. `errors` has the largest error of each metric that is
+    not exact: areas under curves, of more scores than `metrics.EXACT_SCORES`. A slice
+    of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
 
     Args:
       task: One of `metrics.TASKS`.
@@ -111,12 +112,14 @@ def summarize(
         "examples": overall.examples,
         "overall": _defined(overall.metrics),
         "baseline": _defined(overall.baseline) if overall.baseline else None,
+        "errors": dict(overall.errors),
         "slices": [
             {
                 "feature": piece.feature,
                 "value": _as_json(piece.value),
                 "examples": piece.examples,
                 "metrics": _defined(piece.metrics),
+                "errors": dict(piece.errors),
             }
             for piece in slices
             if piece.feature is not None

@@ -104,11 +104,12 @@ def _validation(
     result = validation_result_pb2.ValidationResult(
         validation_ok=all(check.ok for check in checks), rubber_stamp=baseline is None
     )
+    failures: dict[str, list[Check]] = {}
+    for check in checks:
+        if not check.ok:
+            failures.setdefault(check.slice, []).append(check)
     for piece in slices:
-        failed = [
-            check for check in checks if not check.ok and check.slice == piece.name
-        ]
-        if failed:
+        if failed := failures.get(piece.name):
             entry = result.metric_validations_per_slice.add()
             entry.slice_key.CopyFrom(tfma.slicer.serialize_slice_key(_slice_key(piece)))
             for check in failed:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
-from strategos.components.evaluator.metrics import METRICS, names
+from strategos.components.evaluator.metrics import METRICS, MOST_SLICES, names
 from strategos.components.wording import nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, reject_at
@@ -64,7 +64,7 @@ class Evaluator(Section):
         (),
         description="Features to slice by: metrics are also computed for each of their "
         "values. A row counts once in each value it has; a row without a value counts "
-        "overall only.",
+        f"overall only. A feature may have at most {MOST_SLICES:,} values.",
     )
     bounds: dict[str, Bound] = Field(
         default_factory=dict,

@@ -89,12 +89,15 @@ def _example(**features):
     return result.SerializeToString()
 
 
-def _write_examples(folder, rows):
-    path = folder / "Split-eval" / "data_tfrecord-00000-of-00001.gz"
-    path.parent.mkdir(parents=True)
-    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
-        for row in rows:
-            writer.write(_example(**row))
+def _write_examples(folder, rows, files=1):
+    """Writes the eval split; its last file has no rows if there are several."""
+    (folder / "Split-eval").mkdir(parents=True)
+    size = -(-len(rows) // max(files - 1, 1))
+    for number in range(files):
+        name = f"data_tfrecord-{number:05}-of-{files:05}.gz"
+        with tf.io.TFRecordWriter(f"{folder}/Split-eval/{name}", "GZIP") as writer:
+            for row in rows[number * size : (number + 1) * size]:
+                writer.write(_example(**row))
     return str(folder)
 
 
@@ -213,7 +216,9 @@ def artifact():
 @pytest.fixture
 def eval_split(tmp_path):
     """Writes rows, dicts of values by feature, as an eval split; returns its folder."""
-    return lambda rows, name="examples": _write_examples(tmp_path / name, rows)
+    return lambda rows, name="examples", files=1: _write_examples(
+        tmp_path / name, rows, files
+    )
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 
-from strategos.components.evaluator import scoring
+from strategos.components.errors import UserError
+from strategos.components.evaluator import scoring, sums
 
 # Values of a feature in a row. No row has NaN and another value: TFMA makes two slices
 # of the NaN in such rows and of other NaN.
@@ -22,8 +23,14 @@ WORDS = [["a"], ["é"], [""], [" "], ["*"], ["nan"], ["1"], ["a", "a"], [], ["b"
 
 
 @pytest.fixture
-def odd_rows(eval_split):
+def odd_rows(eval_split, table):
     """The folder of 1,400 rows with odd values in three features."""
+    return eval_split(table)
+
+
+@pytest.fixture
+def table():
+    """Rows of `odd_rows`."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(1400):
@@ -32,7 +39,7 @@ def odd_rows(eval_split):
         features = {name: values[i % len(values)] for name, values in odd.items()}
         present = {name: value for name, value in features.items() if value is not None}
         rows.append({"x": x, "late": int(sum(x) + rng.normal() > 0), **present})
-    return eval_split(rows)
+    return rows
 
 
 @pytest.fixture
@@ -66,6 +73,41 @@ def test_slices_by_odd_values_equal_those_of_tfma(
     assert ours["number=nan"]["example_count"] == 200
     for name, expected in theirs.items():
         assert ours[name] == pytest.approx(expected, abs=2e-6), name
+
+
+def test_many_files_give_the_result_of_one(
+    workload, tmp_path, table, eval_split, monkeypatch, evaluate
+):
+    """Each file goes to another call of a worker; the last one has no rows."""
+    monkeypatch.setattr(scoring, "SHARD_BYTES", 1)
+    section = {"slices": ["number", "whole", "word"]}
+    files = {files: eval_split(table, f"of-{files}", files) for files in (1, 41)}
+    whole, apart = (
+        evaluate(workload, tmp_path / f"{number}", examples=folder, **section)[0]
+        for number, folder in files.items()
+    )
+    assert apart["examples"] == 1400 and apart["without_value"]["word"] == 140
+    for one, other in zip(
+        [{"metrics": whole.pop("overall")}, *whole.pop("slices")],
+        [{"metrics": apart.pop("overall")}, *apart.pop("slices")],
+        strict=True,
+    ):
+        expected = one.pop("metrics")
+        assert other.pop("metrics") == pytest.approx(expected, rel=1e-5)
+        assert one == other
+    assert whole == apart
+
+
+def test_feature_that_grows_with_the_rows_is_refused(
+    workload, tmp_path, eval_split, monkeypatch, evaluate
+):
+    monkeypatch.setattr(sums, "MOST_SLICES", 50)
+    rows = [
+        {"x": [0.0, 1.0], "late": i % 2, "word": f"id-{i % 60}"} for i in range(200)
+    ]
+    expected = "evaluator.slices: received `word`, which has more .*\n.*at most 50"
+    with pytest.raises(UserError, match=expected):
+        evaluate(workload, tmp_path, examples=eval_split(rows), slices=["word"])
 
 
 def test_bounds_are_held_against_whole_slices(

@@ -115,13 +115,15 @@ def test_infra_validation_takes_it(trained, penguins):
 def test_the_evaluator_rejects_its_logits_with_the_remedy(trained, penguins):
     import tensorflow as tf
 
-    from strategos.components.evaluator import scoring
+    from strategos.components.evaluator.models import Location
+    from strategos.components.evaluator.scoring import Question, Scorer
 
-    model = scoring.Model("candidate", f"{trained[0].model_dir}/Format-Serving")
-    asked = scoring.Question("multi_class", "species", (), {"species": tf.int64})
+    model = Location("it", "candidate", f"{trained[0].model_dir}/Format-Serving")
+    types = {"species": tf.int64}
+    asked = Question("multi_class", ("accuracy",), "species", (), types)
     message = "needs probabilities. End the model, or its `serving_default`, with a sof"
     with pytest.raises(UserError, match=message):
-        scoring.score(penguins.raw("eval"), asked, {"it": model}, "it")
+        Scorer(asked, (model,))(penguins.raw("eval"))
 
 
 def test_the_pushed_model_answers_plain_rows(trained):

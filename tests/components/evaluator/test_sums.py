@@ -5,19 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from strategos.components.evaluator.columnar import Membership, Scored, slice_metrics
+from strategos.components.evaluator.sums import Membership, Sums
 
 BINARY = ["auc", "pr_auc", "accuracy", "precision", "recall", "log_loss"]
 
 
-def measure(label, prediction, metrics, slices=None):
+def measure(label, prediction, metrics, slices=None, task="binary"):
+    sums = Sums(metrics, task)
     columns = {"prediction": np.asarray(prediction, np.float64)}
-    scored = Scored(np.asarray(label, np.float64), {"candidate": columns}, slices or {})
-    return slice_metrics(scored, metrics, "candidate", None)
+    sums.add(np.asarray(label, np.float64), {"candidate": columns}, slices or {})
+    return sums.metrics("candidate")
 
 
-def overall(label, prediction, metrics):
-    return measure(label, prediction, metrics)[0].metrics
+def overall(label, prediction, metrics, task="binary"):
+    return measure(label, prediction, metrics, task=task)[0].metrics
 
 
 def test_auc_counts_pairs_and_ties_half():
@@ -73,7 +74,8 @@ def test_row_counts_in_every_value_it_has_and_in_none_without_a_value():
 
 
 def test_regression_errors():
-    metrics = overall([1, 2, 6], [2, 2, 4], ["mae", "mse", "rmse", "calibration"])
+    names = ["mae", "mse", "rmse", "calibration"]
+    metrics = overall([1, 2, 6], [2, 2, 4], names, "regression")
     assert metrics == {
         "mae": 1.0,
         "mse": pytest.approx(5 / 3),

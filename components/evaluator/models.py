@@ -1,0 +1,168 @@
+"""SavedModels that take serialized raw examples; TensorFlow and numpy only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError, first_line
+from strategos.components.exported import SERVE, TRANSFORM
+
+OUTPUT = "predictions"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a model is, and how messages name it.
+
+    Attributes:
+      name: Name of the model among the results.
+      role: Name in messages: "candidate" or "model in production".
+      path: Folder of the SavedModel.
+      advice: Remedy at the end of errors about this model.
+    """
+
+    name: str
+    role: str
+    path: str
+    advice: str = ""
+
+    def error(self, text: str) -> UserError:
+        """An error about this model, with the advice for its role.
+
+        Args:
+          text: The predicate of the message, such as "cannot be loaded".
+        """
+        return UserError(f"{self.path}: the {self.role} {text} {self.advice}".rstrip())
+
+
+class Model:
+    """A loaded SavedModel, for any number of threads.
+
+    Args:
+      location: Where it is.
+
+    Raises:
+      UserError: The SavedModel cannot be loaded.
+    """
+
+    def __init__(self, location: Location):
+        self.error = location.error
+        try:
+            # Owns the variables of the signatures.
+            self._loaded = tf.saved_model.load(location.path)
+        except (OSError, ValueError) as error:
+            raise self.error(f"cannot be loaded: {error}") from error
+
+    def predict(self, examples: tf.Tensor) -> np.ndarray:
+        """Predicts on serialized examples.
+
+        Args:
+          examples: string [batch].
+
+        Returns:
+          float64 [batch, k].
+
+        Raises:
+          UserError: The model fails, or has several outputs.
+        """
+        outputs = self._call(SERVE, examples)
+        if OUTPUT not in outputs and len(outputs) > 1:
+            raise self.error(
+                f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
+                f"output, or one called `{OUTPUT}`."
+            )
+        answer = outputs.get(OUTPUT, next(iter(outputs.values())))
+        values = np.asarray(answer, np.float64)
+        return values.reshape(len(values), -1)
+
+    def transformed(self, examples: tf.Tensor, feature: str) -> np.ndarray:
+        """A feature after the model's own preprocessing.
+
+        Args:
+          examples: string [batch], serialized.
+          feature: Name of the feature.
+
+        Returns:
+          float64 [batch].
+
+        Raises:
+          UserError: The preprocessing does not return the feature.
+        """
+        outputs = self._call(TRANSFORM, examples)
+        if feature not in outputs:
+            raise UserError(
+                f"`{feature}` is a string, and `preprocessing_fn` does not return it "
+                f"(it returns {', '.join(sorted(outputs))})",
+                key="label",
+                remedy="Return it as a number, for example by "
+                "tft.compute_and_apply_vocabulary.",
+            )
+        value = outputs[feature]
+        if isinstance(value, tf.SparseTensor):
+            value = tf.sparse.to_dense(value)
+        return np.asarray(value, np.float64).reshape(-1)
+
+    def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
+        """The label that the model was trained on, if its preprocessing returns it.
+
+        Args:
+          examples: string [batch], serialized.
+          feature: Name of the label.
+
+        Returns:
+          float64 [batch], or None.
+        """
+        if TRANSFORM not in self._loaded.signatures:
+            return None
+        value = self._call(TRANSFORM, examples).get(feature)
+        if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
+            return None
+        flat = np.asarray(value, np.float64).reshape(-1)
+        return flat if len(flat) == len(examples) else None
+
+    def _call(self, name: str, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        signature = self._loaded.signatures.get(name)
+        if signature is None:
+            there = ", ".join(sorted(self._loaded.signatures)) or "none"
+            raise self.error(f"has no signature `{name}`; it has {there}.")
+        (argument,) = signature.structured_input_signature[1]
+        try:
+            return signature(**{argument: examples})
+        except tf.errors.OpError as error:
+            reason = first_line(error.message)
+            raise self.error(f"fails on the eval examples: {reason}") from error
+
+
+class Loaded:
+    """The models of one evaluation, which a process loads once for all its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._models: dict[Location, Model] = {}
+
+    def get(self, locations: Sequence[Location]) -> list[Model]:
+        """The models, in order; forgets those of other evaluations.
+
+        Args:
+          locations: All models of the evaluation.
+
+        Raises:
+          UserError: A SavedModel cannot be loaded.
+        """
+        with self._lock:
+            if self._models.keys() != set(locations):
+                self._models = {location: Model(location) for location in locations}
+            return [self._models[location] for location in locations]
+
+    def forget(self) -> None:
+        """Frees the models; those in the same folders are loaded again."""
+        with self._lock:
+            self._models = {}
+
+
+loaded = Loaded()
