@@ -16,5 +16,5 @@ EVALUATION_GATE = "EvaluationGate"
 INFRA_VALIDATOR = "InfraValidator"
 PUSHER = "Pusher"
 
-ON_ENGINE = (EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM)
+ON_ENGINE = (EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
 """Nodes whose work on data runs on the engine of the run."""

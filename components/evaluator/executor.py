@@ -15,7 +15,6 @@ from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import types
 from tfx.components.evaluator import constants
-from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
@@ -32,6 +31,7 @@ from strategos.components.evaluator.models import Location, loaded
 from strategos.components.evaluator.sums import Sums
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
+from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
 
 SPLIT = "eval"
@@ -45,7 +45,7 @@ DTYPES = {
 Artifacts = dict[str, list[types.Artifact]]
 
 
-class Executor(base_beam_executor.BaseBeamExecutor):
+class Executor(EngineExecutor):
     """Writes TFMA's files, `summary.json` and the blessing; never stops the run."""
 
     def Do(
@@ -98,8 +98,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         try:
             if shards:
                 merge = scoring.Scored.merge
-                pipeline, folder = self._make_beam_pipeline, evaluation.uri
-                scored = fold(pipeline, shards, scorer, merge, folder)
+                scored = fold(self._engine, shards, scorer, merge, evaluation.uri)
         finally:
             loaded.forget()
         progress.end()

@@ -114,7 +114,7 @@ def _compile(config: Config, data: Listing, section: Any) -> dict[str, Any]:
     _set_environment(
         spec, node_ids.TRAINER, config.trainer.operation().to_environment()
     )
-    for node in node_ids.ON_ENGINE:
+    for node in spec["components"].keys() & node_ids.ON_ENGINE:
         _set_environment(spec, node, config.run.engine.settings().to_environment())
     return job
 
