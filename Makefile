@@ -21,7 +21,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup run test test-faults test-gpu test-new-stack lint
+.PHONY: help setup run test test-faults test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -43,6 +43,9 @@ test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them
 
 test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 user space.
 	@scripts/new_stack.sh $(if $(TESTS:tests=),$(TESTS),$(STACK_TESTS))
+
+bench: setup  ## Compare whole runs with TFX's own and with a script (half an hour).
+	@.venv/bin/python -W ignore benchmarks/whole_run
 
 lint: setup  ## Check style and formatting.
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
