@@ -18,7 +18,7 @@ def test_full_disk_is_named_with_its_folder(make_flights, tmp_path, size):
     try:
         root = f"run.root={small}/runs"
         to_transform = ("--to", "Transform", "--set", root)
-        done = workspace.run(*to_transform, expect=None, warm=False)
+        done = workspace.run(*to_transform, expect=None)
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert done.returncode in (1, 2)
