@@ -212,7 +212,8 @@ class Workspace:
 
     def process(self, module: str) -> int:
         """The process that runs `module`, of a run that was started warm."""
-        (found,) = (pid for pid, name, _ in self._processes() if name == module[:15])
+        named = {pid for pid, name, _ in self._processes() if name == module[:15]}
+        (found,) = (pid for pid in named if _parent(pid) not in named)  # has forks
         return found
 
     def _processes(self) -> list[tuple[int, str, str]]:
@@ -227,6 +228,10 @@ class Workspace:
                     name = (entry / "comm").read_text().strip()
                     found.append((int(entry.name), name, line.decode()))
         return found
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 def _open_files(process: Path) -> bytes:
