@@ -309,6 +309,7 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
+        _enter_network(os.environ.get("NETWORK"))
         tempfile.tempdir = None
         _be_recognized(request["module"])
         logging.root.handlers.clear()
@@ -333,6 +334,14 @@ def _be_recognized(module: str) -> None:
     folder = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isdir(folder):
         os.open(folder, os.O_RDONLY)
+
+
+def _enter_network(name: str | None) -> None:
+    """Makes this process's network that of `ip netns add NAME`."""
+    if name:
+        with open(f"/run/netns/{name}") as namespace:
+            code = ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0)
+        assert code == 0, os.strerror(ctypes.get_errno())
 
 
 def _main(module: str, arguments: Sequence[str], folder: str) -> None:

@@ -177,21 +177,14 @@ def test_a_model_gets_the_features_that_it_names(workload, spec_of):
     assert float(loss) == pytest.approx(facts["evaluation"]["loss"], abs=1e-6)
 
 
-def test_other_strategies_are_rejected_with_the_remedy(train):
-    with pytest.raises(UserError, match=_rejection("multi_worker_mirrored")):
-        train(distribution={"strategy": "multi_worker_mirrored"})
-
-
-def test_explain_rejects_it_under_other_strategies_too(alone):
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_other_strategies_are_rejected_with_the_remedy(alone, strategy):
     from strategos.components.trainer.run import session
 
-    with pytest.raises(UserError, match=_rejection("parameter_server")):
-        session.untrained(alone[0], "parameter_server", 2)
-
-
-def _rejection(strategy):
-    return (
+    message = (
         r"keras3_model.py: `build_model`: returned a Keras 3 model .*does not train "
         rf"under {strategy}, only under one_device and mirrored. Build it with "
         r"`tf.keras`"
     )
+    with pytest.raises(UserError, match=message):
+        session.untrained(alone[0], strategy, 2)

@@ -46,11 +46,8 @@ def build_model(context):
     for pid in (os.getpid(), os.getppid()):
         (marks / f"pid-{pid}").touch()
     inputs = context.inputs()
-    carriers = context.vocabulary_size("carrier") + 1
-    embedding = tf.keras.layers.Embedding(carriers, 2)(inputs["carrier"])
-    parts = [tf.keras.layers.Flatten()(embedding), inputs["distance"],
-             tf.cast(inputs["hour"], tf.float32) / 24]
-    hidden = tf.keras.layers.Dense(16, "relu")(tf.keras.layers.Concatenate()(parts))
+    parts = [inputs["distance"], tf.cast(inputs["hour"], tf.float32) / 24]
+    hidden = tf.keras.layers.Dense(4, "relu")(tf.keras.layers.Concatenate()(parts))
     hidden = context.dropout(0.2, seed=1)(hidden)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
     model.compile(tf.keras.optimizers.Adam(1e-2), "binary_crossentropy",
@@ -177,11 +174,11 @@ def train(workload, make_spec, train_only, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(train):
-    return train()
+    return train(distribution={"strategy": "one_device"})
 
 
 def assert_equal_to(undisturbed, outcome, restarts=(1,)):
-    """Finished after one restart, with the weights of an undisturbed run."""
+    """Finished after one restart, with the weights of one device undisturbed."""
     assert outcome.error == ""
     assert outcome.facts["restarts"] in restarts
     assert (outcome.marks / "happened").exists()
@@ -189,9 +186,9 @@ def assert_equal_to(undisturbed, outcome, restarts=(1,)):
     theirs = undisturbed.weights
     assert outcome.weights.keys() == theirs.keys()
     for variable, value in outcome.weights.items():
-        np.testing.assert_allclose(value, theirs[variable], atol=1e-6)
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
     for metric, values in undisturbed.facts["history"].items():
-        np.testing.assert_allclose(outcome.facts["history"][metric], values, atol=1e-6)
+        np.testing.assert_allclose(outcome.facts["history"][metric], values, atol=1e-5)
     assert_nothing_left(outcome)
 
 
@@ -223,11 +220,7 @@ FAULTS = {
     ],
 )
 def test_training_ends_as_if_nothing_had_happened_when(train, undisturbed, fault):
-    if fault == FAULTS["a worker is killed"]:
-        outcome = train(fault, by=launch)
-        assert "accuracy" in outcome.facts["evaluation"]
-    else:
-        outcome = train(fault, operation=IMPATIENT if "stop" in fault else OPERATION)
+    outcome = train(fault, operation=IMPATIENT if "stop" in fault else OPERATION)
     assert_equal_to(undisturbed, outcome)
     if fault[2] == "kill_in_save":
         assert (outcome.marks / "in-save").exists()

@@ -22,8 +22,6 @@ import pytest
 from strategos.components import events
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import gang, loopback, watchdog
-from strategos.components.trainer.launchers import launch
-from strategos.components.trainer.operation import Operation
 
 LIMITS = watchdog.Limits(60, 60, max_restarts=0, save=5, farewell=0.5, echo=0.5)
 TASKS = (Task("chief"), Task("worker"))
@@ -43,12 +41,10 @@ MODEL = """
 import json, os, time
 from pathlib import Path
 import tensorflow as tf
-from model import build_model as build
+from one_unit import build_model as build
 
 def build_model(context):
     marks = Path(context.hyperparameters["marks"])
-    if "TF_CONFIG" not in os.environ:  # the process that exports
-        return build(context)
     aside = marks / f"{os.getpid()}"
     aside.write_text(json.dumps(json.loads(os.environ["TF_CONFIG"])["cluster"]))
     aside.rename(marks / "cluster")
@@ -100,14 +96,14 @@ def other_host():
 
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 def test_another_host_reaches_no_task_of_a_gang_on_one_machine(
-    strategy, other_host, workload, make_spec, tmp_path
+    strategy, other_host, workload, make_spec, train_only, tmp_path
 ):
     workload.write_module("waiting", MODEL)
     (tmp_path / "marks").mkdir()
     spec = make_spec(
         module="waiting",
         distribution={"strategy": strategy, "workers": 2},
-        hyperparameters={"units": [4], "marks": str(tmp_path / "marks")},
+        hyperparameters={"marks": str(tmp_path / "marks")},
         epochs=1,
     )
     seen = {}
@@ -126,7 +122,7 @@ def test_another_host_reaches_no_task_of_a_gang_on_one_machine(
         assert connects(HERE, open_to_all.getsockname()[1], *other_host)
     looking = threading.Thread(target=look)
     looking.start()
-    facts = launch(spec, Operation())
+    facts = train_only(spec)
     looking.join()
     assert len(seen) == (2 if strategy == "multi_worker_mirrored" else 4)
     assert set(seen.values()) == {(True, False)}, seen

@@ -42,6 +42,9 @@ facts = launch(WorkerSpec.from_json(spec), Operation.from_json(operation))
 print(json.dumps(facts))
 """
 
+STRATEGOS = "import sys; from strategos.pipeline import cli; sys.exit(cli.main())"
+COLD = [sys.executable, "-c", STRATEGOS]
+
 
 def _ip(*arguments):
     return subprocess.run(["ip", *arguments], capture_output=True).returncode == 0
@@ -86,8 +89,8 @@ def namespaces():
 class Hosts:
     """A run, and a host for each task of its training."""
 
-    def __init__(self, folder, workload, spec, namespaces):
-        self.folder, self._namespaces = folder, namespaces
+    def __init__(self, folder, workload, spec, namespaces, warm):
+        self.folder, self._namespaces, self._warm = folder, namespaces, warm
         self._processes = []
         root = folder / "root"
         for task in namespaces:
@@ -101,15 +104,15 @@ class Hosts:
             "run", [sys.executable, "-c", RUN, *map(json.dumps, given)]
         )
 
-    def start(self, task):
-        """`strategos worker` on the host of `task`."""
+    def start(self, task, cold=False):
+        """`strategos worker` on the host of `task`; its processes start warm."""
         cluster = {kind: [f"{host}:{PORT}"] for kind, host in ADDRESSES.items()}
         place = {"cluster": cluster, "task": {"type": task, "index": 0}}
         yaml = self.folder / task / "pipeline.yaml"
-        code = "import sys; from strategos.pipeline import cli; sys.exit(cli.main())"
         there = ["ip", "netns", "exec", self._namespaces[task]]
-        command = [*there, sys.executable, "-c", code, "worker", str(yaml)]
-        return self._start(task, command, TF_CONFIG=json.dumps(place))
+        command = [*there, *(COLD if cold else self._warm.cli()), "worker", str(yaml)]
+        env = {"TF_CONFIG": json.dumps(place), "NETWORK": self._namespaces[task]}
+        return self._start(task, command, **env)
 
     def _start(self, name, command, **env):
         log = (self.folder / f"{name}.log").open("a")
@@ -143,7 +146,7 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(tmp_path, workload, make_spec, namespaces):
+def hosts(tmp_path, workload, make_spec, namespaces, warm_tensorflow):
     trainer = tmp_path / "root" / "late" / "Trainer"
     shared = trainer.parent / "data"  # what the hosts see of the run's data
     shutil.copytree(workload.root / "transformed", shared)
@@ -157,7 +160,7 @@ def hosts(tmp_path, workload, make_spec, namespaces):
         checkpoint_dir=str(trainer / "checkpoints" / "key"),
     )
     Path(spec.model_dir).mkdir(parents=True)
-    made = Hosts(tmp_path, workload, spec, namespaces)
+    made = Hosts(tmp_path, workload, spec, namespaces, warm_tensorflow)
     yield made
     made.end()
 
@@ -192,7 +195,7 @@ def test_hosts_that_are_lost_and_come_back_change_nothing(hosts, on_one_device):
         hosts.wait_for(f"epoch {epoch}/{EPOCHS}")
         workers[task].send_signal(signal.SIGKILL)
         workers[task].wait()
-        workers[task] = hosts.start(task)
+        workers[task] = hosts.start(task, cold=task == "chief")
     facts = hosts.facts()
     assert facts["restarts"] == 2
     assert_trained_as(on_one_device, hosts, facts)

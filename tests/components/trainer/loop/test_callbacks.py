@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 
@@ -133,7 +135,7 @@ def callbacks(context):
 
 @pytest.fixture(scope="module")
 def run(workload, make_spec, tmp_path_factory):
-    """A run with all callbacks and logs: spec, facts and events."""
+    """A run with all callbacks and logs: spec, facts, events and output."""
     workload.write_module("talking", LOGGING)
     wanted = {
         "tensorboard": {"histograms": 1, "profile": [2, 3]},
@@ -143,9 +145,11 @@ def run(workload, make_spec, tmp_path_factory):
     spec = make_spec(module="talking", settings=Settings(callbacks=wanted))
     sink = tmp_path_factory.mktemp("events") / "events.jsonl"
     events.open_sink(str(sink), node="Trainer")
-    facts = launch(spec, Operation())
+    with contextlib.redirect_stderr(io.StringIO()) as log:
+        facts = launch(spec, Operation())
     events.open_sink(None)
-    return spec, facts, [json.loads(line) for line in sink.read_text().splitlines()]
+    lines = sink.read_text().splitlines()
+    return spec, facts, list(map(json.loads, lines)), log.getvalue()
 
 
 def test_tensorboard_gets_scalars_histograms_and_a_profile(run):
@@ -177,12 +181,8 @@ def test_the_evaluation_is_that_of_the_best_epoch(run):
     assert facts["evaluation"]["auc"] == pytest.approx(best, abs=1e-3)
 
 
-def test_the_models_summary_and_the_users_log_lines_are_in_the_log(
-    workload, make_spec, capfd
-):
-    workload.write_module("talking", LOGGING)
-    launch(make_spec(module="talking", epochs=1), Operation())
-    log = capfd.readouterr().err
+def test_the_models_summary_and_the_users_log_lines_are_in_the_log(run):
+    log = run[3]
     assert "Total params:" in log
     assert "epoch 0 of my own" in log
 

@@ -99,10 +99,10 @@ def make_spec(workload, spec_of, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def on_one_device(make_spec):
+def on_one_device(make_spec, train_only):
     """The facts of a training on one device, and the spec."""
     spec = make_spec({"strategy": "one_device"})
-    return launchers.launch(spec, Operation()), spec
+    return train_only(spec), spec
 
 
 def weights_of(spec):
@@ -136,15 +136,16 @@ def assert_nobody_is_left(spec):
 def test_one_worker_gives_the_digits_of_one_device_with_tables_on_two_servers(
     make_spec, on_one_device, capfd
 ):
-    spec = make_spec(ONE_WORKER)
+    """Also if the coordinator is killed in the second epoch."""
+    spec = make_spec(ONE_WORKER, task=0, signal=9)
     found = launchers.launch(spec, OFTEN)
     assert_same_digits(found, spec, *on_one_device)
-    evaluation = on_one_device[0]["evaluation"]
-    assert found["evaluation"] == pytest.approx(evaluation, abs=1e-6)
+    for name, value in found["evaluation"].items():  # of the whole model, exported
+        assert value == pytest.approx(found["history"][f"val_{name}"][-1], abs=1e-6)
     shapes = {value.shape for value in weights_of(spec).values()}
     assert (24, 64) in shapes  # whole again
     assert (found["strategy"], found["workers"]) == ("parameter_server", 1)
-    assert (found["restarts"], found["steps"]) == (0, EPOCHS * 11)
+    assert (found["restarts"], found["steps"]) == (1, EPOCHS * 11)
     log = capfd.readouterr().err
     assert "[chief-0] INFO:root:hours/embeddings is split: 12 rows on ps-0, 12" in log
     assert f"told {list(range(11))} and accuracy auc loss val_accuracy" in log
@@ -163,21 +164,12 @@ def test_two_workers_reach_the_accuracy_of_one_device_and_are_evaluated_exactly(
         ),
     )
     found = launchers.launch(spec, Operation())
+    assert found["restarts"] == 0
     expected, _ = on_one_device
     best = max(found["history"]["val_auc"])
     assert best == pytest.approx(max(expected["history"]["val_auc"]), abs=TOLERANCE)
     # Early stopping saw the metric and restored exactly the best weights.
     assert found["evaluation"]["auc"] == pytest.approx(best, abs=1e-6)
-
-
-def test_a_killed_coordinator_goes_on_from_its_checkpoint_with_the_same_digits(
-    make_spec, train_only, on_one_device
-):
-    spec = make_spec(ONE_WORKER, task=0, signal=9)
-    found = train_only(spec, OFTEN)
-    assert found["restarts"] == 1
-    assert_same_digits(found, spec, *on_one_device)
-    assert_nobody_is_left(spec)
 
 
 @pytest.mark.faults
