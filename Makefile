@@ -14,8 +14,9 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
   tests/test_wheel.py $(addprefix tests/e2e/, test_compile.py test_digits.py \
     test_flights.py test_interruption.py test_readme.py test_runners.py \
     test_strategies.py test_text.py servers/test_metadata_servers.py)
-# Test files that run at a time; each may use two gigabytes.
-JOBS ?= 2
+# Test files that run at a time, each with up to two gigabytes. Tests wait for processes
+# a fifth of the time: three files keep two cores busy.
+JOBS ?= 3
 # Files in the order of tests/conftest.py, the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Further extras to install, once: `make setup EXTRAS=gpu`.
