@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import socket
-import subprocess
-import sys
 import time
 
 import grpc
@@ -74,21 +72,20 @@ def test_a_tpu_that_answers_too_late_is_given_up(silent_address, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def tensorflow_server():
+def tensorflow_server(script):
     """A TensorFlow server without a TPU, like that of a process of a gang."""
     code = (
         "import tensorflow as tf\n"
         "server = tf.distribute.Server({'worker': ['127.0.0.1:0']})\n"
         "print(server.target, flush=True); server.join()"
     )
-    server = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    )
+    server = script(code)
     try:
-        yield server.stdout.readline().strip()
+        lines = map(bytes.decode, server.stdout)
+        yield next(line.strip() for line in lines if line.startswith("grpc://"))
     finally:
-        server.kill()
-        server.communicate()
+        server.terminate()
+        server.wait()
 
 
 def test_a_tensorflow_server_without_a_tpu_is_rejected_by_name(tensorflow_server):
