@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from strategos.components.example_gen.inference import Profile
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 8 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 

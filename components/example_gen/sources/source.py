@@ -30,7 +30,7 @@ class Part:
 
 WHOLE = Part()
 
-MAX_ROWS = 16384
+MAX_ROWS = 32768
 """Rows of a batch at most."""
 
 
