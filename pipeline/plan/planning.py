@@ -124,6 +124,11 @@ def parameters(config: Config, data: Listing) -> dict[str, Any]:
     }
 
 
+def is_compiled(config: Config) -> bool:
+    """Whether the IR of these settings and this code is on disk."""
+    return _ir_path(config, caching.Fingerprints.of(config)).is_file()
+
+
 def plan(
     config: Config,
     data: Listing,
@@ -178,13 +183,17 @@ def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
     from tfx.proto.orchestration import pipeline_pb2
 
     fingerprints = caching.Fingerprints.of(config)
-    key = caching.ir_key(config, fingerprints)
-    path = state_folder(config.run.root) / "ir" / f"{key}.pb"
+    path = _ir_path(config, fingerprints)
     if not path.is_file():
         events.emit("note", message="compiling the pipeline (settings or code are new)")
         make_state(path.parent)
         client.compile(config, fingerprints, values, path)
     return pipeline_pb2.Pipeline.FromString(path.read_bytes())
+
+
+def _ir_path(config: Config, fingerprints: caching.Fingerprints) -> Path:
+    key = caching.ir_key(config, fingerprints)
+    return state_folder(config.run.root) / "ir" / f"{key}.pb"
 
 
 def _substitute(

@@ -5,6 +5,7 @@ lock the root → prepare data → plan → hand the plan to a runner → record
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import subprocess
@@ -96,24 +97,35 @@ def run(
     Raises:
       BadInputError: The run is impossible as configured; no node has run.
     """
-    run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S.%f")
+    run_id = f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
     root = config.run.root
     with lock.hold(root, run_id=run_id), Interruption() as interruption:
-        light.hide_heavy_imports()
-        prepare_data(config, data)
-        store = metadata.initialise(connection)
-        if connection.HasField("sqlite"):
-            moved_root.follow(store, root)
-        journal.close_abandoned(connection, planning.earlier_runs(root))
-        files = RunFiles(root, run_id)
-        events.open_sink(str(files.events))
-        _log_to(files.log)
-        with on_start(files.events), ExecutorClient(files.log, files.events) as client:
-            plan = planning.plan(config, data, connection, options, files, client)
-            result = _run_plan(plan, config, client, interruption)
-            events.emit("run_finished", outcome=result.outcome)
+        earlier, files = planning.earlier_runs(root), RunFiles(root, run_id)
+        with contextlib.ExitStack() as started:
+            client = started.enter_context(ExecutorClient(files.log, files.events))
+            if not planning.is_compiled(config):
+                client.start()  # its imports take seconds
+            light.hide_heavy_imports()
+            prepare_data(config, data)
+            _open_metadata(connection, root, earlier)
+            events.open_sink(str(files.events))
+            _log_to(files.log)
+            with on_start(files.events), started.pop_all():  # the view ends last
+                plan = planning.plan(config, data, connection, options, files, client)
+                result = _run_plan(plan, config, client, interruption)
+                events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result
+
+
+def _open_metadata(
+    connection: metadata_store_pb2.ConnectionConfig, root: str, earlier: set[str]
+) -> None:
+    """Makes ML Metadata ready for a run, and closes earlier runs that were killed."""
+    store = metadata.initialise(connection)
+    if connection.HasField("sqlite"):
+        moved_root.follow(store, root)
+    journal.close_abandoned(connection, earlier)
 
 
 def make_data(config: Config, data: Listing) -> None:

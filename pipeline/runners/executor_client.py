@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ExecutorClient:
-    """Starts the executor process at the first request, and sends it requests.
+    """Starts the executor process, by default at the first request, and sends requests.
 
     Requests and answers are one JSON object a line over a socket pair; executions are
     serialized as for TFX's `python_execution_binary`. The process has its own session,
@@ -61,6 +61,25 @@ class ExecutorClient:
         finally:
             with self._temporary:
                 processes.end_session(self._process)
+
+    def start(self) -> None:
+        """Starts the process, which imports TensorFlow before its first request."""
+        self._kills = oom.OomKills()
+        ours, theirs = socket.socketpair()
+        # Before the process, so that `__exit__` can close it after an interrupt here.
+        self._channel = ours.makefile("rw", encoding="utf-8")
+        ours.close()
+        folder = self._temporary.enter_context(temporary.folder())
+        with theirs, self._log.open("ab") as log:
+            self._process = processes.start(
+                "strategos.pipeline.runners.executor_process",
+                [str(theirs.fileno()), str(self._events)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                env=environment.of_executors(TMPDIR=folder),
+            )
 
     def compile(
         self,
@@ -131,7 +150,7 @@ class ExecutorClient:
 
     def _call(self, **request: Any) -> dict[str, Any]:
         if self._process is None:
-            self._start()
+            self.start()
         try:
             self._channel.write(json.dumps(request) + "\n")
             self._channel.flush()
@@ -146,24 +165,6 @@ class ExecutorClient:
             more = f"{error.remedy} The log has more: {self._log}"
             raise error.but(remedy=more.strip())
         return answer
-
-    def _start(self) -> None:
-        self._kills = oom.OomKills()
-        ours, theirs = socket.socketpair()
-        # Before the process, so that `__exit__` can close it after an interrupt here.
-        self._channel = ours.makefile("rw", encoding="utf-8")
-        ours.close()
-        folder = self._temporary.enter_context(temporary.folder())
-        with theirs, self._log.open("ab") as log:
-            self._process = processes.start(
-                "strategos.pipeline.runners.executor_process",
-                [str(theirs.fileno()), str(self._events)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                env=environment.of_executors(TMPDIR=folder),
-            )
 
     def _death(self) -> str:
         code = self._process.wait()

@@ -130,12 +130,12 @@ def test_end_of_a_run_ends_the_making_of_its_data(workload, sig, code):
 
 
 def test_interrupt_at_any_moment_of_its_start_leaves_no_executor_process(tmp_path):
-    lines = _lines_of(ExecutorClient._start)
+    lines = _lines_of(ExecutorClient.start)
     assert len(lines) > 5
     before = _living_children()
     for line in lines:
         client = ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl")
-        sys.settrace(_interrupt_before(line, ExecutorClient._start))
+        sys.settrace(_interrupt_before(line, ExecutorClient.start))
         with pytest.raises(KeyboardInterrupt), client:
             client.compile(None, None, {}, tmp_path / "ir")
         sys.settrace(None)

@@ -85,7 +85,7 @@ def test_executors_learn_how_to_run_and_caching_does_not_see_it(
 def test_executor_process_that_was_killed_while_idle_is_reported(tmp_path):
     client = ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl")
     with pytest.raises(UserError, match="was killed .SIGKILL"), client:
-        client._start()
+        client.start()
         client._process.kill()
         client._process.wait()
         client.compile(None, None, {}, tmp_path / "ir")
@@ -95,7 +95,7 @@ def test_processes_that_run_user_code_lack_the_password(tmp_path, monkeypatch):
     monkeypatch.setenv("STRATEGOS_METADATA_PASSWORD", "not-a-secret")
     monkeypatch.setenv("KEPT", "yes")
     with ExecutorClient(tmp_path / "log.txt", tmp_path / "events.jsonl") as client:
-        client._start()
+        client.start()
         environ = Path(f"/proc/{client._process.pid}/environ")
         while b"KEPT=yes" not in environ.read_bytes():  # until `exec` has happened
             time.sleep(0.01)
