@@ -42,7 +42,8 @@ class Check:
         model in production. None if undefined or not compared.
       examples: Number of examples in the slice.
       ok: Whether the bound holds; a skipped bound does.
-      note: Why it was skipped, why the value is undefined, or what was compared.
+      note: Why it was skipped, why the value is undefined, what was compared, and how
+        far a metric that is not exact can be off.
       skipped: `FEW_EXAMPLES`, `NO_BASELINE` or `UNDEFINED_BASELINE` if it was skipped.
       feature: The sliced feature; None overall.
     """
@@ -181,10 +182,12 @@ def _check(
     value = piece.metrics[metric]
     if not math.isfinite(value):
         return verdict(None, False, _why_undefined(metric))
+    error = piece.errors.get(metric, 0.0)
+    off_by = f"known to ±{error:.1g}" if error else ""
     if bound == "at_least":
-        return verdict(value, value >= required)
+        return verdict(value, value >= required, off_by or None)
     if bound == "at_most":
-        return verdict(value, value <= required)
+        return verdict(value, value <= required, off_by or None)
     if piece.baseline is None:
         note = "no model in production to compare with"
         return verdict(None, True, note, NO_BASELINE)
@@ -194,7 +197,8 @@ def _check(
         return verdict(None, True, note, UNDEFINED_BASELINE)
     change = before - value if bound == "may_drop" else value - before
     old, new = _apart(before, value)
-    return verdict(change, change <= required, f"from {old} to {new}")
+    details = ", ".join(filter(None, [f"from {old} to {new}", off_by]))
+    return verdict(change, change <= required, details)
 
 
 def _missing(metric: str, bound: str, required: float, feature: str) -> Check:

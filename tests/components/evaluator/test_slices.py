@@ -10,7 +10,8 @@ import pytest
 import tensorflow_model_analysis as tfma
 
 from strategos.components.errors import UserError
-from strategos.components.evaluator import scoring, sums
+from strategos.components.evaluator import curves, scoring, sums
+from strategos.components.shards.engine import Engine
 
 # Values of a feature in a row. No row has NaN and another value: TFMA makes two slices
 # of the NaN in such rows and of other NaN.
@@ -73,6 +74,34 @@ def test_slices_by_odd_values_equal_those_of_tfma(
     assert ours["number=nan"]["example_count"] == 200
     for name, expected in theirs.items():
         assert ours[name] == pytest.approx(expected, abs=2e-6), name
+
+
+def test_result_does_not_depend_on_the_number_of_threads(
+    workload, tmp_path, table, eval_split, monkeypatch, evaluate
+):
+    monkeypatch.setattr(scoring, "SHARD_BYTES", 1)
+    monkeypatch.setattr(curves, "EXACT_SCORES", 300)
+    examples = eval_split(table, files=41)
+    found = []
+    for workers in (1, 2, 5):
+        variables = Engine(workers=workers).to_environment()
+        monkeypatch.setenv(*variables.popitem())
+        folder = tmp_path / f"{workers}"
+        found.append(evaluate(workload, folder, examples=examples, slices=["number"]))
+    first, *others = (verdict for verdict, *_ in found)
+    assert first["errors"]["auc"] > 0
+    assert [first] * 2 == others
+
+
+def test_bound_on_an_area_that_is_not_exact_says_so(
+    workload, tmp_path, monkeypatch, evaluate
+):
+    monkeypatch.setattr(curves, "EXACT_SCORES", 300)
+    bounds = {"auc": {"at_least": 0.99}}
+    verdict, _, _ = evaluate(workload, tmp_path, bounds=bounds)
+    (check,) = verdict["bounds"]
+    assert check["note"] == f"known to ±{verdict['errors']['auc']:.1g}"
+    assert check["note"] in verdict["reason"]
 
 
 def test_many_files_give_the_result_of_one(
