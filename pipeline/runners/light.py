@@ -12,6 +12,7 @@ import io
 import sys
 from importlib.machinery import ModuleSpec
 
+from strategos.components.fork_server import without_collections
 from strategos.pipeline.plan import tfx_adapter
 
 _HIDDEN = frozenset({"tensorflow", "apache_beam"})
@@ -30,5 +31,9 @@ def hide_heavy_imports() -> None:
         sys.meta_path.insert(0, _Hide())
     # TFX 1.21 prints that Beam is missing.
     quiet = io.StringIO()
-    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+    with (
+        contextlib.redirect_stdout(quiet),
+        contextlib.redirect_stderr(quiet),
+        without_collections(),
+    ):
         tfx_adapter.import_launcher()
