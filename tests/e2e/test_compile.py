@@ -64,8 +64,9 @@ def test_kubeflow_spec_is_bare_2_1_and_parsed_by_kfp(compiled):
     assert all(set(each) == {"container"} for each in executors.values())
     assert not any("lifecycle" in each["container"] for each in executors.values())
     assert "/workload/examples/flights" in json.dumps(tasks["Trainer"])
-    (engine,) = executors["ExampleGen_executor"]["container"]["env"]
-    assert engine["name"] == "STRATEGOS_ENGINE"
+    for node in ("ExampleGen", "Transform", "Evaluator"):
+        (engine,) = executors[f"{node}_executor"]["container"]["env"]
+        assert engine["name"] == "STRATEGOS_ENGINE"
     (how,) = executors["Trainer_executor"]["container"]["env"]
     assert how["name"] == "STRATEGOS_TRAINER"
     assert json.loads(how["value"])["max_restarts"] == 1
