@@ -61,3 +61,40 @@ def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
         found.append((written(examples.uri), written(statistics.uri)))
     assert len(found[0][0]) == 4 * 8  # examples and columns of two splits, by shard
     assert found[0] == found[1] == found[2]
+
+
+def test_transformed_rows_are_the_same_for_any_number_of_threads(tmp_path):
+    import tensorflow as tf
+    import tensorflow_transform as tft
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    from strategos.components.transform import analysis
+    from strategos.components.transform.materialize import materialize
+
+    schema = schema_pb2.Schema()
+    feature = schema.feature.add(name="x", type=schema_pb2.FLOAT)
+    feature.presence.min_fraction = 1
+    feature.shape.dim.add(size=1)
+    files = []
+    for number in range(9):
+        files.append(str(tmp_path / f"{number}.gz"))
+        with tf.io.TFRecordWriter(files[-1], "GZIP") as writer:
+            for row in range(500):
+                example = tf.train.Example()
+                example.features.feature["x"].float_list.value.append(
+                    row / (number + 1)
+                )
+                writer.write(example.SerializeToString())
+    graph = str(tmp_path / "graph")
+
+    def scale(inputs):
+        return {"x": tft.scale_to_z_score(inputs["x"])}
+
+    analysis.analyze(Engine(), scale, files, schema, graph)
+    found = []
+    for workers in (1, 2, 5):
+        uri = str(tmp_path / f"transformed-{workers}")
+        materialize(Engine(workers=workers), graph, {"train": files}, uri)
+        found.append(written(uri))
+    assert len(found[0]) == 9
+    assert found[0] == found[1] == found[2]
