@@ -1,26 +1,35 @@
-"""What tests of a gang ask of its processes."""
+"""What tests of a gang ask of its processes, and gangs in which one goes wrong."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from strategos.components.errors import UserError
+from strategos.components.trainer.operation import Operation
+
+_GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+_OPERATION = Operation(checkpoint_every="7 steps", stall_timeout=30.0)
+_NOWHERE = ("nobody", 0, "kill")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.split()[0] != b"Z"
+
 
 @pytest.fixture(scope="session")
 def running() -> Callable[[int], bool]:
     """Whether a process runs, by its id: `running(pid)`."""
-
-    def running(pid: int) -> bool:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        return state.split()[0] != b"Z"
-
-    return running
+    return _is_running
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +44,70 @@ def wait_for() -> Callable[..., str]:
         return path.read_text()
 
     return wait_for
+
+
+@dataclasses.dataclass
+class Outcome:
+    """The result of a training, and its leftovers."""
+
+    facts: dict | None
+    error: str
+    seconds: float
+    folder: Path
+    marks: Path
+
+    @property
+    def weights(self):
+        import tensorflow as tf
+
+        path = f"{self.folder}/Format-Weights/weights"
+        reader = tf.train.load_checkpoint(path)
+        return {
+            key: reader.get_tensor(key)
+            for key in reader.get_variable_to_shape_map()
+            if "OBJECT_GRAPH" not in key
+        }
+
+    @property
+    def processes(self):
+        pids = [int(path.name[4:]) for path in self.marks.glob("pid-*")]
+        assert len(pids) >= 2
+        return [pid for pid in pids if _is_running(pid) and pid != os.getpid()]
+
+    def assert_nothing_left(self):
+        """No process of it runs, and not even half of a model is there."""
+        assert not self.processes
+        # Checkpoints stay until the model is published, or for the next run.
+        left = {path.name for path in self.folder.iterdir()} - {"log", "checkpoints"}
+        if self.facts and "evaluation" in self.facts:
+            assert left == {"Format-Serving", "Format-Weights", "trainer.json"}
+        else:  # not even half of a model
+            assert left == ({"Format-Weights"} if self.facts else set())
+
+
+@pytest.fixture(scope="module")
+def train(make_spec, train_only, tmp_path_factory):
+    """Trains a gang with a fault: `train(("worker-0", 13, "kill"))`."""
+
+    def train(
+        fault=_NOWHERE,
+        distribution=_GANG,
+        operation=_OPERATION,
+        by=train_only,
+        **changes,
+    ):
+        marks = tmp_path_factory.mktemp("marks")
+        spec = make_spec(module="faulty", distribution=distribution, epochs=3)
+        given = {"fault": fault, "marks": str(marks)}
+        given |= {"checkpoints": spec.checkpoint_dir, "model": spec.model_dir}
+        given |= changes.pop("hyperparameters", {})
+        spec = dataclasses.replace(spec, hyperparameters=given, **changes)
+        began, facts, error = time.monotonic(), None, ""
+        try:
+            facts = by(spec, operation)
+        except UserError as raised:
+            error = str(raised)
+        seconds = time.monotonic() - began
+        return Outcome(facts, error, seconds, Path(spec.model_dir), marks)
+
+    return train
