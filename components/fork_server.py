@@ -177,12 +177,16 @@ def _serve(channel: socket.socket, parent: int) -> NoReturn:
             message, descriptors, *_ = socket.recv_fds(channel, _SIZE, 2)
             if not message:
                 break
+            begun, begins = os.pipe()
             server, pid = os.getpid(), processes.fork()
             if pid == 0:
                 channel.close()
-                _work(json.loads(message), descriptors, server)
-            for descriptor in descriptors:
+                os.close(begun)
+                _work(json.loads(message), descriptors, server, begins)
+            for descriptor in (*descriptors, begins):
                 os.close(descriptor)
+            os.read(begun, 1)  # until the worker can be signalled, or has died
+            os.close(begun)
             channel.send(str(pid).encode())
             # The id stays taken until the other side knows the exit code.
             end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -195,14 +199,20 @@ def _serve(channel: socket.socket, parent: int) -> NoReturn:
         os._exit(0)
 
 
-def _work(request: dict, descriptors: Sequence[int], server: int) -> NoReturn:
-    """Runs in the worker: becomes what `python -m module` would be, and runs it."""
+def _work(
+    request: dict, descriptors: Sequence[int], server: int, begins: int
+) -> NoReturn:
+    """Runs in the worker: becomes what `python -m module` would be, and runs it.
+
+    Closes `begins` once it leads a session and takes signals.
+    """
     try:
         os.setsid()
         for each, handler in zip(
             _ASKS_TO_END, (signal.SIG_DFL, signal.default_int_handler), strict=True
         ):
             signal.signal(each, handler)
+        os.close(begins)
         given, taken = descriptors
         for descriptor, number in ((given, 0), (taken, 1), (taken, 2)):
             os.dup2(descriptor, number)

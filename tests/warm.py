@@ -271,12 +271,15 @@ def _keep(channel: socket.socket) -> NoReturn:
     message, descriptors, *_ = socket.recv_fds(channel, _SIZE, 16)
     if not message:
         os._exit(0)
+    begun, begins = os.pipe()
     pid = os.fork()
     if pid == 0:
         channel.close()
-        _become(json.loads(message), descriptors)
-    for descriptor in descriptors:
+        os.close(begun)
+        _become(json.loads(message), descriptors, begins)
+    for descriptor in (*descriptors, begins):
         os.close(descriptor)
+    os.read(begun, 1)  # until it leads a session, as a `Popen` does
     try:
         channel.send(str(pid).encode())
         watch = threading.Thread(target=_kill_after, args=(channel, pid))
@@ -296,10 +299,13 @@ def _kill_after(channel: socket.socket, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+def _become(
+    request: Mapping[str, Any], descriptors: Sequence[int], begins: int
+) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        os.close(begins)
         high = [fcntl.fcntl(each, fcntl.F_DUPFD, _HIGH) for each in descriptors]
         for descriptor in descriptors:
             os.close(descriptor)
