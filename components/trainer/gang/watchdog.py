@@ -21,6 +21,7 @@ Outside = Callable[[bool], bool]
 PREEMPTION = Failure("the gang", "received SIGTERM and has saved", preempted=True)
 _UNSAVED = dataclasses.replace(PREEMPTION, what="received SIGTERM and has not saved")
 _TICK = 0.2  # seconds between two checks of the time-outs
+_ABOUT_AS_LONG = 0.8  # of a time-out, in which a task is named as silent too
 _DUMP_SECONDS = 1.0  # for stack dumps to arrive
 _WAITING_SECONDS = 10.0  # between log lines about missing tasks
 
@@ -212,12 +213,19 @@ class Watch:
             self._logged = now
             text = f"waiting for {_names(missing)}, {now - self._started:.0f} s"
             events.emit("progress", message=text)
-        silent = [
-            m for m in self._training if now - m.last_report > self._timeout_of(m)
-        ]
-        if silent:
+        if self._silent(now, 1.0):
+            # Tasks wait for one another: the one that hangs may be seen last.
+            silent = self._silent(now, _ABOUT_AS_LONG)
             self._dump_stacks()
             self._fail(self._silent_failure(silent, "did no step"))
+
+    def _silent(self, now: float, share: float) -> list[TaskProcess]:
+        """Training tasks without a report for that share of their time-out."""
+        return [
+            task
+            for task in self._training
+            if now - task.last_report > share * self._timeout_of(task)
+        ]
 
     def _silent_failure(self, tasks: Sequence[TaskProcess], what: str) -> Failure:
         setting = "stall_timeout" if tasks[0].stepped else "start_timeout"
