@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import runpy
 import shutil
 import signal
@@ -42,8 +43,14 @@ _TFX = (
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The modules that tests import stay until the end: collections would find nothing.
+gc.disable()
+
 # Where files take long, the longest first: so all of pytest's workers end together.
-_LONG = ("e2e", "components/trainer", "components/evaluator", "pipeline/runners")
+_LONG = (
+    *("e2e", "components/transform/test_features.py", "components/trainer/gang"),
+    *("components/trainer", "components/evaluator", "pipeline/runners"),
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -56,6 +63,12 @@ def pytest_collection_modifyitems(items):
         return found[0] if found else len(_LONG)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish():
+    """Later collections skip what all imports have made."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

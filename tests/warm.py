@@ -243,10 +243,12 @@ def _is_json(line: str) -> bool:
 def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> None:
     """Forks for each connection, until the process `test` ends."""
     processes.die_with_parent(test)
+    gc.disable()
     for name in imports:
         importlib.import_module(name)
     processes.start = functools.partial(_start, lambda: address, modules)
     gc.freeze()  # a fork that collects garbage would copy all pages
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)

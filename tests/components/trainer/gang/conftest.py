@@ -74,6 +74,22 @@ class Outcome:
         assert len(pids) >= 2
         return [pid for pid in pids if _is_running(pid) and pid != os.getpid()]
 
+    def assert_equal_to(self, undisturbed, restarts=(1,)):
+        """Finished after one restart, with the weights of one device undisturbed."""
+        import numpy as np
+
+        assert self.error == ""
+        assert self.facts["restarts"] in restarts
+        assert (self.marks / "happened").exists()
+        assert self.facts["steps"] == undisturbed.facts["steps"]
+        theirs = undisturbed.weights
+        assert self.weights.keys() == theirs.keys()
+        for variable, value in self.weights.items():
+            np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
+        for metric, values in undisturbed.facts["history"].items():
+            np.testing.assert_allclose(self.facts["history"][metric], values, atol=1e-5)
+        self.assert_nothing_left()
+
     def assert_nothing_left(self):
         """No process of it runs, and not even half of a model is there."""
         assert not self.processes
@@ -111,3 +127,9 @@ def train(make_spec, train_only, tmp_path_factory):
         return Outcome(facts, error, seconds, Path(spec.model_dir), marks)
 
     return train
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train):
+    """The training of `train` on one device, without a fault."""
+    return train(distribution={"strategy": "one_device"})
