@@ -19,12 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.errors import (
-    BadInputError,
-    Place,
-    UserError,
-    first_line,
-)
+from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.user_code.user_errors import operation_error
 from strategos.components.wording import abridged, counted
 from strategos.components.worker_process import TENSORFLOW
 
@@ -276,7 +272,7 @@ def _answers(
         try:
             outputs = signature(tf.constant(batch))
         except tf.errors.OpError as error:
-            reason = first_line(error.message)
+            reason = operation_error(error.message)
             raise UserError(
                 f"{folder}: the model fails on the rows: {reason}"
             ) from error

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from strategos.components.errors import UserError, first_line
+from strategos.components.errors import UserError
 from strategos.components.exported import SERVE, TRANSFORM
+from strategos.components.user_code.user_errors import operation_error
 
 OUTPUT = "predictions"
 
@@ -134,7 +135,7 @@ class Model:
         try:
             return signature(**{argument: examples})
         except tf.errors.OpError as error:
-            reason = first_line(error.message)
+            reason = operation_error(error.message)
             raise self.error(f"fails on the eval examples: {reason}") from error
 
 

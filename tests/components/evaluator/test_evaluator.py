@@ -249,7 +249,8 @@ def test_model_that_needs_other_features_is_named(
 ):
     rows = [{"x": [0.0], "late": value} for value in (0, 1)]
     examples = eval_split(rows)
-    with pytest.raises(UserError, match="the candidate fails on the eval examples"):
+    message = "the candidate fails on the eval examples: .*Key: x,"
+    with pytest.raises(UserError, match=message):
         evaluate(workload, tmp_path, examples=examples)
 
 
