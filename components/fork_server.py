@@ -87,21 +87,21 @@ def launch(
       cwd: The worker's current folder.
 
     Returns:
-      The worker, or None if no server is ready: none was started, it was killed, or its
-      last worker still runs.
+      The worker, or None if no server is ready: none was started, it was killed, its
+      last worker still runs, or the environment is too large to send.
     """
     global _channel
-    if _channel is None:
-        return None
-    channel, _channel = _channel, None
     request = {"module": module, "arguments": list(arguments), "env": dict(env)}
     message = json.dumps({**request, "cwd": cwd}).encode()
+    if _channel is None or len(message) > _SIZE:
+        return None
+    channel, _channel = _channel, None
     given, stdin = os.pipe()
     stdout, taken = os.pipe()
     try:
         socket.send_fds(channel, [message], [given, taken])
         pid = int(channel.recv(_SIZE))
-    except (OSError, ValueError):  # the server was killed, or the message is too long
+    except (OSError, ValueError):  # the server was killed
         channel.close()
         os.close(stdin)
         os.close(stdout)

@@ -48,7 +48,10 @@ def materialize(
     """
     shards = [(split, file) for split, some in files.items() for file in some]
     work = _Shard(graph, examples)
-    found = fold(engine, shards, work, _merge, examples) if shards else {}
+    try:
+        found = fold(engine, shards, work, _merge, examples) if shards else {}
+    finally:
+        _load.cache_clear()  # another graph may come to the same folder
     for split in files:
         folder = _folder(examples, split)
         fileio.makedirs(folder)
