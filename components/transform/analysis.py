@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,11 +17,18 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 
+from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import raw
+from strategos.components.user_code.user_errors import operation_error
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+# TFT's words around the reason, in the text of whatever a Beam runner raises.
+_FAILED_OPERATION = re.compile(
+    r'trying to apply the transformation: "(.*?)"\.\s+Batch instances:', re.DOTALL
+)
 
 
 def analyze(
@@ -38,7 +46,30 @@ def analyze(
       files: Files of the raw examples to analyze: of their columns, or TFRecords.
       schema: Schema of the raw examples.
       folder: Folder that gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
+
+    Raises:
+      UserError: An operation that an analyzer needs fails on the examples.
     """
+    try:
+        _analyze(engine, preprocessing_fn, files, schema, folder)
+    except Exception as error:
+        failed = _FAILED_OPERATION.search(str(error))
+        if failed is None:
+            raise
+        raise UserError(
+            "`preprocessing_fn` fails on rows that its analyzers need: "
+            f"{operation_error(failed[1])}",
+            remedy="Correct the data, or let `preprocessing_fn` take such rows.",
+        ) from error
+
+
+def _analyze(
+    engine: Engine,
+    preprocessing_fn: PreprocessingFn,
+    files: Sequence[str],
+    schema: schema_pb2.Schema,
+    folder: str,
+) -> None:
     with (
         _temporary(folder) as temporary,
         engine.make_pipeline() as pipeline,

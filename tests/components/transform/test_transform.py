@@ -166,3 +166,23 @@ def test_the_row_on_which_the_function_fails_is_shown(new_workload, transform):
     assert f"'distance': [{most}]" in str(caught.value)
     assert "too far" in str(caught.value)
     assert not list((workload.root / "transformed").glob("Split-*/data*"))
+
+
+def test_an_operation_that_fails_while_analyzing_is_told_in_a_line(
+    new_workload, transform
+):
+    workload = new_workload(train=50, evaluation=20)
+    workload.write_module(
+        "analyzed",
+        """
+        import tensorflow as tf
+        import tensorflow_transform as tft
+
+        def preprocessing_fn(inputs):
+            checked = tf.debugging.check_numerics(inputs["distance"] / 0.0, "too far")
+            return {"distance": tft.scale_to_z_score(checked), "late": inputs["late"]}
+        """,
+    )
+    with pytest.raises(UserError, match="its analyzers need: too far") as caught:
+        transform(workload, "analyzed")
+    assert len(str(caught.value)) < 250
