@@ -308,10 +308,12 @@ def _reject(config: Config, data: Listing, *, here: bool = True) -> None:
       data: The files that `data.examples` names.
       here: Whether the pipeline runs on this machine; False for a cluster.
     """
+    from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.config import loading
 
     problems = file_checks.check(config, data, here=here)
+    problems += engine_checks.check(config) if here else ()
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

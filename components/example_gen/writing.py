@@ -17,7 +17,12 @@ from strategos.components.example_gen.shards import Piece, Shard
 from strategos.components.example_gen.splitting import Splitter
 from strategos.components.records import columns, encode
 from strategos.components.records.columns import ColumnWriter
-from strategos.components.records.write import ShardWriter, Written, publish
+from strategos.components.records.write import (
+    ShardWriter,
+    Written,
+    discard_unpublished,
+    publish,
+)
 from strategos.components.shards import progress
 
 SPLITS = ("train", "eval")
@@ -103,17 +108,18 @@ class Outcome:
           examples: URI of the artifact.
         """
         for split, (records, of_columns) in self.splits.items():
-            publish(f"{examples}/Split-{split}", records)
-            folder = columns.folder(examples, split)
-            publish(folder, of_columns, "columns", columns.SUFFIX)
+            publish(examples, f"Split-{split}", records)
+            folder = columns.folder(split)
+            publish(examples, folder, of_columns, "columns", columns.SUFFIX)
+        discard_unpublished(examples)
 
 
 class _SplitWriter:
     """Writes rows of one split: as tf.Examples, and as columns."""
 
-    def __init__(self, examples: str, split: str, number: int):
-        self._records = ShardWriter(f"{examples}/Split-{split}", number)
-        self._columns = ColumnWriter(columns.folder(examples, split), number)
+    def __init__(self, examples: str, number: int):
+        self._records = ShardWriter(examples, number)
+        self._columns = ColumnWriter(examples, number)
 
     def write(self, records: pa.BinaryArray, compact: pa.RecordBatch) -> None:
         self._records.write(records)
@@ -152,9 +158,7 @@ class WriteShard:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
         label, rounded, rows = Label(), {}, 0
-        writers = {
-            split: _SplitWriter(self.examples, split, shard.number) for split in SPLITS
-        }
+        writers = {split: _SplitWriter(self.examples, shard.number) for split in SPLITS}
         for piece in shard.pieces:
             read = 0
             for raw, converted in self._batches(piece, rounded):

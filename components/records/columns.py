@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import uuid
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tfx.dsl.io import fileio
 
-from strategos.components.records.write import PART, Written
+from strategos.components.records.write import Written, attempt, unpublished
 
 SUFFIX = ".arrow"
 
@@ -32,14 +31,13 @@ _LARGE = {
 }
 
 
-def folder(examples: str, split: str) -> str:
-    """The folder with the columns of a split.
+def folder(split: str) -> str:
+    """Name of the folder with the columns of a split, in an Examples artifact.
 
     Args:
-      examples: URI of an Examples artifact.
       split: Name of the split.
     """
-    return os.path.join(examples, f"Columns-{split}")
+    return f"Columns-{split}"
 
 
 def files(examples: str, split: str) -> list[str]:
@@ -49,7 +47,8 @@ def files(examples: str, split: str) -> list[str]:
       examples: URI of an Examples artifact.
       split: Name of the split.
     """
-    return sorted(fileio.glob(os.path.join(folder(examples, split), f"*{SUFFIX}")))
+    pattern = os.path.join(examples, folder(split), f"*{SUFFIX}")
+    return sorted(fileio.glob(pattern))
 
 
 def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:
@@ -73,15 +72,16 @@ def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:
 class ColumnWriter:
     """Writes columns to one file, compressed by LZ4, in batches of thousands of rows.
 
-    The file's name is temporary until `publish`, like those of `ShardWriter`.
+    The file stays in `unpublished` until `publish`, like those of `ShardWriter`.
 
     Args:
-      folder: Folder for the file; created if missing.
+      artifact: URI of the artifact.
       shard: Number of the shard.
     """
 
-    def __init__(self, folder: str, shard: int):
-        self._path = os.path.join(folder, f"{PART}{shard:06}-{uuid.uuid4().hex}")
+    def __init__(self, artifact: str, shard: int):
+        folder = unpublished(artifact)
+        self._path = os.path.join(folder, attempt(shard))
         self._file = None
         self._stream: pa.RecordBatchStreamWriter | None = None
         self._waiting: list[pa.RecordBatch] = []

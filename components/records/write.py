@@ -1,4 +1,9 @@
-"""Writes GZIP TFRecord files in shards of about equal size."""
+"""Writes GZIP TFRecord files in shards of about equal size.
+
+A worker may be killed, or two of them may work on the same shard at once. So each
+attempt writes files with names of its own, in a folder that no reader looks at, and the
+driver moves the files of one complete attempt of each shard to their place.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,7 @@ from tfx.dsl.io import fileio
 from strategos.components.records import encode
 
 _FILE_BYTES = 32 << 20
-PART = ".part-"
-"""Begins the names of files that are not published yet."""
+_UNPUBLISHED = ".unpublished"
 
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -27,7 +31,7 @@ class Written:
     """Files that are written, but not published yet.
 
     Attributes:
-      files: Their temporary names, in the order of the records.
+      files: Names in the folder `unpublished`, in the order of the records.
       rows: Number of records in them.
     """
 
@@ -38,45 +42,73 @@ class Written:
         return Written(self.files + later.files, self.rows + later.rows)
 
 
-def publish(
-    folder: str, written: Written, name: str = "data_tfrecord", suffix: str = ".gz"
-) -> None:
-    """Renames files to `NAME-00000-of-0000NSUFFIX`, and removes unused ones.
+def unpublished(artifact: str) -> str:
+    """The folder for files of an artifact that are not published yet.
 
     Args:
-      folder: Folder of the files.
-      written: All files to keep; files of attempts that failed are not among them.
+      artifact: URI of the artifact.
+    """
+    return os.path.join(artifact, _UNPUBLISHED)
+
+
+def attempt(shard: int) -> str:
+    """Begins the names of the files that one attempt at a shard writes."""
+    return f"{shard:06}-{uuid.uuid4().hex}"
+
+
+def publish(
+    artifact: str,
+    folder: str,
+    written: Written,
+    name: str = "data_tfrecord",
+    suffix: str = ".gz",
+) -> None:
+    """Moves files to `FOLDER/NAME-00000-of-0000NSUFFIX`.
+
+    Args:
+      artifact: URI of the artifact.
+      folder: Folder in the artifact; created if missing.
+      written: All files to move, each from an attempt that is complete.
       name: Begins the final names.
       suffix: Ends the final names.
     """
-    count = len(written.files)
-    for number, temporary in enumerate(written.files):
-        final = f"{name}-{number:05}-of-{count:05}{suffix}"
-        fileio.rename(os.path.join(folder, temporary), os.path.join(folder, final))
-    for unused in fileio.glob(os.path.join(folder, f"{PART}*")):
-        fileio.remove(unused)
+    target, count = os.path.join(artifact, folder), len(written.files)
+    fileio.makedirs(target)
+    for number, file in enumerate(written.files):
+        final = os.path.join(target, f"{name}-{number:05}-of-{count:05}{suffix}")
+        fileio.rename(os.path.join(unpublished(artifact), file), final)
+
+
+def discard_unpublished(artifact: str) -> None:
+    """Removes the files of attempts that failed or were repeated.
+
+    Args:
+      artifact: URI of the artifact.
+    """
+    if fileio.exists(unpublished(artifact)):
+        fileio.rmtree(unpublished(artifact))
 
 
 class ShardWriter:
     """Writes the records of one shard of the data to one or more files.
 
-    A file is full at 32 MiB before compression. Names are temporary until `publish`,
-    and unique, so two attempts at the same shard do not collide.
+    A file is full at 32 MiB before compression. The files stay in `unpublished` until
+    `publish`.
 
     Args:
-      folder: Folder for the files; created if missing.
+      artifact: URI of the artifact.
       shard: Number of the shard.
     """
 
-    def __init__(self, folder: str, shard: int = 0):
-        self._folder = folder
-        self._name = f"{PART}{shard:06}-{uuid.uuid4().hex}"
+    def __init__(self, artifact: str, shard: int = 0):
+        self._folder = unpublished(artifact)
+        self._name = attempt(shard)
         self._files: list[str] = []
         self._file = None
         self._gzip = zlib.compressobj()
         self._bytes = 0
         self._rows = 0
-        fileio.makedirs(folder)
+        fileio.makedirs(self._folder)
 
     def write(self, records: pa.BinaryArray) -> None:
         """Appends records.

@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 VARIABLE = "STRATEGOS_ENGINE"
 """Name of the environment variable that holds an `Engine` as JSON."""
 
-# A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
-# Without a requirements file, each pipeline would build an sdist of TFX (1.2 s).
-# Type checks are off because TFX's pipelines are known to be well typed.
-_IN_PROCESS = (
-    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
-    "--requirements_file=/dev/null",
-    "--no_pipeline_type_check",
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
@@ -35,12 +26,15 @@ class Engine:
 
     Attributes:
       runner: `direct`: this process, with threads for shards, and Beam's in-process
-        runner for pipelines.
-      workers: Number of shards worked on at a time; None for one per available core.
+        runner for pipelines. `portable`: a runner behind a Beam job server.
+      workers: Number of shards worked on at a time; None for one per available core,
+        or for what the runner has.
+      job_endpoint: Address of the job server, as `HOST:PORT`; "" for `direct`.
     """
 
     runner: str = "direct"
     workers: int | None = None
+    job_endpoint: str = ""
 
     @property
     def threads(self) -> int:
@@ -51,7 +45,9 @@ class Engine:
         """Makes a Beam pipeline that runs on this engine."""
         import apache_beam as beam
 
-        return beam.Pipeline(argv=list(_IN_PROCESS))
+        from strategos.components.shards import beam_runners
+
+        return beam.Pipeline(argv=beam_runners.arguments(self))
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable that passes this engine to another process."""

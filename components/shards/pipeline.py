@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import socket
+import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,10 +17,14 @@ from typing import Any, TypeVar
 import apache_beam as beam
 from tfx.dsl.io import fileio
 
-from strategos.components import errors
+from strategos.components.errors import UserError
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
+
+# Suffixes of files beside the result.
+_BEGUN = ".begun"
+_FAILED = ".failed"
 
 
 def fold(
@@ -40,11 +46,12 @@ def fold(
       group: Number of neighbours that are merged at a time.
 
     Raises:
-      UserError: The one that `work` raised for the earliest shard.
+      Exception: The one that `work` or `merge` raised, for the earliest shard.
     """
     if len(shards) == 1:  # nothing to spread or to merge
         return work(shards[0])
     result = os.path.join(folder, f".fold-{uuid.uuid4().hex}")
+    _touch(f"{result}{_BEGUN}")
     try:
         with make_pipeline() as pipeline:
             outcomes = (
@@ -60,21 +67,42 @@ def fold(
                     | f"Merge{level}" >> beam.ParDo(_Merge(merge))
                 )
             _ = outcomes | "Save" >> beam.ParDo(_Save(result))
+        if not fileio.exists(result):
+            raise _unseen(folder, "this process", "its workers write to")
         with fileio.open(result, "rb") as file:
-            error, value = pickle.loads(file.read())
+            failure, value = pickle.loads(file.read())
     finally:
         for path in fileio.glob(f"{result}*"):
             fileio.remove(path)
-    if error is not None:
-        raise errors.from_json(error)
+    if failure is not None:
+        error, trace = failure
+        raise error from _WorkerTraceback(trace)
     return value
+
+
+class _WorkerTraceback(Exception):
+    """Shows, as the cause of an exception, where a worker raised it."""
+
+
+def _touch(path: str) -> None:
+    with fileio.open(path, "wb") as file:
+        file.write(b"\n")  # TensorFlow creates a file at the first write
+
+
+def _unseen(folder: str, who: str, whose: str) -> UserError:
+    return UserError(
+        f"{who} on {socket.gethostname()} does not see the files that {whose} {folder}",
+        key="run.root",
+        remedy="Set it to a folder that is shared by all hosts of `run.engine`.",
+    )
 
 
 class _Work(beam.DoFn):
     """From (number, shard) to (group, (number, outcome)).
 
-    An outcome is a pair: a `UserError` as JSON or None, and the result. After an error
-    in a shard, later shards are skipped; earlier ones could have an earlier error.
+    An outcome is a pair: a failure or None, and the result. A failure is data, so that
+    no runner tries the work again: the same rows would raise the same exception. After
+    a failure of a shard, later shards are skipped; earlier ones could fail as well.
     """
 
     def __init__(self, work: Callable[[Any], Any], result: str, group: int):
@@ -85,15 +113,21 @@ class _Work(beam.DoFn):
         outcome = (None, None)
         if not self._failed_before(number):
             try:
+                self._check()
                 outcome = (None, self._work(shard))
-            except errors.UserError as error:
-                outcome = (error.to_json(), None)
-                with fileio.open(f"{self._result}.{number:09}.failed", "wb"):
-                    pass
+            except Exception as error:
+                outcome = (_failure(error), None)
+                _touch(f"{self._result}.{number:09}{_FAILED}")
         yield number // self._group, (number, outcome)
 
+    def _check(self) -> None:
+        if not fileio.exists(f"{self._result}{_BEGUN}"):
+            folder = os.path.dirname(self._result)
+            fileio.makedirs(folder)  # where the failure is written
+            raise _unseen(folder, "a worker", "the driver writes to")
+
     def _failed_before(self, number: int) -> bool:
-        failed = fileio.glob(f"{self._result}.*.failed")
+        failed = fileio.glob(f"{self._result}.*{_FAILED}")
         return any(int(path.split(".")[-2]) < number for path in failed)
 
 
@@ -108,12 +142,24 @@ class _Merge(beam.DoFn):
     ) -> Iterator[tuple[int, Any]]:
         group, outcomes = element
         ordered = [outcome for _, outcome in sorted(outcomes, key=lambda each: each[0])]
-        failed = [error for error, _ in ordered if error is not None]
-        if failed:
-            yield 0, (group, (failed[0], None))
-        else:
-            results = (result for _, result in ordered)
-            yield 0, (group, (None, functools.reduce(self._merge, results)))
+        failures = [failure for failure, _ in ordered if failure is not None]
+        yield 0, (group, (failures[0], None) if failures else self._merged(ordered))
+
+    def _merged(self, outcomes: Sequence[tuple[None, Any]]) -> tuple[Any, Any]:
+        try:
+            return None, functools.reduce(self._merge, (each for _, each in outcomes))
+        except Exception as error:
+            return _failure(error), None
+
+
+def _failure(error: Exception) -> tuple[Exception, str]:
+    """An exception that can be pickled, and its traceback as text."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return error, text
 
 
 class _Save(beam.DoFn):

@@ -13,11 +13,15 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_transform import impl_helper
-from tfx.dsl.io import fileio
 
 from strategos.components.errors import UserError
 from strategos.components.records import encode
-from strategos.components.records.write import ShardWriter, Written, publish
+from strategos.components.records.write import (
+    ShardWriter,
+    Written,
+    discard_unpublished,
+    publish,
+)
 from strategos.components.shards import progress
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
@@ -53,9 +57,8 @@ def materialize(
     finally:
         _load.cache_clear()  # another graph may come to the same folder
     for split in files:
-        folder = _folder(examples, split)
-        fileio.makedirs(folder)
-        publish(folder, found.get(split, Written()))
+        publish(examples, f"Split-{split}", found.get(split, Written()))
+    discard_unpublished(examples)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,15 +71,11 @@ class _Shard:
     def __call__(self, shard: tuple[str, str]) -> dict[str, Written]:
         split, file = shard
         transformer = _transformer(self.graph)
-        writer = ShardWriter(_folder(self.examples, split))
+        writer = ShardWriter(self.examples)
         for batch in transformer.transformed(file):
             writer.write(encode.serialize(batch))
             progress.add(batch.num_rows)
         return {split: writer.close()}
-
-
-def _folder(examples: str, split: str) -> str:
-    return f"{examples}/Split-{split}"
 
 
 def _merge(

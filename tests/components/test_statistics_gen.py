@@ -44,9 +44,9 @@ def examples(tmp_path_factory):
         )
         kinds = dict.fromkeys(batch.schema.names, Kind.BYTES)
         kinds.update(age=Kind.INT, score=Kind.FLOAT)
-        writer = ShardWriter(f"{artifact.uri}/Split-{split}")
+        writer = ShardWriter(artifact.uri)
         writer.write(serialize(convert(batch, kinds)))
-        publish(f"{artifact.uri}/Split-{split}", writer.close())
+        publish(artifact.uri, f"Split-{split}", writer.close())
     return artifact
 
 

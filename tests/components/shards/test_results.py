@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -27,40 +29,98 @@ def written(uri: str) -> dict[str, bytes]:
     return {str(path.relative_to(uri)): path.read_bytes() for path in files}
 
 
+def write_examples(table, uri, by="ratio"):
+    from tfx.types import standard_artifacts
+
+    from strategos.components.example_gen import executor as example_gen
+
+    names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
+    keys = ["key"] if by == "hash" else []
+    properties = dict.fromkeys(names, "") | {
+        "pattern": str(table),
+        "spans": "[]",
+        "null_values": "[]",
+        "split": json.dumps({"by": by, "keys": keys, "train": 8, "eval": 2}),
+    }
+    examples = standard_artifacts.Examples()
+    examples.uri = str(uri)
+    example_gen.Executor().Do({}, {"examples": [examples]}, properties)
+    return examples
+
+
 @pytest.mark.parametrize("split", ["ratio", "hash"])
 def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
     table, tmp_path, monkeypatch, split
 ):
     from tfx.types import standard_artifacts
 
-    from strategos.components.example_gen import executor as example_gen
     from strategos.components.example_gen import shards
     from strategos.components.statistics_gen import executor as statistics_gen
 
     monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
-    names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
-    keys = ["key"] if split == "hash" else []
-    properties = dict.fromkeys(names, "") | {
-        "pattern": str(table),
-        "spans": "[]",
-        "null_values": "[]",
-        "split": json.dumps({"by": split, "keys": keys, "train": 8, "eval": 2}),
-    }
     found = []
     for workers in (1, 2, 5):
         (variable,) = Engine(workers=workers).to_environment().items()
         monkeypatch.setenv(*variable)
-        examples = standard_artifacts.Examples()
+        examples = write_examples(table, tmp_path / f"examples-{workers}", split)
         statistics = standard_artifacts.ExampleStatistics()
-        examples.uri = str(tmp_path / f"examples-{workers}")
         statistics.uri = str(tmp_path / f"statistics-{workers}")
-        example_gen.Executor().Do({}, {"examples": [examples]}, dict(properties))
         statistics_gen.Executor().Do(
             {"examples": [examples]}, {"statistics": [statistics]}, {}
         )
         found.append((written(examples.uri), written(statistics.uri)))
     assert len(found[0][0]) == 4 * 8  # examples and columns of two splits, by shard
     assert found[0] == found[1] == found[2]
+
+
+class Disturbed:
+    """Work whose shards are tried again: one attempt ends midway, two run at once.
+
+    Attributes:
+      late: Attempts that a runner has given up, and that still run.
+    """
+
+    def __init__(self, monkeypatch, kind):
+        from strategos.components.shards import progress
+
+        self._work, self._torn, self.late = kind.__call__, threading.local(), []
+        monkeypatch.setattr(kind, "__call__", lambda *call: self._attempts(*call))
+        monkeypatch.setattr(progress, "add", self._tear)
+
+    def _tear(self, rows):
+        if getattr(self._torn, "now", False):
+            raise KeyError("killed")
+
+    def _attempts(self, work, shard):
+        self.late.append((work, shard))
+        with futures.ThreadPoolExecutor(3) as pool:
+            torn = pool.submit(self._half, work, shard)
+            whole = [pool.submit(self._work, work, shard) for _ in range(2)]
+        with pytest.raises(KeyError):
+            torn.result()
+        return whole[0].result()
+
+    def _half(self, work, shard):
+        self._torn.now = True
+        self._work(work, shard)
+
+    def finish(self):
+        for work, shard in self.late:
+            self._work(work, shard)
+
+
+def test_shards_that_are_tried_again_are_written_once(table, tmp_path, monkeypatch):
+    from strategos.components.example_gen.writing import WriteShard
+
+    write_examples(table, tmp_path / "plain")
+    disturbed = Disturbed(monkeypatch, WriteShard)
+    write_examples(table, tmp_path / "disturbed")
+    assert written(tmp_path / "disturbed") == written(tmp_path / "plain")
+    disturbed.finish()
+    ours = written(tmp_path / "disturbed")
+    shown = {name: data for name, data in ours.items() if not name.startswith(".")}
+    assert len(shown) < len(ours)
+    assert shown == written(tmp_path / "plain")
 
 
 def test_transformed_rows_are_the_same_for_any_number_of_threads(tmp_path):

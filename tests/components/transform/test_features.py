@@ -94,8 +94,7 @@ def _write_columns(raw: Path) -> None:
     from strategos.components.statistics_gen.executor import read_batches
 
     small = {pa.large_binary(): pa.binary()}
-    folder = columns.folder(str(raw), "train")
-    writer = columns.ColumnWriter(folder, 0)
+    writer = columns.ColumnWriter(str(raw), 0)
     for batch in read_batches(str(raw / "Split-train" / "data-0.gz")):
         kinds = [getattr(each.type, "value_type", pa.binary()) for each in batch]
         lists = [
@@ -103,7 +102,8 @@ def _write_columns(raw: Path) -> None:
             for each, kind in zip(batch, kinds, strict=True)
         ]
         writer.write(pa.RecordBatch.from_arrays(lists, batch.schema.names))
-    publish(folder, writer.close(), "columns", columns.SUFFIX)
+    folder = columns.folder("train")
+    publish(str(raw), folder, writer.close(), "columns", columns.SUFFIX)
 
 
 def _transform_by_tfx(workload, module: str) -> Path:

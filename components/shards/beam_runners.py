@@ -1,0 +1,98 @@
+"""The arguments of Beam pipelines, by the runner of an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.shards import worker_boot
+from strategos.components.user_code import workload_paths
+
+if TYPE_CHECKING:
+    from strategos.components.shards.engine import Engine
+
+# A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
+# Without a requirements file, each pipeline would build an sdist of TFX (1.2 s).
+# Type checks are off because TFX's pipelines are known to be well typed.
+_IN_PROCESS = (
+    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "--requirements_file=/dev/null",
+    "--no_pipeline_type_check",
+)
+
+# Requests to the job server include the streams of a job's states and messages, so
+# this limits the time of a job.
+_JOB_SECONDS = 30 * 24 * 3600
+# A worker process outlives its stage, so the next stage need not import TensorFlow
+# again. Flink restarts a job after a longer time, with new workers.
+_KEEP_WORKER_MILLIS = 3000
+
+# Variables of this process that workers get.
+_PASSED = (
+    "ARROW_DEFAULT_MEMORY_POOL",
+    "GRPC_VERBOSITY",
+    "KERAS_BACKEND",
+    "PYTHONPATH",
+    "PYTHONWARNINGS",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_USE_LEGACY_KERAS",
+    workload_paths.VARIABLE,
+)
+
+
+def arguments(engine: Engine) -> list[str]:
+    """The arguments of a Beam pipeline that runs on `engine`.
+
+    Raises:
+      UserError: The command that starts workers is not installed.
+    """
+    if engine.runner == "direct":
+        return list(_IN_PROCESS)
+    return _portable(engine, os.environ)
+
+
+def _portable(engine: Engine, environ: Mapping[str, str]) -> list[str]:
+    """For a job server that starts our own worker processes.
+
+    Workers of Beam's type LOOPBACK or EXTERNAL would listen on all interfaces, for
+    anyone.
+    """
+    variables = {name: environ[name] for name in _PASSED if name in environ}
+    worker = {"command": _worker_command(), "env": variables}
+    spread = [f"--parallelism={engine.workers}"] if engine.workers else []
+    return [
+        "--runner=PortableRunner",
+        f"--job_endpoint={engine.job_endpoint}",
+        f"--job_name={_job_name()}",
+        f"--job_server_timeout={_JOB_SECONDS}",
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps(worker)}",
+        f"--environment_cache_millis={_KEEP_WORKER_MILLIS}",
+        "--default_sdk_harness_log_level=WARN",
+        "--experiments=disable_logging_submission_environment",  # runs `pip freeze`
+        "--no_pipeline_type_check",
+        *spread,
+    ]
+
+
+def _worker_command() -> str:
+    command = Path(sys.executable).with_name(worker_boot.COMMAND)
+    if not command.exists():
+        raise UserError(
+            f"{command} does not exist, and Beam's runner starts workers with it",
+            remedy="Install Strategos again in this environment (`make setup`).",
+        )
+    return str(command)
+
+
+def _job_name() -> str:
+    """A name that no other job has: it finds the job in the runner."""
+    node = (events.current_node() or "pipeline").lower()
+    return f"strategos-{node}-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,88 @@
+"""Starts a Python worker of a Beam runner: the command of Beam's PROCESS environment.
+
+Beam's own boot program stages and installs packages. Here a worker runs in the driver's
+environment, at the same path, so nothing is staged. Usage, by the runner:
+`strategos-worker --id=ID --provision_endpoint=HOST:PORT`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from typing import Any
+
+from strategos.components import fork_server
+from strategos.components.user_code import modules
+from strategos.components.user_code.workload_paths import WorkloadPaths
+
+COMMAND = "strategos-worker"
+"""Name of the installed command."""
+
+_PROVISION_SECONDS = 60
+
+
+def main() -> None:
+    """Runs a worker until the runner ends it."""
+    parser = argparse.ArgumentParser(COMMAND)
+    parser.add_argument("--id", required=True)
+    parser.add_argument("--provision_endpoint", required=True)
+    given, _ = parser.parse_known_args()
+    _end_with_parent()
+    folder = WorkloadPaths.from_environment().folder
+    if folder:
+        modules.activate(folder)
+    with fork_server.without_collections():
+        from apache_beam.runners.worker import sdk_worker_main
+    os.environ.update(_described(given.id, given.provision_endpoint))
+    sdk_worker_main.main(sys.argv[:1])
+
+
+def _end_with_parent() -> None:
+    """Kills this process when its parent process ends, for whatever reason.
+
+    The kernel's signal for that (`processes.die_with_parent`) watches a thread, and a
+    JVM starts processes in threads that end.
+    """
+    with contextlib.suppress(OSError):  # the parent has ended, or no permission
+        parent = os.pidfd_open(os.getppid())
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(process: int) -> None:
+    select.select([process], [], [])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _described(worker: str, endpoint: str) -> dict[str, str]:
+    """What Beam's worker reads from the environment, as the runner describes it."""
+    import grpc
+    from apache_beam.portability.api import (
+        beam_provision_api_pb2,
+        beam_provision_api_pb2_grpc,
+    )
+    from google.protobuf import json_format, text_format
+
+    with grpc.insecure_channel(endpoint) as channel:
+        service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+        info: Any = service.GetProvisionInfo(
+            beam_provision_api_pb2.GetProvisionInfoRequest(),
+            metadata=[("worker_id", worker)],
+            timeout=_PROVISION_SECONDS,
+        ).info
+    logs, control = info.logging_endpoint, info.control_endpoint
+    return {
+        "WORKER_ID": worker,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(logs),
+        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(control),
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+    }
+
+
+if __name__ == "__main__":
+    main()

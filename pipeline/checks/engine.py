@@ -1,0 +1,50 @@
+"""Checks of the engine of a run before any data are read."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from strategos.components.errors import UserError
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.config.sections import Config
+
+_SECONDS = 5.0
+
+
+def check(config: Config) -> Iterator[UserError]:
+    """Yields problems that make the engine of a run impossible here.
+
+    Args:
+      config: The effective settings.
+    """
+    engine = config.run.engine
+    if engine.runner == "direct":
+        return
+    if is_remote(config.run.root):
+        yield config.problem(
+            "run.root",
+            f"but workers of `run.engine.runner: {engine.runner}` cannot write there",
+            received=config.run.root,
+            expected="a folder that all workers see",
+            remedy="Use `run.engine.runner: direct`, or a shared folder.",
+        )
+    endpoint = engine.options.job_endpoint
+    problem = _unreachable(endpoint) if endpoint else ""
+    if problem:
+        yield config.problem(
+            "run.engine.options.job_endpoint",
+            f"where no job server listens ({problem})",
+            received=endpoint,
+            remedy="Start it, or correct the address.",
+        )
+
+
+def _unreachable(address: str) -> str:
+    """Why nothing answers at `HOST:PORT`; "" if something does."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        return str(error)
+    return ""

@@ -1,0 +1,51 @@
+"""The engine of a run: rejected options, and a runner that does not answer."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from strategos.pipeline.checks import engine
+from strategos.pipeline.config.loading import ConfigError, load
+
+RUNNER, ENDPOINT = "run.engine.runner", "run.engine.options.job_endpoint"
+
+
+def found(workload, *sets: str) -> list[str]:
+    return [str(problem) for problem in engine.check(load(workload, sets=sets).config)]
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ([f"{RUNNER}=portable"], f"{ENDPOINT}: is required under `runner: portable`"),
+        ([f"{ENDPOINT}=a:1"], f"{ENDPOINT}: has no effect under `runner: direct`"),
+        ([f"{RUNNER}=portable", f"{ENDPOINT}=a"], f'{ENDPOINT}: received "a" (text)'),
+        ([f"{RUNNER}=flnk"], f'{RUNNER}: received "flnk" (text)'),
+        (["run.engine.options.endpoint=a:1"], "unknown key"),
+    ],
+)
+def test_options_that_do_not_fit_the_runner_are_rejected(workload, sets, message):
+    with pytest.raises(ConfigError, match="run.engine") as error:
+        load(workload, sets=sets)
+    assert message in str(error.value)
+
+
+def test_job_server_must_answer_before_data_are_read(workload):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        sets = [f"{RUNNER}=portable", f"{ENDPOINT}={address}"]
+        assert found(workload, *sets) == []
+    (problem,) = found(workload, *sets)
+    assert f"{ENDPOINT}: received {address}, where no job server listens" in problem
+    assert "Connection refused" in problem
+
+
+def test_workers_of_an_engine_need_a_root_that_they_see(workload):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        sets = [f"{RUNNER}=portable", f"{ENDPOINT}={address}", "run.root=gs://a/b"]
+        sets += ["run.metadata=mysql://user@host:1/database"]
+        (problem,) = found(workload, *sets)
+    assert "run.root: received gs://a/b, but workers of" in problem
