@@ -101,7 +101,7 @@ class Executor(EngineExecutor):
                 scored = fold(self._engine, shards, scorer, merge, evaluation.uri)
         finally:
             loaded.forget()
-        progress.end()
+        progress.end(scored.sums.examples)
         scoring.check(scored.sums, scorer.question)
         if scored.warning:
             events.emit("warning", message=scored.warning)

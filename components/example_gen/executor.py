@@ -94,7 +94,7 @@ def _write(
     """Writes all shards; publishes the files if the whole can be used."""
     progress.begin(shards.rows_of(data))
     outcome = runner.fold(data, work, Outcome.merge)
-    progress.end()
+    progress.end(outcome.rows)
     if work.label in work.kinds:
         outcome.label.check(work.label)
     _check_splits(outcome, work.splitter)

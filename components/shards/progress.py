@@ -46,6 +46,10 @@ def add(rows: int) -> None:
         events.emit("rows", rows=_rows, total=_total)
 
 
-def end() -> None:
-    """Reports the last count."""
-    events.emit("rows", rows=_rows, total=_rows)
+def end(rows: int) -> None:
+    """Reports the last count.
+
+    Args:
+      rows: All rows, also those that workers on other machines have read.
+    """
+    events.emit("rows", rows=rows, total=rows)

@@ -71,7 +71,7 @@ class Executor(EngineExecutor, stock.Executor):
         progress.begin(examples.get_int_custom_property("rows") or None)
         uri, engine = statistics.uri, self._engine
         found = fold(engine, wanted, _accumulate, _merge, uri) if wanted else {}
-        progress.end()
+        rows = 0
         for split in splits:
             folder = artifact_utils.get_split_uri([statistics], split)
             fileio.makedirs(folder)
@@ -79,6 +79,8 @@ class Executor(EngineExecutor, stock.Executor):
             result = _statistics(found.get(split) or _empty())
             with fileio.open(path, "wb") as file:
                 file.write(result.SerializeToString())
+            rows += sum(each.num_examples for each in result.datasets)
+        progress.end(rows)
 
 
 def compute(

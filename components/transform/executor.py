@@ -63,8 +63,7 @@ class Executor(EngineExecutor):
         uri = artifact_utils.get_single_uri(transformed)
         files = {split: _files(raw, split) for split in TRANSFORMED}
         progress.begin(_rows(raw))
-        materialize(self._engine, graph, files, uri)
-        progress.end()
+        progress.end(materialize(self._engine, graph, files, uri))
         _describe(transformed[0])
 
 

@@ -38,7 +38,7 @@ def materialize(
     graph: str,
     files: Mapping[str, Sequence[str]],
     examples: str,
-) -> None:
+) -> int:
     """Transforms raw examples and writes them as TFRecords, in the same order.
 
     Args:
@@ -46,6 +46,9 @@ def materialize(
       graph: Folder of the transform graph.
       files: The raw examples of each split: files of columns, or TFRecord files.
       examples: URI of the artifact that gets them.
+
+    Returns:
+      The number of rows.
 
     Raises:
       UserError: An operation of the graph fails on a row.
@@ -59,6 +62,7 @@ def materialize(
     for split in files:
         publish(examples, f"Split-{split}", found.get(split, Written()))
     discard_unpublished(examples)
+    return sum(written.rows for written in found.values())
 
 
 @dataclasses.dataclass(frozen=True)
