@@ -8,8 +8,9 @@ own, so TFX's readers do not take them for examples.
 from __future__ import annotations
 
 import io
+import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ SUFFIX = ".arrow"
 
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 << 20
+_READ_BYTES = 32 << 20
 
 _LARGE = {
     pa.int64(): pa.int64(),
@@ -126,20 +128,55 @@ class ColumnWriter:
         self._stream.write_table(table)
 
 
-def read(file: str) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of a file with the types that decoded tf.Examples have.
+def read(files: Iterable[str], rows: int = 1) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of files with the types that decoded tf.Examples have.
 
     Those are large lists of int64, float32 or large binary; a column without any value
     in a batch has the type null.
+
+    Args:
+      files: Files of the same artifact.
+      rows: Least number of rows of a batch, by default that of the batches in the
+        files. The last batch may have fewer, and so may batches of long values.
     """
+    stored = itertools.chain.from_iterable(map(_stored, files))
+    for some in groups(stored, rows, _READ_BYTES):
+        table = pa.Table.from_batches(some).combine_chunks()
+        some.clear()
+        decoded = [_as_decoded(column.chunk(0)) for column in table.columns]
+        yield pa.RecordBatch.from_arrays(decoded, table.schema.names)
+
+
+def groups(
+    batches: Iterable[pa.RecordBatch], rows: int, size: int
+) -> Iterator[list[pa.RecordBatch]]:
+    """Yields neighbours that together have `rows` rows or take `size` bytes, or more.
+
+    Args:
+      batches: In order. The last group may be smaller.
+      rows: Number of rows that ends a group.
+      size: Number of bytes that ends a group.
+    """
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = waiting_bytes = 0
+    for batch in batches:
+        waiting.append(batch)
+        waiting_rows += batch.num_rows
+        waiting_bytes += batch.nbytes
+        if waiting_rows >= rows or waiting_bytes >= size:
+            yield waiting
+            waiting = []
+            waiting_rows = waiting_bytes = 0
+    if waiting:
+        yield waiting
+
+
+def _stored(file: str) -> Iterator[pa.RecordBatch]:
     with (
         _File(fileio.open(file, "rb")) as source,
         pa.ipc.open_stream(source) as stream,
     ):
-        for batch in stream:
-            yield pa.RecordBatch.from_arrays(
-                list(map(_as_decoded, batch.columns)), batch.schema.names
-            )
+        yield from stream
 
 
 def _flat(column: pa.ListArray) -> pa.Array:

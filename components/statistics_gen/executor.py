@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from tensorflow_data_validation.statistics import stats_impl, stats_options
@@ -30,7 +30,11 @@ from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
 from strategos.components.statistics_gen.top_values import TopValuesGenerator
 
-_BATCH_ROWS = 65_536
+_Shard: TypeAlias = tuple[str, list[str]]
+"""A split and some of its files."""
+
+_SHARD_FILES = 4  # together they fill a batch, and leave shards for many workers
+_BATCH_ROWS = 262_144
 _BATCH_BYTES = 20 << 20
 _DECODED_ROWS = 1_000  # fits the processor's cache, which decodes faster
 _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output")
@@ -67,10 +71,10 @@ class Executor(EngineExecutor, stock.Executor):
             stock.SAMPLE_RATE_BY_SPLIT_PROPERTY_NAME,
             json.dumps(dict.fromkeys(splits, 1.0)),
         )
-        wanted = [(split, file) for split in splits for file in _files(examples, split)]
+        shards = [shard for split in splits for shard in _shards(examples, split)]
         progress.begin(examples.get_int_custom_property("rows") or None)
         uri, engine = statistics.uri, self._engine
-        found = fold(engine, wanted, _accumulate, _merge, uri) if wanted else {}
+        found = fold(engine, shards, _accumulate, _merge, uri) if shards else {}
         rows = 0
         for split in splits:
             folder = artifact_utils.get_split_uri([statistics], split)
@@ -94,42 +98,35 @@ def compute(
     return _statistics(_add(batches))
 
 
-def read_batches(file: str) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a file as large Arrow batches of decoded tf.Examples.
+def read_batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of files as large Arrow batches of decoded tf.Examples.
 
-    Each call of NumPy or TFDV takes Python's lock: with fewer of them, threads wait
-    less for each other.
+    Each call of Arrow, NumPy or TFDV gives Python's lock away and takes it again: with
+    fewer calls, threads wait less for each other.
 
     Args:
-      file: File of columns (`.arrow`) or TFRecord file of tf.Examples.
+      files: Files of columns (`.arrow`), or TFRecord files of tf.Examples.
     """
-    waiting: list[pa.RecordBatch] = []
-    for batch in _small_batches(file):
-        waiting.append(batch)
-        if (
-            sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS
-            or sum(batch.nbytes for batch in waiting) >= _BATCH_BYTES
-        ):
-            yield table_util.MergeRecordBatches(waiting)
-            waiting = []
-    if waiting:
-        yield table_util.MergeRecordBatches(waiting)
-
-
-def _small_batches(file: str) -> Iterator[pa.RecordBatch]:
-    if file.endswith(columns.SUFFIX):
-        yield from columns.read(file)
+    if files[0].endswith(columns.SUFFIX):
+        yield from columns.read(files, _BATCH_ROWS)
         return
+    for some in columns.groups(_decoded(files), _BATCH_ROWS, _BATCH_BYTES):
+        yield table_util.MergeRecordBatches(some)
+
+
+def _decoded(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     decoder = ExamplesToRecordBatchDecoder()
-    for records in read.records([file]).batch(_DECODED_ROWS).as_numpy_iterator():
+    for records in read.records(files).batch(_DECODED_ROWS).as_numpy_iterator():
         yield decoder.DecodeBatch(records.tolist())
 
 
-def _files(examples: types.Artifact, split: str) -> list[str]:
+def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
     """The files to read of a split: those with its columns, where there are some."""
     found = columns.files(examples.uri, split)
     folder = artifact_utils.get_split_uri([examples], split)
-    return found or sorted(fileio.glob(os.path.join(folder, "*")))
+    files = found or sorted(fileio.glob(os.path.join(folder, "*")))
+    for first in range(0, len(files), _SHARD_FILES):
+        yield split, files[first : first + _SHARD_FILES]
 
 
 @functools.cache
@@ -165,9 +162,9 @@ def _add(batches: Iterable[pa.RecordBatch]) -> list[Any]:
     return accumulators
 
 
-def _accumulate(wanted: tuple[str, str]) -> dict[str, list[Any]]:
-    split, file = wanted
-    pairs = zip(_generators(), _add(read_batches(file)), strict=True)
+def _accumulate(shard: _Shard) -> dict[str, list[Any]]:
+    split, files = shard
+    pairs = zip(_generators(), _add(read_batches(files)), strict=True)
     return {split: [generator.compact(found) for generator, found in pairs]}
 
 

@@ -55,7 +55,7 @@ def batches(
     reading = reader(schema, needed, file)
     if file.endswith(columns.SUFFIX):
         wanted = reading.ArrowSchema()
-        for batch in columns.read(file):
+        for batch in columns.read([file]):
             yield _select(batch, wanted)
         return
     options = tfxio.RecordBatchesOptions(

@@ -22,7 +22,7 @@ def statistics(written, split):
     from strategos.components.statistics_gen.executor import compute, read_batches
 
     files = sorted(Path(written.artifact.uri, f"Split-{split}").iterdir())
-    return compute(batch for file in files for batch in read_batches(str(file)))
+    return compute(read_batches([str(file) for file in files]))
 
 
 def counted(stats):

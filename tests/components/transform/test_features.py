@@ -95,7 +95,7 @@ def _write_columns(raw: Path) -> None:
 
     small = {pa.large_binary(): pa.binary()}
     writer = columns.ColumnWriter(str(raw), 0)
-    for batch in read_batches(str(raw / "Split-train" / "data-0.gz")):
+    for batch in read_batches([str(raw / "Split-train" / "data-0.gz")]):
         kinds = [getattr(each.type, "value_type", pa.binary()) for each in batch]
         lists = [
             each.cast(pa.list_(small.get(kind, kind)))
