@@ -17,7 +17,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, Place, UserError
 
 if TYPE_CHECKING:
-    from strategos.components.example_gen.spans import Listing
+    from strategos.components.example_gen.listing import Listing
     from strategos.components.trainer.cluster.environment import ClusterSpec
     from strategos.components.trainer.cluster.strategy import Choice
     from strategos.pipeline.config.loading import Loaded

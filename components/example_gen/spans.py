@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import glob
 import hashlib
 import os
@@ -53,40 +52,6 @@ class Span:
     files: tuple[str, ...]
 
 
-class Listing:
-    """The files of a run's data, listed at the first use only.
-
-    A listing without any file is not kept: the next use lists again.
-    """
-
-    def __init__(self, pattern: str, which: str = "all"):
-        """Stores the arguments; the first use of an attribute lists the files.
-
-        Args:
-          pattern: A glob with placeholders, see this module's docstring.
-          which: The spans to read, see `select_spans`; by default all.
-        """
-        self._pattern, self._which = pattern, which
-
-    @functools.cached_property
-    def found(self) -> list[Span]:
-        """All spans; raises as `find_spans`."""
-        return find_spans(self._pattern)
-
-    @functools.cached_property
-    def chosen(self) -> list[Span]:
-        """The spans to read; raises as `find_spans` and `select_spans`."""
-        return select_spans(self.found, self._which)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the pattern matches no file (yet)."""
-        try:
-            return not self.found
-        except NoFilesError:
-            return True
-
-
 def fixed_folder(pattern: str) -> str:
     """The folder that `pattern` begins with, before any placeholder or wildcard."""
     fixed = re.split(r"[{*?\[]", pattern, maxsplit=1)[0]
@@ -105,9 +70,48 @@ def find_spans(pattern: str) -> list[Span]:
       BadInputError: The pattern is malformed.
     """
     newest: dict[int, Span] = {}
-    for span in _find_editions(pattern):  # ascending in version
+    for span in find_editions(pattern):  # ascending in version
         newest[span.number] = span
     return list(newest.values())
+
+
+def find_editions(pattern: str) -> list[Span]:
+    """Finds every version of each span, ascending by number and version.
+
+    Args:
+      pattern: A glob with placeholders, see this module's docstring.
+
+    Raises:
+      NoFilesError: The pattern matches no file.
+      BadInputError: The pattern is malformed.
+    """
+    parts = _parse(pattern)
+    found = sorted(glob.glob(_to_glob(parts), recursive=True))
+    files = list(filter(os.path.isfile, found))
+    _reject_folders(pattern, filter(os.path.isdir, found))
+    regex = re.compile(_to_regex(parts))
+    editions: dict[tuple[int, int], list[str]] = {}
+    dates: dict[int, str] = {}
+    for path in files:
+        matched = regex.fullmatch(path)
+        if not matched:
+            continue
+        groups = matched.groupdict()
+        number, date = _number(groups, path)
+        if date:
+            dates[number] = date
+        edition = (number, _in_64_bits(groups.get("VERSION") or "-1", path))
+        editions.setdefault(edition, []).append(path)
+    if not editions:
+        raise NoFilesError(
+            _nothing_found(pattern),
+            key="data.examples",
+            remedy="Correct the pattern, or put the data there.",
+        )
+    return [
+        Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
+        for (number, version), paths in sorted(editions.items())
+    ]
 
 
 def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[Span]:
@@ -125,7 +129,7 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[
       NoFilesError: The pattern matches no file.
       BadInputError: A span or version does not exist (any more).
     """
-    found = {(span.number, span.version): span for span in _find_editions(pattern)}
+    found = {(span.number, span.version): span for span in find_editions(pattern)}
     newest = {number: span for (number, _), span in found.items()}
     resolved = []
     for number, version in chosen:
@@ -134,7 +138,7 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[
             edition = "" if version is None else f" in version {version}"
             raise BadInputError(
                 f"and span {number}{edition} of {pattern} does not exist; found: "
-                f"{_describe(found.values())}",
+                f"{describe(found.values())}",
                 key="data.spans",
                 received=str(list(chosen)),
                 remedy="Restore its files or choose other spans.",
@@ -143,37 +147,15 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[
     return resolved or list(newest.values())
 
 
-def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
-    """Selects spans by the setting `data.spans`.
-
-    Args:
-      spans: All spans, ascending by number.
-      which: `all`, `latest`, a number (`3`) or a range (`1..6`): the spans that exist
-        between its ends, both included.
-
-    Raises:
-      BadInputError: `which` has another form or selects nothing.
-    """
-    if which == "all":
-        return list(spans)
-    if which == "latest":
-        return list(spans[-1:])
-    form = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", which)
-    if not form:
-        raise BadInputError(
-            key="data.spans",
-            received=repr(which),
-            expected="`all`, `latest`, a number or a range such as `1..6`",
-        )
-    first, last = int(form[1]), int(form[2] or form[1])
-    selected = [span for span in spans if first <= span.number <= last]
-    if not selected:
-        raise BadInputError(
-            f"no span is in {which!r}; there are: {_describe(spans)}",
-            key="data.spans",
-            remedy="Choose among these.",
-        )
-    return selected
+def describe(spans: Iterable[Span]) -> str:
+    """Numbers, versions and dates of spans, abridged, for messages."""
+    names = []
+    for span in spans:
+        edition = "" if span.version is None else f" version {span.version}"
+        names.append(f"{span.number}{edition}" + f" ({span.date})" * bool(span.date))
+    if len(names) > _SHOWN:
+        names[_SHOWN // 2 : -_SHOWN // 2] = ["…"]
+    return ", ".join(names)
 
 
 def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
@@ -208,37 +190,6 @@ def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
             name = os.path.relpath(path, base)
             digest.update(f"{name}\0{next(contents)}\0".encode())
     return digest.hexdigest()[:16]
-
-
-def _find_editions(pattern: str) -> list[Span]:
-    """Every version of every span, ascending by number and version."""
-    parts = _parse(pattern)
-    found = sorted(glob.glob(_to_glob(parts), recursive=True))
-    files = list(filter(os.path.isfile, found))
-    _reject_folders(pattern, filter(os.path.isdir, found))
-    regex = re.compile(_to_regex(parts))
-    editions: dict[tuple[int, int], list[str]] = {}
-    dates: dict[int, str] = {}
-    for path in files:
-        matched = regex.fullmatch(path)
-        if not matched:
-            continue
-        groups = matched.groupdict()
-        number, date = _number(groups, path)
-        if date:
-            dates[number] = date
-        edition = (number, _in_64_bits(groups.get("VERSION") or "-1", path))
-        editions.setdefault(edition, []).append(path)
-    if not editions:
-        raise NoFilesError(
-            _nothing_found(pattern),
-            key="data.examples",
-            remedy="Correct the pattern, or put the data there.",
-        )
-    return [
-        Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
-        for (number, version), paths in sorted(editions.items())
-    ]
 
 
 def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
@@ -386,13 +337,3 @@ def _deepest_folder(pattern: str) -> str:
         if folders:
             return folders[-1]
         piece = os.path.dirname(piece)
-
-
-def _describe(spans: Iterable[Span]) -> str:
-    names = []
-    for span in spans:
-        edition = "" if span.version is None else f" version {span.version}"
-        names.append(f"{span.number}{edition}" + f" ({span.date})" * bool(span.date))
-    if len(names) > _SHOWN:
-        names[_SHOWN // 2 : -_SHOWN // 2] = ["…"]
-    return ", ".join(names)

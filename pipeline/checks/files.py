@@ -15,7 +15,7 @@ from pathlib import Path
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.components.example_gen.spans import Listing
+from strategos.components.example_gen.listing import Listing
 from strategos.components.files.filesystems import is_remote, missing
 from strategos.components.pusher import targets
 from strategos.components.user_code import modules

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from strategos.components.errors import Place, UserError
 from strategos.components.example_gen import sources
-from strategos.components.example_gen.spans import Listing
+from strategos.components.example_gen.listing import Listing
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec

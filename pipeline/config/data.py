@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from strategos.components.example_gen.spans import Listing
+from strategos.components.example_gen.listing import Completeness, Listing
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
+    Duration,
     Function,
     PathText,
     Positive,
@@ -18,6 +19,7 @@ from strategos.pipeline.config.types import (
     Texts,
     has_spans,
     not_yet,
+    seconds,
 )
 
 # The spellings of a missing value in pandas and Arrow, without the rarest ones.
@@ -60,6 +62,39 @@ class Split(Section):
         return keys
 
 
+class Complete(Section):
+    """When a span is complete; spans that are not complete are not read."""
+
+    marker: PathText | None = Field(
+        None,
+        description="Path of a file that marks a span as complete, with the "
+        "placeholders of `data.examples`: `data/span-{SPAN}/_SUCCESS`.",
+    )
+    quiet: Duration | None = Field(
+        None,
+        description="Time without a change of the span's files.",
+        validate_default=True,
+    )
+
+    @field_validator("marker")
+    @classmethod
+    def _marks_spans(cls, marker: str | None) -> str | None:
+        if marker is not None and not has_spans(marker):
+            raise reject(
+                f"received {marker}, which has no span",
+                remedy="Put the placeholder of `data.examples` into it, such as "
+                "`data/span-{SPAN}/_SUCCESS`.",
+            )
+        return marker
+
+    @field_validator("quiet")
+    @classmethod
+    def _has_a_condition(cls, quiet: str | None, info: ValidationInfo) -> str | None:
+        if quiet is None and info.data.get("marker", "") is None:
+            raise reject("the section sets neither `marker` nor `quiet`")
+        return quiet
+
+
 class Data(Section):
     """The files that hold the rows, and the division of the rows."""
 
@@ -71,6 +106,10 @@ class Data(Section):
     split: Split = Field(
         default_factory=Split,
         description="Division of the rows into training and evaluation.",
+    )
+    complete: Complete | None = Field(
+        None,
+        description="When a span is complete. By default, every span is.",
     )
     prepare: Function | None = Field(
         None,
@@ -103,6 +142,25 @@ class Data(Section):
             )
         return spans
 
+    @field_validator("complete")
+    @classmethod
+    def _marks_these_spans(cls, complete: Complete | None, info: ValidationInfo):
+        pattern = info.data.get("examples")
+        if complete and complete.marker and pattern and not has_spans(pattern):
+            raise reject(
+                "`marker` marks spans, but `data.examples` has none",
+                remedy="Put {SPAN} or {DATE} into the pattern, or use `quiet`.",
+            )
+        return complete
+
     def listing(self) -> Listing:
         """Lists the data files; a command does so once and passes the listing on."""
-        return Listing(self.examples, self.spans)
+        return Listing(self.examples, self.spans, self._completeness)
+
+    @property
+    def _completeness(self) -> Completeness | None:
+        complete = self.complete
+        if complete is None:
+            return None
+        quiet = seconds(complete.quiet) if complete.quiet else 0
+        return Completeness(complete.marker, quiet)

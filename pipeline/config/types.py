@@ -249,8 +249,11 @@ Function = Annotated[
 Spans = Annotated[
     str,
     BeforeValidator(_number_as_text),
-    StringConstraints(pattern=r"^(all|latest|[0-9]+(\.\.[0-9]+)?)$"),
-    Allowed("all, latest, a number such as 3, or a range such as 1..6"),
+    StringConstraints(pattern=r"^(all|latest( [1-9][0-9]*)?|[0-9]+(\.\.[0-9]*)?)$"),
+    Allowed(
+        "all, latest, a window such as latest 6, a number such as 3, or a range such "
+        "as 1..6 or 3.."
+    ),
     AfterValidator(ordered),
     Field(json_schema_extra={"type": ["string", "integer"]}),
 ]

@@ -61,7 +61,8 @@ _STACK = (
 )
 
 _NOT_COMPILED = (
-    *("data.examples", "data.prepare", "schema.file", "trainer.checkpoint"),
+    *("data.examples", "data.complete", "data.prepare", "schema.file"),
+    "trainer.checkpoint",
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
     *("schedule", "kubeflow", "vertex"),
 )

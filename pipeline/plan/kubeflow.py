@@ -17,7 +17,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place
 
 if TYPE_CHECKING:
-    from strategos.components.example_gen.spans import Listing
+    from strategos.components.example_gen.listing import Listing
     from strategos.pipeline.config.sections import Config
 
 WORKLOAD = "/workload"

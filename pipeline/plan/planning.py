@@ -26,7 +26,7 @@ from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
-    from strategos.components.example_gen.spans import Listing
+    from strategos.components.example_gen.listing import Listing
     from strategos.pipeline.config.sections import Config
 
 

@@ -125,23 +125,6 @@ def test_no_match_shows_few_of_many_entries(make):
         spans.find_spans(root + "/none/{SPAN}/*.csv")
 
 
-@pytest.mark.parametrize(
-    ("which", "numbers"),
-    [("all", [1, 2, 4, 7]), ("latest", [7]), ("2", [2]), ("2..5", [2, 4])],
-)
-def test_selection(which, numbers):
-    found = [spans.Span(n, None, None, ()) for n in (1, 2, 4, 7)]
-    assert _numbers(spans.select_spans(found, which)) == numbers
-
-
-@pytest.mark.parametrize("which", ["3", "8..9", "5..2", "newest", "1..", "-1"])
-def test_selection_of_nothing_or_in_no_known_form_is_refused(which):
-    found = [spans.Span(n, None, None, ()) for n in (1, 2, 4, 7)]
-    with pytest.raises(BadInputError, match=r"^data\.spans: ") as caught:
-        spans.select_spans(found, which)
-    assert which in str(caught.value)
-
-
 def test_fingerprint_sees_content_name_and_span(make, tmp_path):
     root = make("1/a.csv", "2/a.csv")
     pattern = root + "/{SPAN}/*.csv"
@@ -174,12 +157,3 @@ def test_fingerprint_of_moved_data_is_the_same(make, tmp_path):
     os.rename(f"{root}/here", f"{root}/there")
     after = spans.fingerprint(spans.find_spans(root + "/there/{SPAN}/*.csv"))
     assert before == after
-
-
-def test_a_listing_stays_what_it_was_once_there_were_files(tmp_path):
-    listing = spans.Listing(f"{tmp_path}/{{SPAN}}.csv", "1..9")
-    assert listing.is_empty
-    (tmp_path / "1.csv").touch()
-    assert _numbers(listing.chosen) == [1]
-    (tmp_path / "2.csv").touch()
-    assert _numbers(listing.chosen) == _numbers(listing.found) == [1]
