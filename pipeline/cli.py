@@ -210,6 +210,15 @@ def _add_running(commands, parents) -> None:
     retrain.add_argument(
         "--dry-run", action="store_true", help="print the decision and its reason only"
     )
+    retrain.add_argument(
+        "--json", action="store_true", help="print the decision as JSON"
+    )
+    retrain.add_argument(
+        "--spans",
+        metavar="A..B",
+        help="run once for each span of a past range, in order, as if later spans had "
+        "not arrived",
+    )
 
 
 def _add_seeing(commands, shared) -> None:

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +21,16 @@ if TYPE_CHECKING:
     from strategos.components.trainer.cluster.strategy import Choice
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.run import orchestration
 
 
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, with its live view and a table at the end."""
     overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
-    config = _load(arguments, *overrides).config
+    config = load(arguments, *overrides).config
     data = config.data.listing()
-    _reject(config, data)
+    reject(config, data)
     return _run(
         config,
         data,
@@ -42,29 +42,54 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(config: Config, data: Listing, **options: Any) -> int:
     """Runs the pipeline; `options` are fields of `planning.Options`."""
-    from strategos.pipeline.history import roots, runs
+    from strategos.pipeline.run import orchestration
+
+    reject_training(config, data, probe=True)
+    with orchestration.turn(config) as run_id:
+        result = run_in_turn(run_id, config, data, **options)
+    return report(config, result)
+
+
+def run_in_turn(
+    run_id: str, config: Config, data: Listing, **options: Any
+) -> orchestration.Result:
+    """Runs the pipeline inside of `orchestration.turn`, with the live view.
+
+    Args:
+      run_id: From `orchestration.turn`.
+      config: The effective settings, already checked.
+      data: The files that `data.examples` names.
+      **options: Fields of `planning.Options`.
+    """
+    from strategos.pipeline.history import roots
     from strategos.pipeline.plan import planning
     from strategos.pipeline.run import orchestration
+    from strategos.pipeline.view.live import LiveView
+
+    asked = planning.Options(**options)
+    place = connection(config)
+    result = orchestration.run(run_id, config, data, place, asked, LiveView)
+    roots.remember(config.run.root)
+    return result
+
+
+def report(config: Config, result: orchestration.Result) -> int:
+    """Prints the table of a run that has ended; returns its exit code."""
+    from strategos.pipeline.history import runs
     from strategos.pipeline.view import report
 
-    _reject_training(config, data, probe=True)
-    connection = _connection(config)
-    result = orchestration.run(
-        config, data, connection, planning.Options(**options), report.LiveView
-    )
-    roots.remember(config.run.root)
-    done = runs.run(runs.Store(connection, root=config.run.root), result.run_id)
+    store = runs.Store(connection(config), root=config.run.root)
     query = f"strategos predict {_shown(config.path)} ROWS.csv"
-    report.report(done, next_step=query)
+    report.report(runs.run(store, result.run_id), next_step=query)
     return result.exit_code
 
 
 def validate(arguments: argparse.Namespace) -> int:
     """`strategos validate`: reports all problems at once, without TensorFlow."""
-    config = _load(arguments).config
+    config = load(arguments).config
     data = config.data.listing()
-    _reject(config, data)
-    _reject_training(config, data, probe=False)
+    reject(config, data)
+    reject_training(config, data, probe=False)
     print(f"{arguments.pipeline}: no problems found")
     return ExitCode.DONE
 
@@ -73,7 +98,7 @@ def config(arguments: argparse.Namespace) -> int:
     """`strategos config`: the effective settings, each with its origin."""
     from strategos.pipeline.config import loading
 
-    loaded = _load(arguments)
+    loaded = load(arguments)
     show = loading.effective_json if arguments.json else loading.effective
     print(show(loaded).rstrip("\n"))
     return ExitCode.DONE
@@ -84,9 +109,9 @@ def explain(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.plan import explain
     from strategos.pipeline.view import explain as explain_view
 
-    config = _load(arguments).config
+    config = load(arguments).config
     data = config.data.listing()
-    _reject(config, data)
+    reject(config, data)
     found = explain.distribution(config, *_chosen(config, data))
     if arguments.json:
         print(json.dumps(found.to_json(), indent=2))
@@ -99,7 +124,7 @@ def worker(arguments: argparse.Namespace) -> int:
     """`strategos worker`: runs one task of a training started on another host."""
     from strategos.components.trainer.hosts import worker as host_worker
 
-    settings = _load(arguments).config
+    settings = load(arguments).config
     host_worker.join(
         os.path.join(settings.run.root, settings.name, node_ids.TRAINER),
         str(settings.folder),
@@ -110,38 +135,9 @@ def worker(arguments: argparse.Namespace) -> int:
 
 def retrain(arguments: argparse.Namespace) -> int:
     """`strategos retrain`: the decision, its reason, and the run if it is due."""
-    from strategos.pipeline.history import runs
-    from strategos.pipeline.plan import retraining
-    from strategos.pipeline.run import orchestration
+    from strategos.pipeline import retrain_command
 
-    loaded = _load(arguments)
-    settings = loaded.config
-    data = settings.data.listing()
-    _reject(settings, data)
-    orchestration.make_data(settings, data)
-    decision = retraining.decide(
-        now=time.time(),
-        spans=[(span.number, span.version) for span in data.chosen],
-        last=_last_push(runs, settings),
-        settings=settings.schedule,
-    )
-    print(decision.reason, flush=True)
-    if arguments.dry_run or (arguments.if_due and not decision.due):
-        return ExitCode.DONE
-    if decision.due and not decision.new:
-        # Due by age alone: with the cache, no node would train or push anything.
-        loaded = _load(arguments, "run.cache=false")
-    return _run(loaded.config, data)
-
-
-def _last_push(runs: Any, settings: Config) -> Any:
-    from strategos.pipeline.history.store import NoRunsError
-
-    try:
-        store = runs.Store(_connection(settings), root=settings.run.root)
-    except NoRunsError:
-        return None
-    return runs.last_push(store, settings.name)
+    return retrain_command.retrain(arguments)
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -150,7 +146,7 @@ def runs(arguments: argparse.Namespace) -> int:
     Raises:
       BadInputError: An argument is neither `show` nor a YAML file.
     """
-    from strategos.pipeline.history import roots, runs
+    from strategos.pipeline.history import decisions, roots, runs
     from strategos.pipeline.view import report
 
     words = list(arguments.show_or_pipeline)
@@ -177,7 +173,9 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([runs.to_json(each) for each in listed], indent=2))
     else:
-        report.history_table(listed)
+        root = history.store.root
+        decided = decisions.last(root, history.pipeline) if root else None
+        report.history_table(listed, decided)
     return ExitCode.DONE
 
 
@@ -231,7 +229,7 @@ def predict(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.plan import production
     from strategos.pipeline.view import quiet
 
-    settings = _load(arguments).config
+    settings = load(arguments).config
     if not settings.pusher:
         raise BadInputError(
             "this section is missing, so no model is pushed",
@@ -244,7 +242,7 @@ def predict(arguments: argparse.Namespace) -> int:
         raise loading.ConfigError(problems)
     if not Path(arguments.rows).is_file():
         raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
-    store = runs.Store(_connection(settings), root=settings.run.root)
+    store = runs.Store(connection(settings), root=settings.run.root)
     model = production.newest(store.mlmd, settings.pusher.to)
     if model is None:
         raise BadInputError(
@@ -265,9 +263,9 @@ def compile(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.run import orchestration
     from strategos.pipeline.view import quiet
 
-    settings = _load(arguments).config
+    settings = load(arguments).config
     data = settings.data.listing()
-    _reject(settings, data, here=False)
+    reject(settings, data, here=False)
     orchestration.make_data(settings, data)
     quiet.hush()
     from strategos.pipeline.config.types import LATEST
@@ -293,14 +291,15 @@ def compile(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _load(arguments: argparse.Namespace, *sets: str) -> Loaded:
+def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
+    """Loads the settings that the arguments name, with further `--set`s."""
     from strategos.pipeline.config import loading
 
     sets = (*arguments.set, *sets)
     return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
-def _reject(config: Config, data: Listing, *, here: bool = True) -> None:
+def reject(config: Config, data: Listing, *, here: bool = True) -> None:
     """Raises a ConfigError for problems with files, modules and folders.
 
     Args:
@@ -318,7 +317,7 @@ def _reject(config: Config, data: Listing, *, here: bool = True) -> None:
         raise loading.ConfigError(problems, str(config.path))
 
 
-def _reject_training(config: Config, data: Listing, *, probe: bool) -> None:
+def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
     """Raises a ConfigError if this machine or the data cannot train as configured.
 
     Args:
@@ -334,7 +333,8 @@ def _reject_training(config: Config, data: Listing, *, probe: bool) -> None:
         raise loading.ConfigError(problems, str(config.path))
 
 
-def _connection(config: Config) -> Any:
+def connection(config: Config) -> Any:
+    """ML Metadata's connection for the settings."""
     from strategos.pipeline.root import metadata
 
     run = config.run

@@ -116,6 +116,11 @@ class Listing:
         return _newest(complete)
 
     @property
+    def any_complete(self) -> bool:
+        """Whether a span is complete; raises as `found`, but for NoneCompleteError."""
+        return bool(self._editions[1])
+
+    @property
     def incomplete(self) -> list[Span]:
         """Spans whose newest version is not complete yet, ascending by number."""
         found, complete = self._editions

@@ -32,6 +32,8 @@ from strategos.pipeline.config.types import (
     LATEST,
     PASSWORD_VARIABLE,
     SERVERS,
+    CountOrNever,
+    Cron,
     Database,
     Duration,
     Hyperparameters,
@@ -41,6 +43,7 @@ from strategos.pipeline.config.types import (
     Positive,
     Section,
     Text,
+    TimeZone,
     has_spans,
     main_file,
     seconds,
@@ -158,28 +161,50 @@ class Run(Section):
 class Schedule(Section):
     """When `strategos retrain --if-due` finds that a run is due."""
 
+    new_spans: CountOrNever = Field(
+        "1",
+        description="Number of spans, new since the last run, that makes a run due; "
+        "with `never`, new spans do not.",
+    )
+    cron: Cron | None = Field(
+        None,
+        description="Times at which a run is due: minute, hour, day of the month, "
+        "month and day of the week. One run makes up for all times that were missed.",
+    )
+    timezone: TimeZone = Field("UTC", description="Time zone of `cron`.")
     max_age: Duration | None = Field(
         None, description="Age of the newest pushed model at which a run is due."
     )
-    on_new_span: bool = Field(
-        True,
-        description="Whether a new span makes a run due.",
+    on_change: bool = Field(
+        False,
+        description="Whether a change of settings or code, the user's or Strategos', "
+        "makes a run due.",
+    )
+    retry_after: Duration = Field(
+        "10m",
+        description="Time from the end of a failed run to the next attempt; doubles "
+        "with each further failure in a row, up to a day.",
     )
 
-    @field_validator("on_new_span")
-    @classmethod
-    def _ever_due(cls, on_new_span: bool, info: ValidationInfo) -> bool:
-        if not on_new_span and info.data.get("max_age", "") is None:
-            remedy = "Set `max_age`, set this to true, or remove the section."
-            raise reject(
-                "is false without `max_age`: no run is ever due", remedy=remedy
-            )
-        return on_new_span
+    @property
+    def wanted_spans(self) -> int | None:
+        """`new_spans` as a number; None for `never`."""
+        return None if self.new_spans == "never" else int(self.new_spans)
 
     @property
     def max_age_seconds(self) -> int | None:
         """`max_age` in seconds; None where it is not set."""
         return None if self.max_age is None else seconds(self.max_age)
+
+    @property
+    def retry_after_seconds(self) -> int:
+        """`retry_after` in seconds."""
+        return seconds(self.retry_after)
+
+    @property
+    def ever_due(self) -> bool:
+        """Whether anything but a new span, or the first model, makes a run due."""
+        return bool(self.cron or self.max_age or self.on_change)
 
 
 class Config(Section):
@@ -317,9 +342,14 @@ class Config(Section):
     @classmethod
     def _spans_come(cls, schedule: Schedule | None, info: ValidationInfo):
         data = info.data.get("data")
-        if schedule and data and not schedule.max_age and not has_spans(data.examples):
+        if not schedule or not data or schedule.ever_due:
+            return schedule
+        remedy = "Set `cron`, `max_age` or `on_change`"
+        if schedule.wanted_spans is None:
+            raise reject("no run is ever due", remedy=f"{remedy}, or `new_spans`.")
+        if not has_spans(data.examples):
             raise reject(
                 "no new span can arrive: `data.examples` has no spans",
-                remedy="Set `max_age`, or put {SPAN} or {DATE} into the pattern.",
+                remedy=f"{remedy}, or put {{SPAN}} or {{DATE}} into the pattern.",
             )
         return schedule

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 import re
 import unicodedata
+import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -207,6 +209,33 @@ def _database(url: str) -> str:
     return url
 
 
+def _cron(expression: str) -> str:
+    """Rejects a cron expression that no time fits.
+
+    Fields of seconds and names such as `@daily` are not five fields of cron.
+    """
+    from cronsim import CronSim, CronSimError
+
+    expected = "five fields of cron, such as 30 2 * * 1-5"
+    if len(expression.split()) != 5:
+        raise reject(received=received(expression), expected=expected)
+    try:
+        next(CronSim(expression, datetime.datetime(2000, 1, 1)))
+    except (CronSimError, StopIteration) as error:
+        why = str(error) or "it never fires"
+        raise reject(f"{why} in `{expression}`", expected=expected) from None
+    return expression
+
+
+def _time_zone(name: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        expected = "a name of the IANA time zone database, such as Europe/Berlin"
+        raise reject(received=received(name), expected=expected) from None
+    return name
+
+
 Text = Annotated[str, Allowed("text"), AfterValidator(_not_empty)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 Spellings = Annotated[
@@ -257,11 +286,26 @@ Spans = Annotated[
     AfterValidator(ordered),
     Field(json_schema_extra={"type": ["string", "integer"]}),
 ]
+CountOrNever = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    StringConstraints(pattern=r"^([1-9][0-9]{0,17}|never)$"),
+    Allowed("a whole number, at least 1, or never"),
+    Field(json_schema_extra={"type": ["string", "integer"]}),
+]
 Duration = Annotated[
     str,
     StringConstraints(pattern=r"^[1-9][0-9]*[smhdw]$"),
     Allowed("a duration such as 30s, 12h or 7d"),
     AfterValidator(_in_a_century),
+]
+Cron = Annotated[
+    str,
+    Allowed("five fields of cron, such as 30 2 * * 1-5"),
+    AfterValidator(_cron),
+]
+TimeZone = Annotated[
+    str, Allowed("a time zone, such as Europe/Berlin"), AfterValidator(_time_zone)
 ]
 Size = Annotated[
     str,

@@ -16,13 +16,14 @@ from strategos.components import errors, node_ids
 from strategos.components.errors import UserError
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.wording import nearest
-from strategos.pipeline.history.store import (
-    Store,
-    properties,
-    pushed_models,
-    reads_store,
+from strategos.pipeline.history.contexts import (
+    pipelines,
+    run_contexts,
+    running,
+    started,
 )
-from strategos.pipeline.root import RUN_CONTEXT, lock
+from strategos.pipeline.history.store import Store, properties, reads_store
+from strategos.pipeline.root import RUN_CONTEXT
 
 _STATES = {
     mlmd.Execution.RUNNING: "running",
@@ -74,6 +75,7 @@ class Run:
       config: The path of the YAML file.
       runner: The runner's name.
       host: The name of the machine.
+      reason: Why `strategos retrain` started the run; None for other runs.
       trainer: What the Trainer recorded: strategy, reason, steps, history, …
       summary: The evaluation's `summary.json`; None in a history.
       types: The columns by inferred type, and doubtful ones; None if a schema declares
@@ -96,6 +98,7 @@ class Run:
     config: str | None = None
     runner: str | None = None
     host: str | None = None
+    reason: str | None = None
     trainer: dict[str, Any] = dataclasses.field(default_factory=dict)
     summary: dict[str, Any] | None = None
     types: str | None = None
@@ -104,25 +107,6 @@ class Run:
     def duration(self) -> float | None:
         """Seconds from start to end; None if the run has no end."""
         return None if self.finished is None else self.finished - self.started
-
-
-@dataclasses.dataclass(frozen=True)
-class Push:
-    """The last push of a pipeline's model.
-
-    Attributes:
-      run_id: The run that pushed the model.
-      pushed_at: Unix seconds.
-      destination: Folder of the pushed version.
-      version: The pushed version.
-      spans: The (number, version) of the spans that the model was trained on.
-    """
-
-    run_id: str
-    pushed_at: float
-    destination: str
-    version: str
-    spans: tuple[tuple[int, int | None], ...]
 
 
 @reads_store
@@ -136,16 +120,16 @@ def history(
       pipeline: Only runs of this pipeline; None for all.
       limit: Largest number of runs; None for all.
     """
-    contexts = _run_contexts(store)
-    names = _pipelines(store, contexts)
+    contexts = run_contexts(store)
+    names = pipelines(store, contexts)
     contexts = [c for c in contexts if pipeline in (None, names[c.name])][:limit]
     if not contexts:
         return []
     since = min(context.create_time_since_epoch for context in contexts)
     outputs = _verdicts(store, {names[c.name] for c in contexts}, since)
-    running = _running(store)
+    current = running(store)
     return [
-        _to_run(context, names[context.name], outputs.get(context.name, []), running)
+        _to_run(context, names[context.name], outputs.get(context.name, []), current)
         for context in contexts
     ]
 
@@ -161,15 +145,15 @@ def run(store: Store, run_id: str | None = None) -> Run:
     Raises:
       UserError: No such run exists; the message names similar ids.
     """
-    context = _find(_run_contexts(store), run_id)
+    context = _find(run_contexts(store), run_id)
     executions = store.mlmd.get_executions_by_context(context.id)
     executions.sort(key=lambda execution: execution.id)
     ids = [execution.id for execution in executions]
     outputs = store.outputs_of(ids)
     places = store.contexts_of(ids)
     found = [artifact for id in ids for artifact in outputs.get(id, [])]
-    pipeline = _pipelines(store, [context])[context.name]
-    result = _to_run(context, pipeline, found, _running(store))
+    pipeline = pipelines(store, [context])[context.name]
+    result = _to_run(context, pipeline, found, running(store))
     summary = _summary(found)
     rows = {id: _rows(outputs.get(id, [])) for id in ids}
     nodes = {}
@@ -186,45 +170,9 @@ def run(store: Store, run_id: str | None = None) -> Run:
     )
 
 
-@reads_store
-def last_push(store: Store, pipeline: str) -> Push | None:
-    """Finds the newest pushed model of a pipeline; None if none was pushed.
-
-    Args:
-      store: The root's ML Metadata.
-      pipeline: The pipeline's name.
-    """
-    pushed = pushed_models(store)
-    producers = store.producers_of(artifact.id for artifact in pushed)
-    places = store.contexts_of(producers.values())
-    for artifact in reversed(pushed):
-        place = places.get(producers.get(artifact.id, 0), {})
-        if place.get("pipeline") == pipeline:
-            facts = properties(artifact)
-            return Push(
-                run_id=place[RUN_CONTEXT],
-                pushed_at=artifact.create_time_since_epoch / 1000,
-                destination=facts["pushed_destination"],
-                version=facts.get("pushed_version", ""),
-                spans=_spans(store, artifact.id),
-            )
-    return None
-
-
 def to_json(value: Run) -> dict[str, Any]:
     """Converts a run to JSON-able values, with its duration."""
     return dataclasses.asdict(value) | {"duration": value.duration}
-
-
-def _run_contexts(store: Store) -> list[mlmd.Context]:
-    """The contexts of all runs, newest first."""
-    contexts = store.mlmd.get_contexts_by_type(RUN_CONTEXT)
-    return sorted(contexts, key=_started, reverse=True)
-
-
-def _started(context: mlmd.Context) -> float:
-    recorded = context.custom_properties["started"].double_value
-    return recorded or context.create_time_since_epoch / 1000
 
 
 def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
@@ -246,30 +194,6 @@ def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
         f"run {run_id}: no such run; {which} {', '.join(near or names[:3])}. "
         "`strategos runs` lists them all."
     )
-
-
-def _pipelines(store: Store, runs: Iterable[mlmd.Context]) -> dict[str, str]:
-    """The pipeline of each run, by the run's id; "" if unknown."""
-    known = store.mlmd.get_contexts_by_type("pipeline")
-    names = {}
-    for context in runs:
-        name = context.custom_properties["pipeline"].string_value
-        if not name and len(known) == 1:
-            name = known[0].name
-        names[context.name] = name or _pipeline_by_node(store, context)
-    return names
-
-
-def _pipeline_by_node(store: Store, context: mlmd.Context) -> str:
-    executions = store.mlmd.get_executions_by_context(context.id)
-    places = store.contexts_of(execution.id for execution in executions[:1])
-    return next((place["pipeline"] for place in places.values()), "")
-
-
-def _running(store: Store) -> str | None:
-    """The id of the run that holds the root's lock now."""
-    holder = lock.holder(store.root) if store.root else None
-    return holder.get("run_id") if holder else None
 
 
 def _verdicts(
@@ -313,11 +237,11 @@ def _to_run(
     push = by_type.get("PushedModel", {})
     measured = by_type.get("ModelEvaluation", {})
     error = json.loads(facts["error"]) if facts.get("error") else None
-    texts = ("failed_node", "log", "config", "runner", "host")
+    texts = ("failed_node", "log", "config", "runner", "host", "reason")
     return Run(
         run_id=context.name,
         pipeline=pipeline,
-        started=_started(context),
+        started=started(context),
         finished=facts.get("finished"),
         outcome=facts.get("outcome") or interrupted,
         blessed=None if verdict is None else bool(verdict),
@@ -383,13 +307,3 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
                     facts[name] = json.loads(facts.get(name))
             return facts
     return {}
-
-
-def _spans(store: Store, model: int) -> tuple[tuple[int, int | None], ...]:
-    """The (number, version) of the spans that ExampleGen read for a model."""
-    executions = sorted({event.execution_id for event in store.upstream(model)})
-    for execution in store.mlmd.get_executions_by_id(executions):
-        recorded = properties(execution).get("spans")
-        if recorded:
-            return tuple((number, version) for number, version in json.loads(recorded))
-    return ()

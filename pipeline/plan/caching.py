@@ -18,9 +18,10 @@ Not compared, so not a property: launcher, time-outs, restarts and checkpoints
 would change with each push: `production` keeps them unchanged as long as the candidate
 is the same.
 
-Three keys follow from the rule:
+Four keys follow from the rule:
 
 - `ir_key`: equal if the compiled pipeline on disk can be used;
+- `settings_key`: equal if a run on the same data would have the same result;
 - `candidate_key`: equal if the model in production is what this run would train;
 - `checkpoint_key`: equal if an interrupted training can be resumed.
 """
@@ -165,6 +166,17 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
         stack_versions(),
         sources_digest(_PACKAGE / "pipeline"),
     )
+    return _digest("\0".join(parts).encode())
+
+
+def settings_key(config: Config) -> str:
+    """Hashes all settings and code that a result depends on, and no data.
+
+    Args:
+      config: The effective settings.
+    """
+    given = {**config.runtime_parameters(), "spans": ""}
+    parts = (ir_key(config, Fingerprints.of(config)), json.dumps(given, sort_keys=True))
     return _digest("\0".join(parts).encode())
 
 

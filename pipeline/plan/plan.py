@@ -23,6 +23,8 @@ class Plan:
       connection: ML Metadata's.
       events: The run's event file, read by the live view.
       log: The log file for the output of executors.
+      facts: What is recorded about the run: `spans`, `data` (their fingerprint),
+        `settings` (a key), `reason`, and `part` for a partial run.
       environment: Variables for executors; they change how these run, but no result.
       metadata_wait: Seconds to wait for a server of ML Metadata that does not answer.
     """
@@ -32,6 +34,7 @@ class Plan:
     connection: metadata_store_pb2.ConnectionConfig
     events: Path
     log: Path
+    facts: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     metadata_wait: float = 0.0
 

@@ -55,17 +55,24 @@ class Compiler(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """The flags of `strategos run` that are not settings.
+    """What a run is asked for besides its settings.
 
     Attributes:
       from_node: The first node to run; outputs of earlier nodes are the last run's.
       to_node: The last node to run.
       from_scratch: Ignore the checkpoints of an interrupted training.
+      reason: Why `strategos retrain` starts the run; "" for a run by hand.
     """
 
     from_node: str | None = None
     to_node: str | None = None
     from_scratch: bool = False
+    reason: str = ""
+
+    @property
+    def partial(self) -> bool:
+        """Whether only some nodes run."""
+        return bool(self.from_node or self.to_node)
 
 
 @dataclass
@@ -167,6 +174,7 @@ def plan(
         connection,
         files.events,
         files.log,
+        _facts(values, config, options),
         {
             **operation.to_environment(),
             **config.run.engine.settings().to_environment(),
@@ -176,6 +184,18 @@ def plan(
     )
     _mark(plan, options)
     return plan
+
+
+def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str, str]:
+    """What later decisions to retrain compare with, and what `strategos runs` shows."""
+    facts = {
+        "spans": values["spans"],
+        "data": values["data_fingerprint"],
+        "settings": caching.settings_key(config),
+        "reason": options.reason,
+        "part": "yes" if options.partial else "",
+    }
+    return {name: text for name, text in facts.items() if text}
 
 
 def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
@@ -285,7 +305,7 @@ def _report_warm_start(
 
 
 def _mark(plan: Plan, options: Options) -> None:
-    if not (options.from_node or options.to_node):
+    if not options.partial:
         return
     names = [node.pipeline_node.node_info.id for node in plan.ir.nodes]
     for flag, name in (("--from", options.from_node), ("--to", options.to_node)):

@@ -1,25 +1,49 @@
 """Decides whether a run is due, on which spans, and why.
 
-A run is due if no model was ever pushed, if a new span or a new version of a span
-arrived after the last push, or if the last pushed model is older than
-`schedule.max_age`. The clock is outside: cron or a Kubernetes CronJob calls
+A pure function of values: the clock, the data that are there, and what past runs did.
+The clock is outside: cron, a Kubernetes CronJob or `strategos schedule start` calls
 `strategos retrain --if-due`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from strategos.components.wording import abridged, counted, duration, listed
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
-    from strategos.pipeline.history.runs import Push
+    from strategos.pipeline.history.attempts import Attempt, Push, Span
 
-Span = tuple[int, int | None]
 _SHOWN = 4
+_LONGEST_WAIT = 86400  # seconds between two attempts, however many failed
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a decision depends on, besides the schedule.
+
+    Attributes:
+      now: Unix seconds.
+      spans: The (number, version) of the spans that the settings select.
+      data: Fingerprint of the files of these spans.
+      settings: `caching.settings_key`.
+      push: The last push; None without one.
+      attempts: Runs, newest first, back to the newest one that made a model.
+      pushes: Whether the pipeline pushes models.
+    """
+
+    now: float
+    spans: Sequence[Span]
+    data: str = ""
+    settings: str = ""
+    push: Push | None = None
+    attempts: Sequence[Attempt] = ()
+    pushes: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,61 +53,248 @@ class Decision:
     Attributes:
       due: Whether to run.
       reason: Why, or why not: one sentence.
+      trigger: What made the run due: `first`, `new_spans`, `cron`, `max_age`,
+        `on_change` or `retry`; "" if none is due.
       spans: The (number, version) of the spans to run on, ascending.
-      new: The spans among them that the last pushed model was not trained on.
+      new: The spans among them that no earlier run has tried.
+      next: Unix seconds at which a run becomes due by the clock alone; None for never.
     """
 
     due: bool
     reason: str
+    trigger: str
     spans: tuple[Span, ...]
     new: tuple[Span, ...] = ()
+    next: float | None = None
+
+    @property
+    def anew(self) -> bool:
+        """Whether to train although nothing has changed since the last model."""
+        return self.trigger == "max_age" and not self.new
 
 
-def decide(
-    *, now: float, spans: Sequence[Span], last: Push | None, settings: Schedule | None
-) -> Decision:
+def decide(facts: Facts, schedule: Schedule) -> Decision:
     """Decides whether a run is due.
 
+    A candidate that a gate rejected is not tried again on the same data with the same
+    settings. After a failure, the next attempt waits, twice as long each time.
+
     Args:
-      now: Unix seconds.
-      spans: The (number, version) of the spans that the config selects.
-      last: The last push; None if there was none.
-      settings: The `schedule` section; None without one.
+      facts: What the decision depends on.
+      schedule: When a run is due.
     """
-    chosen = tuple(sorted(spans, key=_order))
-    if last is None:
-        known = counted(len(chosen), "span")
-        reason = f"Due: no model has been pushed yet ({known} to learn from)."
-        return Decision(True, reason, chosen, chosen)
-    seen = dict(last.spans)
-    new = tuple(span for span in chosen if _is_new(span, seen))
-    age = max(0.0, now - last.pushed_at)
-    model = f"model {last.version}, pushed {duration(age)} ago"
-    if new and (settings is None or settings.on_new_span):
-        reason = f"Due: {_describe(new, seen)} came after {model}."
-        return Decision(True, reason, chosen, new)
-    limit = settings.max_age_seconds if settings else None
-    if limit is not None and age >= limit:
-        reason = f"Due: {model}, is older than `schedule.max_age` ({settings.max_age})."
-        return Decision(True, reason, chosen, new)
-    return Decision(False, f"Not due: {model}{_waiting(new, age, limit)}.", chosen, new)
+    return _Case(facts, schedule).decision()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """The last model that may serve."""
+
+    name: str
+    made_at: float
+    spans: tuple[Span, ...]
+
+
+class _Case:
+    """One decision: the facts, the schedule, and what follows from both."""
+
+    def __init__(self, facts: Facts, schedule: Schedule):
+        self._facts, self._schedule = facts, schedule
+        self._spans = tuple(sorted(facts.spans, key=_order))
+        self._model = _model(facts)
+        concluded = [a for a in facts.attempts if a.made or a.rejected]
+        self._concluded = concluded[0] if concluded else None
+        self._seen = dict(self._tried())
+        self._new = tuple(span for span in self._spans if _is_new(span, self._seen))
+
+    def decision(self) -> Decision:
+        """What holds a run back comes before what makes it due."""
+        held = self._running() or self._backing_off() or self._rejected()
+        if held:
+            return self._decided("", f"Not due: {held}.")
+        for trigger in ("first", "new_spans", "cron", "max_age", "on_change", "retry"):
+            reason = getattr(self, f"_{trigger}")()
+            if reason:
+                return self._decided(trigger, f"Due: {reason}.")
+        return self._decided("", f"Not due: {self._waiting()}.")
+
+    def _decided(self, trigger: str, reason: str) -> Decision:
+        times = [self._retry_at(), self._tick(), self._too_old_at()]
+        coming = [time for time in times if time is not None and time > self._facts.now]
+        soonest = None if trigger else min(coming, default=None)
+        return Decision(bool(trigger), reason, trigger, self._spans, self._new, soonest)
+
+    def _tried(self) -> tuple[Span, ...]:
+        """The spans of the newest run that came to a verdict."""
+        if self._concluded is not None and self._concluded.spans is not None:
+            return self._concluded.spans
+        return self._model.spans if self._model else ()
+
+    # What holds a run back.
+
+    def _running(self) -> str:
+        last = self._last
+        if last is None or last.outcome != "running":
+            return ""
+        return f"run {last.run_id} has been running for {self._since(last.started)}"
+
+    def _backing_off(self) -> str:
+        until = self._retry_at()
+        if until is None or until <= self._facts.now:
+            return ""
+        wait = duration(until - self._facts.now)
+        return f"{self._failures_described()}; the next attempt may start in {wait}"
+
+    def _rejected(self) -> str:
+        last, facts = self._concluded, self._facts
+        if last is None or not last.rejected or self._new:
+            return ""
+        if (last.data, last.settings) != (facts.data, facts.settings):
+            return ""
+        return (
+            f"run {last.run_id} was {last.outcome} on the same data with the same "
+            "settings; it waits for new data or a change"
+        )
+
+    # What makes a run due.
+
+    def _first(self) -> str:
+        if self._model is not None:
+            return ""
+        made = "pushed" if self._facts.pushes else "trained"
+        known = counted(len(self._spans), "span")
+        return f"no model has been {made} yet ({known} to learn from)"
+
+    def _new_spans(self) -> str:
+        wanted = self._schedule.wanted_spans
+        if wanted is None or len(self._new) < wanted:
+            return ""
+        return f"{_describe(self._new, self._seen)} came after {self._reference()}"
+
+    def _cron(self) -> str:
+        tick = self._tick()
+        if tick is None or tick > self._facts.now:
+            return ""
+        zone = ZoneInfo(self._schedule.timezone)
+        time = f"{datetime.datetime.fromtimestamp(tick, zone):%Y-%m-%d %H:%M %Z}"
+        return f"{time} of `schedule.cron` ({self._schedule.cron}) has come"
+
+    def _max_age(self) -> str:
+        until = self._too_old_at()
+        if until is None or until > self._facts.now:
+            return ""
+        limit = self._schedule.max_age
+        return f"{self._model_aged()}, is older than `schedule.max_age` ({limit})"
+
+    def _on_change(self) -> str:
+        last = self._concluded
+        if not self._schedule.on_change or last is None or last.settings is None:
+            return ""
+        if last.settings == self._facts.settings:
+            return ""
+        return f"settings or code changed after run {last.run_id}"
+
+    def _retry(self) -> str:
+        return f"{self._failures_described()}" if self._retry_at() is not None else ""
+
+    # Times.
+
+    def _tick(self) -> float | None:
+        """The first time of `schedule.cron` after the start of the last run."""
+        if self._schedule.cron is None:
+            return None
+        from cronsim import CronSim
+
+        zone = ZoneInfo(self._schedule.timezone)
+        last = self._last.started if self._last else self._facts.now
+        after = datetime.datetime.fromtimestamp(min(last, self._facts.now), zone)
+        return next(CronSim(self._schedule.cron, after)).timestamp()
+
+    def _too_old_at(self) -> float | None:
+        limit = self._schedule.max_age_seconds
+        if limit is None or self._model is None:
+            return None
+        return min(self._model.made_at, self._facts.now) + limit
+
+    def _retry_at(self) -> float | None:
+        """The time of the next attempt after a failure; None if the last succeeded."""
+        failures = self._failures
+        if not failures:
+            return None
+        first = self._schedule.retry_after_seconds
+        wait = min(first * 2 ** min(len(failures) - 1, 20), max(first, _LONGEST_WAIT))
+        return min(failures[0].ended, self._facts.now) + wait
+
+    # Words.
+
+    @property
+    def _last(self) -> Attempt | None:
+        return self._facts.attempts[0] if self._facts.attempts else None
+
+    @property
+    def _failures(self) -> list[Attempt]:
+        """The failed runs since the last one that came to a verdict, newest first."""
+        found = []
+        for attempt in self._facts.attempts:
+            if not attempt.failed:
+                break
+            found.append(attempt)
+        return found
+
+    def _failures_described(self) -> str:
+        last, *others = self._failures
+        how = "failed" if last.outcome == "failed" else "was interrupted"
+        times = f", as did {counted(len(others), 'run')} before it" if others else ""
+        return f"run {last.run_id} {how} {self._since(last.ended)} ago{times}"
+
+    def _reference(self) -> str:
+        """What new spans came after."""
+        last = self._concluded
+        if last is not None and last.rejected:
+            return f"run {last.run_id}, which was {last.outcome}"
+        return self._model_aged()
+
+    def _model_aged(self) -> str:
+        model = self._model
+        return f"{model.name} {self._since(model.made_at)} ago"
+
+    def _waiting(self) -> str:
+        """What the next run waits for."""
+        if self._new:
+            unseen = counted(len(self._new), "span")
+            wanted = f"`schedule.new_spans` is {self._schedule.new_spans}"
+            known = f"{unseen} came after it, but {wanted}"
+        else:
+            known = "was trained on all spans"
+        text = f"{self._model_aged()}, {known}"
+        too_old_at = self._too_old_at()
+        if too_old_at is not None:
+            wait = duration(too_old_at - self._facts.now)
+            text += f"; `schedule.max_age` is reached in {wait}"
+        tick = self._tick()
+        if tick is not None:
+            wait = duration(tick - self._facts.now)
+            text += f"; the next time of `schedule.cron` is in {wait}"
+        return text
+
+    def _since(self, then: float) -> str:
+        return duration(max(0.0, self._facts.now - then))
+
+
+def _model(facts: Facts) -> _Model | None:
+    if facts.push is not None:
+        push = facts.push
+        return _Model(f"model {push.version}, pushed", push.pushed_at, push.spans)
+    made = [each for each in facts.attempts if each.made]
+    if facts.pushes or not made:
+        return None
+    run = made[0]
+    return _Model(f"the model of run {run.run_id}, made", run.ended, run.spans or ())
 
 
 def _is_new(span: Span, seen: dict[int, int | None]) -> bool:
     number, version = span
     return number not in seen or (version or 0) > (seen[number] or 0)
-
-
-def _waiting(new: Sequence[Span], age: float, limit: int | None) -> str:
-    """Describes what the next run waits for."""
-    if new:
-        unseen = counted(len(new), "span")
-        text = f", was not trained on {unseen}, but `schedule.on_new_span` is false"
-    else:
-        text = ", was trained on all spans"
-    if limit is not None:
-        text += f"; `schedule.max_age` is reached in {duration(limit - age)}"
-    return text
 
 
 def _describe(new: Sequence[Span], seen: dict[int, int | None]) -> str:

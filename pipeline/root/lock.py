@@ -29,6 +29,10 @@ def lock_file(root: str | Path) -> Path:
     return state_folder(root) / "lock"
 
 
+class HeldError(BadInputError):
+    """Another run holds the lock."""
+
+
 @contextlib.contextmanager
 def hold(root: str | Path, **about: Any) -> Iterator[None]:
     """Holds the root's lock while the block runs.
@@ -38,8 +42,8 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
       **about: What names the holder to others, such as `run_id`.
 
     Raises:
-      BadInputError: Another run holds it (the message names that run), or the root
-        cannot be written.
+      HeldError: Another run holds it; the message names that run.
+      BadInputError: The root cannot be written.
     """
     path = lock_file(root)
     try:
@@ -55,7 +59,7 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
         ) from error
     try:
         if not _taken(descriptor):
-            raise BadInputError(_rejection(root, _read(path)))
+            raise HeldError(_rejection(root, _read(path)))
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         holder |= {"since": time.time(), **about}
         os.ftruncate(descriptor, 0)

@@ -53,6 +53,7 @@ class Journal:
             host=socket.gethostname(),
             pid=os.getpid(),
             log=str(self._plan.log),
+            **self._plan.facts,
             **facts,
         )
 

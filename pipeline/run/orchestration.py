@@ -35,7 +35,7 @@ from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.local import LocalRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ml_metadata.proto import metadata_store_pb2
 
@@ -77,29 +77,46 @@ class Result:
     failed_node: str = ""
 
 
+@contextlib.contextmanager
+def turn(config: Config) -> Iterator[str]:
+    """Holds the root's lock while the block runs; yields the id for a run in it.
+
+    Args:
+      config: The effective settings.
+
+    Raises:
+      HeldError: Another run holds the lock.
+      BadInputError: The root cannot be written.
+    """
+    run_id = f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
+    with lock.hold(config.run.root, run_id=run_id):
+        yield run_id
+
+
 def run(
+    run_id: str,
     config: Config,
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
     options: Options,
     on_start: Callable[[Path], Any],
 ) -> Result:
-    """Runs the pipeline of `config` once.
+    """Runs the pipeline of `config` once, inside of `turn`.
 
     Args:
+      run_id: From `turn`.
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
       connection: ML Metadata's.
-      options: Flags of this run.
+      options: What is asked for besides the settings.
       on_start: Called with the event file before anything is reported; returns a
         context manager that is left when the run is over (the live view).
 
     Raises:
       BadInputError: The run is impossible as configured; no node has run.
     """
-    run_id = f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
     root = config.run.root
-    with lock.hold(root, run_id=run_id), Interruption() as interruption:
+    with Interruption() as interruption:
         earlier, files = planning.earlier_runs(root), RunFiles(root, run_id)
         with contextlib.ExitStack() as started:
             client = started.enter_context(ExecutorClient(files.log, files.events))
@@ -129,7 +146,7 @@ def _open_metadata(
 
 
 def make_data(config: Config, data: Listing) -> None:
-    """Calls `prepare_data` under the root's lock, for commands that do not hold it.
+    """Calls `prepare_data` in a `turn`, for commands that do not run the pipeline.
 
     Args:
       config: The effective settings.
@@ -140,7 +157,7 @@ def make_data(config: Config, data: Listing) -> None:
         the data.
     """
     if config.data.prepare and data.is_empty:
-        with lock.hold(config.run.root, run_id="data.prepare"):
+        with turn(config):
             prepare_data(config, data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,17 +65,30 @@ def report(
         _paragraph(console, label, text)
 
 
-def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
-    """Prints runs, one a line, in the given order.
+def history_table(
+    runs: Sequence[Run],
+    decision: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+) -> None:
+    """Prints runs, one a line, in the given order, and the last decision to retrain.
 
     Args:
       runs: Runs without nodes, newest first.
+      decision: From `decisions.last`, if there is one.
       console: Where to print; standard output by default.
     """
     console = console or terminal.console()
     if not runs:
         console.print("no runs yet")
-        return
+    else:
+        terminal.show(console, _history(runs, console))
+    if decision:
+        console.print()
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision["at"]))
+        _paragraph(console, "decided", f"{at}: {decision['reason']}")
+
+
+def _history(runs: Sequence[Run], console: Console) -> Table:
     columns = _history_columns(runs)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("", no_wrap=True)
@@ -98,7 +112,7 @@ def history_table(runs: Sequence[Run], console: Console | None = None) -> None:
             *("" if value == "" else terminal.number(value) for value in values),
             Text(_remark(run), style="dim"),
         )
-    terminal.show(console, table)
+    return table
 
 
 def _history_columns(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -247,6 +261,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         yield "types", run.types
     if run.trainer:
         yield "trained", _trained(run.trainer)
+    if run.reason:
+        yield "why", run.reason
     yield from _verdict(run)
     judged = run.summary is not None and run.failed_node == node_ids.EVALUATION_GATE
     if run.cause and not judged:  # else the verdict contains the cause
@@ -315,9 +331,9 @@ def _history_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 def _remark(run: Run) -> str:
-    """The cause of a run's failure in one line; "" for none."""
+    """The cause of a run's failure in one line, else why it was started, if known."""
     if run.failed_node:
         stopped = run.outcome in ("stopped", "not blessed")
         where = "" if stopped else f"{run.failed_node}: "
         return where + first_line(run.cause)
-    return ""
+    return run.reason or ""

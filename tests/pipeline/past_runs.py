@@ -220,6 +220,8 @@ def _run(root, connection, outcome, spans, preprocessing="f00d", required=0.7, *
     if outcome != "interrupted":
         facts |= {"outcome": outcome, "runner": "local", "host": "here"}
         facts |= {"log": os.path.join(root, "log.txt")}
+        if outcome != "failed":  # as of versions that recorded none
+            facts["spans"] = json.dumps(spans)
         context.custom_properties["started"].double_value = started
         context.custom_properties["finished"].double_value = time.time()
     for key, value in facts.items():
@@ -236,6 +238,7 @@ def main(root):
     )
     two, three = [[1, None], [2, None]], [[1, None], [2, None], [3, 4]]
     gate = {"failed_node": "EvaluationGate", "cause": "auc, overall: too low"}
+    gate |= {"data": "da7a", "settings": "5e77"}
     error = UserError("broken", place=Place("preprocessing.py", 7))
     broken = {"failed_node": "Transform", "error": json.dumps(error.to_json())}
     ids = {

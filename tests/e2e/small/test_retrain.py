@@ -45,32 +45,38 @@ def spans(workspace):
     return [number for number, _ in step["parameters"]["spans"]]
 
 
-def test_data_are_not_made_while_a_run_is_on(small):
-    root = small.folder / "runs"
-    with lock.hold(root, run_id="another"):
-        assert (
-            "run another has been running since"
-            in retrain(small, "--dry-run", expect=2).stderr
-        )
+def test_nothing_is_made_while_a_run_is_on(small):
+    busy = "run another has been running since"
+    with lock.hold(small.folder / "runs", run_id="another"):
+        waits = retrain(small, "--if-due").stdout
+        assert waits.startswith("Not due: ")
+        assert busy in waits
+        assert busy in retrain(small, expect=2).stderr
     assert not (small.folder / "data").exists()
 
 
-def test_first_model_is_due_and_a_dry_run_only_says_so(small):
+def test_a_dry_run_makes_nothing(small):
     done = retrain(small, "--dry-run")
-    assert done.stdout == (
-        "Due: no model has been pushed yet (2 spans to learn from).\n"
-    )
-    assert (small.folder / "data").exists()
+    assert done.stdout == "Due: no data exist yet; `data.prepare` makes them.\n"
+    assert not (small.folder / "data").exists()
     assert not (small.folder / "runs" / "metadata.sqlite").exists()
 
 
 def test_what_is_due_is_run_and_then_it_is_not_due(small):
-    assert "✓ small  blessed" in retrain(small, "--if-due").stdout
+    first = retrain(small, "--if-due").stdout
+    reason = "Due: no model has been pushed yet (2 spans to learn from)."
+    assert first.startswith(reason)
+    assert "✓ small  blessed" in first
     assert spans(small) == [1, 2]
+    assert small.last_run()["reason"] == reason
     (version,) = small.serving()
     again = retrain(small, "--if-due").stdout
     assert again.startswith(f"Not due: model {version}, pushed ")
     assert small.serving() == [version]
+    shown = small.strategos("runs", str(small.yaml)).stdout
+    assert "why " not in shown
+    assert "decided" in shown
+    assert "Not due: model " in shown
 
 
 def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
@@ -102,6 +108,30 @@ def test_a_model_that_is_too_old_is_trained_anew(small):
     assert set(small.states().values()) == {"complete"}
     assert spans(small) == [1, 2, 3]
     assert len(small.serving()) == len(before) + 1
+
+
+def test_a_past_span_is_run_as_if_later_ones_had_not_arrived(small):
+    strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}")
+    planned = retrain(small, "--dry-run", "--spans", "2..3").stdout.splitlines()
+    assert planned == ["Backfill: as of span 2.", "Backfill: as of span 3."]
+    before = small.serving()
+    retrain(small, "--spans", "2", *strict, expect=3)
+    assert spans(small) == [1, 2]
+    assert small.last_run()["reason"] == "Backfill: as of span 2."
+    assert small.serving() == before
+    wrong = retrain(small, "--spans", "8..9", expect=2).stderr
+    assert "--spans: no span is in '8..9'; there are: 1, 2, 3, 4" in wrong
+
+
+def test_a_rejected_candidate_waits_for_new_data_or_a_change(small):
+    strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}", "--set")
+    strict += ("data.spans=1..2",)
+    rejected = small.last_run()["run_id"]
+    waits = f"Not due: run {rejected} was not blessed on the same data"
+    assert waits in retrain(small, "--if-due", *strict).stdout
+    decision = json.loads(retrain(small, "--dry-run", "--json").stdout)
+    assert (decision["due"], decision["new"]) == (True, [[3, None], [4, None]])
+    assert f"came after run {rejected}, which was not blessed" in decision["reason"]
 
 
 def test_server_that_is_away_is_no_reason_to_train(small):

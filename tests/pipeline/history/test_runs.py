@@ -139,18 +139,6 @@ def test_an_unknown_run_is_rejected_with_known_ones(past_runs, wrong):
     assert any(known in str(caught.value) for known in past_runs.ids.values())
 
 
-def test_the_last_push_is_the_run_that_made_it_and_its_spans(past_runs):
-    push = runs.last_push(past_runs.open(), "flights")
-    assert push.run_id == past_runs.ids["pushed"]
-    assert push.spans == ((1, None), (2, None))
-    assert push.destination.endswith(f"/serving/{push.version}")
-    assert push.pushed_at == pytest.approx(int(push.version), abs=2)
-
-
-def test_a_pipeline_that_never_pushed_has_no_last_push(past_runs):
-    assert runs.last_push(past_runs.open(), "trains") is None
-
-
 def test_runs_are_json(past_runs):
     run = runs.run(past_runs.open(), past_runs.ids["pushed"])
     plain = json.loads(json.dumps(runs.to_json(run)))

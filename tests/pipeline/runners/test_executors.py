@@ -55,7 +55,7 @@ with ExecutorClient(log, events) as client:
         runtime_parameter_utils.substitute_runtime_parameter(ir, values)
         ir.nodes[0].pipeline_node.execution_options.caching_options.enable_cache = cache
         environment = Operation(max_restarts=restarts).to_environment()
-        plan = Plan(f"run-{restarts}", ir, connection, events, log, environment)
+        plan = Plan(f"run-{restarts}", ir, connection, events, log, {}, environment)
         events.touch()
         (LocalRunner(client) if runner == "local" else BeamRunner()).run(plan)
         print(Path(os.environ["SEEN"]).read_text())

@@ -264,7 +264,7 @@ def history(runs, width=None):
     console = terminal.console(file)
     if width:
         console = screen(file, width)
-    report.history_table(runs, console)
+    report.history_table(runs, console=console)
     return file.getvalue().splitlines()
 
 

@@ -1,0 +1,154 @@
+"""What past runs mean for the next one: the last push, and the attempts since."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from strategos.pipeline.history.contexts import (
+    pipelines,
+    run_contexts,
+    running,
+    started,
+)
+from strategos.pipeline.history.store import (
+    Store,
+    properties,
+    pushed_models,
+    reads_store,
+)
+from strategos.pipeline.root import RUN_CONTEXT
+
+Span = tuple[int, int | None]
+"""Number and version of a span."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One run of a whole pipeline.
+
+    Attributes:
+      run_id: The run's id.
+      started: Unix seconds.
+      ended: Unix seconds; of the start, if the run was killed.
+      outcome: As of `runs.Run`.
+      spans: The (number, version) of the spans that the run read; None if not recorded.
+      data: Fingerprint of these files.
+      settings: `caching.settings_key` of the run; None if not recorded.
+    """
+
+    run_id: str
+    started: float
+    ended: float
+    outcome: str
+    spans: tuple[Span, ...] | None = None
+    data: str | None = None
+    settings: str | None = None
+
+    @property
+    def made(self) -> bool:
+        """Whether the run made a model that may serve."""
+        return self.outcome in ("blessed", "finished")
+
+    @property
+    def rejected(self) -> bool:
+        """Whether a gate ended the run."""
+        return self.outcome in ("not blessed", "stopped")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended without a verdict."""
+        return self.outcome in ("failed", "interrupted")
+
+
+@reads_store
+def attempts(store: Store, pipeline: str) -> list[Attempt]:
+    """Reads runs, newest first, back to the newest one that made a model.
+
+    Partial runs are left out.
+
+    Args:
+      store: The root's ML Metadata.
+      pipeline: The pipeline's name.
+    """
+    contexts = run_contexts(store)
+    names, current = pipelines(store, contexts), running(store)
+    found: list[Attempt] = []
+    for context in contexts:
+        facts = properties(context)
+        if names[context.name] != pipeline or facts.get("part"):
+            continue
+        end = "running" if context.name == current else "interrupted"
+        spans = facts.get("spans")
+        begun = started(context)
+        attempt = Attempt(
+            run_id=context.name,
+            started=begun,
+            ended=facts.get("finished", begun),
+            outcome=facts.get("outcome") or end,
+            spans=_spans(spans) if spans else None,
+            data=facts.get("data"),
+            settings=facts.get("settings"),
+        )
+        found.append(attempt)
+        if attempt.made:
+            break
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Push:
+    """The last push of a pipeline's model.
+
+    Attributes:
+      run_id: The run that pushed the model.
+      pushed_at: Unix seconds.
+      destination: Folder of the pushed version.
+      version: The pushed version.
+      spans: The (number, version) of the spans that the model was trained on.
+    """
+
+    run_id: str
+    pushed_at: float
+    destination: str
+    version: str
+    spans: tuple[Span, ...]
+
+
+@reads_store
+def last_push(store: Store, pipeline: str) -> Push | None:
+    """Finds the newest pushed model of a pipeline; None if none was pushed.
+
+    Args:
+      store: The root's ML Metadata.
+      pipeline: The pipeline's name.
+    """
+    pushed = pushed_models(store)
+    producers = store.producers_of(artifact.id for artifact in pushed)
+    places = store.contexts_of(producers.values())
+    for artifact in reversed(pushed):
+        place = places.get(producers.get(artifact.id, 0), {})
+        if place.get("pipeline") == pipeline:
+            facts = properties(artifact)
+            return Push(
+                run_id=place[RUN_CONTEXT],
+                pushed_at=artifact.create_time_since_epoch / 1000,
+                destination=facts["pushed_destination"],
+                version=facts.get("pushed_version", ""),
+                spans=_trained_on(store, artifact.id),
+            )
+    return None
+
+
+def _trained_on(store: Store, model: int) -> tuple[Span, ...]:
+    """The (number, version) of the spans that ExampleGen read for a model."""
+    executions = sorted({event.execution_id for event in store.upstream(model)})
+    for execution in store.mlmd.get_executions_by_id(executions):
+        recorded = properties(execution).get("spans")
+        if recorded:
+            return _spans(recorded)
+    return ()
+
+
+def _spans(recorded: str) -> tuple[Span, ...]:
+    return tuple((number, version) for number, version in json.loads(recorded))

@@ -1,0 +1,46 @@
+"""The contexts of runs in ML Metadata: one for each run, with facts about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.root import RUN_CONTEXT, lock
+
+
+def run_contexts(store: Store) -> list[mlmd.Context]:
+    """The contexts of all runs, newest first."""
+    contexts = store.mlmd.get_contexts_by_type(RUN_CONTEXT)
+    return sorted(contexts, key=started, reverse=True)
+
+
+def started(context: mlmd.Context) -> float:
+    """Unix seconds of the start of a run."""
+    recorded = context.custom_properties["started"].double_value
+    return recorded or context.create_time_since_epoch / 1000
+
+
+def pipelines(store: Store, runs: Iterable[mlmd.Context]) -> dict[str, str]:
+    """The pipeline of each run, by the run's id; "" if unknown."""
+    known = store.mlmd.get_contexts_by_type("pipeline")
+    names = {}
+    for context in runs:
+        name = context.custom_properties["pipeline"].string_value
+        if not name and len(known) == 1:
+            name = known[0].name
+        names[context.name] = name or _pipeline_by_node(store, context)
+    return names
+
+
+def _pipeline_by_node(store: Store, context: mlmd.Context) -> str:
+    executions = store.mlmd.get_executions_by_context(context.id)
+    places = store.contexts_of(execution.id for execution in executions[:1])
+    return next((place["pipeline"] for place in places.values()), "")
+
+
+def running(store: Store) -> str | None:
+    """The id of the run that holds the root's lock now."""
+    holder = lock.holder(store.root) if store.root else None
+    return holder.get("run_id") if holder else None

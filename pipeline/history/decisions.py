@@ -1,0 +1,58 @@
+"""The decisions of `strategos retrain`, kept in the local state of a root."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from strategos.pipeline.root.state import make_state, state_folder
+
+_LARGEST = 1_000_000  # bytes of the file; then its older half is dropped
+
+
+def record(root: str, pipeline: str, decision: dict[str, Any]) -> None:
+    """Appends a decision; the caller holds the root's lock.
+
+    Args:
+      root: The pipeline root.
+      pipeline: The pipeline's name.
+      decision: JSON-able values.
+    """
+    path = _file(root)
+    make_state(path.parent)
+    line = json.dumps({"at": time.time(), "pipeline": pipeline, **decision})
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    if path.stat().st_size > _LARGEST:
+        lines = path.read_text().splitlines(keepends=True)
+        shorter = path.with_suffix(".new")
+        shorter.write_text("".join(lines[len(lines) // 2 :]))
+        os.replace(shorter, path)
+
+
+def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None:
+    """The last decision with its time `at` (Unix seconds); None if there is none.
+
+    Args:
+      root: The pipeline root.
+      pipeline: The pipeline's name; None for any.
+    """
+    try:
+        lines = _file(root).read_text().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            decision = json.loads(line)
+        except ValueError:  # cut off by a full disk or a kill
+            continue
+        if pipeline in (None, decision["pipeline"]):
+            return decision
+    return None
+
+
+def _file(root: str | Path) -> Path:
+    return state_folder(root) / "decisions.jsonl"

@@ -1,0 +1,109 @@
+"""`strategos retrain`: decides, records the decision, and runs what is due."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import ExitCode, UserError
+from strategos.components.example_gen.listing import select_spans
+from strategos.pipeline import commands
+from strategos.pipeline.history import decisions
+from strategos.pipeline.root import lock
+from strategos.pipeline.run import orchestration
+from strategos.pipeline.run import retrain as retraining
+
+if TYPE_CHECKING:
+    from strategos.components.example_gen.listing import Listing
+    from strategos.components.example_gen.spans import Span
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.plan.retraining import Decision
+
+
+def retrain(arguments: argparse.Namespace) -> int:
+    """Runs the pipeline once, if a run is due or was asked for.
+
+    Args:
+      arguments: The parsed command line.
+
+    Returns:
+      The exit code of the run; DONE without one.
+    """
+    config = commands.load(arguments).config
+    data = config.data.listing()
+    if arguments.spans:
+        return _backfill(arguments, config, data)
+    if not _waits_for_spans(arguments, data):
+        commands.reject(config, data)
+    if arguments.dry_run:
+        _show(retraining.decide(config, data, commands.connection(config)), arguments)
+        return ExitCode.DONE
+    try:
+        with orchestration.turn(config) as run_id:
+            result = _decide_and_run(arguments, config, data, run_id)
+    except lock.HeldError as error:
+        if not arguments.if_due:
+            raise
+        print(f"Not due: {error}")
+        return ExitCode.DONE
+    return commands.report(config, result) if result else ExitCode.DONE
+
+
+def _decide_and_run(
+    arguments: argparse.Namespace, config: Config, data: Listing, run_id: str
+) -> orchestration.Result | None:
+    """Decides, and runs what was decided on; None if nothing was run."""
+    orchestration.prepare_data(config, data)
+    decision = retraining.decide(config, data, commands.connection(config))
+    starts = decision.due or not arguments.if_due
+    recorded = retraining.to_json(decision) | {"run_id": run_id if starts else None}
+    decisions.record(config.run.root, config.name, recorded)
+    _show(decision, arguments)
+    if not starts:
+        return None
+    if decision.anew:  # with the cache, no node would train or push anything
+        config = commands.load(arguments, "run.cache=false").config
+    commands.reject_training(config, data, probe=True)
+    return commands.run_in_turn(run_id, config, data, reason=decision.reason)
+
+
+def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> int:
+    """Runs once for each span of `--spans`, as if later spans had not arrived."""
+    commands.reject(config, data)
+    outcome = ExitCode.DONE
+    for span in _asked_for(arguments, data):
+        reason = f"Backfill: as of span {span.number}."
+        print(reason, flush=True)
+        if arguments.dry_run:
+            continue
+        past = data.as_of(span.number)
+        commands.reject_training(config, past, probe=True)
+        with orchestration.turn(config) as run_id:
+            result = commands.run_in_turn(run_id, config, past, reason=reason)
+        code = commands.report(config, result)
+        if code not in (ExitCode.DONE, ExitCode.STOPPED):
+            return code
+        outcome = max(outcome, code)
+    return outcome
+
+
+def _asked_for(arguments: argparse.Namespace, data: Listing) -> list[Span]:
+    try:
+        return select_spans(data.found, arguments.spans)
+    except UserError as error:
+        raise error.but(key="--spans") from error
+
+
+def _waits_for_spans(arguments: argparse.Namespace, data: Listing) -> bool:
+    """Whether there are spans, none is complete yet, and that is no error."""
+    if data.is_empty or not (arguments.if_due or arguments.dry_run):
+        return False
+    return not data.any_complete
+
+
+def _show(decision: Decision, arguments: argparse.Namespace) -> None:
+    text = decision.reason
+    if arguments.json:
+        text = json.dumps(retraining.to_json(decision))
+    print(text, flush=True)
