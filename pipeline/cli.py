@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -220,6 +221,30 @@ def _add_running(commands, parents) -> None:
         "not arrived",
     )
 
+    _add_schedule(commands, parents)
+
+
+def _add_schedule(commands, parents) -> None:
+    schedule = commands.add_parser(
+        "schedule", help="call `retrain --if-due` again and again, or let others do so"
+    )
+    what = schedule.add_subparsers(dest="what", required=True, metavar="start|export")
+    every = argparse.ArgumentParser(add_help=False)
+    every.add_argument(
+        "--every",
+        type=_duration,
+        default="1m",
+        metavar="DURATION",
+        help="time from check to check, such as 30s or 15m (default 1m)",
+    )
+    what.add_parser(
+        "start", parents=[*parents, every], help="check in the foreground until Ctrl-C"
+    )
+    export = what.add_parser(
+        "export", parents=[*parents, every], help="print what another clock needs"
+    )
+    export.add_argument("--to", choices=["cron", "systemd"], required=True)
+
 
 def _add_seeing(commands, shared) -> None:
     root = argparse.ArgumentParser(add_help=False)
@@ -263,6 +288,12 @@ def _add_seeing(commands, shared) -> None:
         "doctor", parents=[shared], help="check this machine and suggest fixes"
     )
     doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+
+
+def _duration(text: str) -> str:
+    if not re.fullmatch("[1-9][0-9]{0,5}[smhd]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 30s, 5m")
+    return text
 
 
 def _count(text: str) -> int:

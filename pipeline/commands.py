@@ -140,6 +140,13 @@ def retrain(arguments: argparse.Namespace) -> int:
     return retrain_command.retrain(arguments)
 
 
+def schedule(arguments: argparse.Namespace) -> int:
+    """`strategos schedule`: a clock for `retrain`, or the text for another clock."""
+    from strategos.pipeline import schedule_command
+
+    return schedule_command.schedule(arguments)
+
+
 def runs(arguments: argparse.Namespace) -> int:
     """`strategos runs` and `strategos runs show [RUN]`.
 

@@ -38,7 +38,7 @@ PIPELINE_FLOORS = [
     ["pipeline.checks"],
     ["pipeline.runners"],
     ["pipeline.run"],
-    ["pipeline.commands", "pipeline.retrain_command"],
+    ["pipeline.commands", "pipeline.retrain_command", "pipeline.schedule_command"],
     ["pipeline.cli"],
 ]
 # Whose processes import TFX or Beam; the rest of the trainer does without them.

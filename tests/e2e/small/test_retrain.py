@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 import subprocess
@@ -132,6 +133,31 @@ def test_a_rejected_candidate_waits_for_new_data_or_a_change(small):
     decision = json.loads(retrain(small, "--dry-run", "--json").stdout)
     assert (decision["due"], decision["new"]) == (True, [[3, None], [4, None]])
     assert f"came after run {rejected}, which was not blessed" in decision["reason"]
+
+
+_QUIET = ("--set", "data.spans=1..2", "--set", "schedule.cron=0 0 1 1 *")
+
+
+def test_a_clock_checks_until_it_is_ended(small, tmp_path):
+    log = tmp_path / "log"
+    words = ("schedule", "start", str(small.yaml), "--every", "1s", *_QUIET)
+    with log.open("w") as file:
+        clock = subprocess.Popen(
+            small.command(*words), stdout=file, stderr=file, env=small.environment()
+        )
+    small.wait_for(lambda: log.read_text().count("Not due: ") == 2, seconds=100)
+    clock.terminate()
+    assert clock.wait(timeout=60) == 0
+    year = datetime.datetime.now(datetime.timezone.utc).year + 1
+    assert f"; due by the clock at {year}-01-01 " in log.read_text()
+
+
+def test_what_cron_is_given_checks_once(small):
+    words = ("export", str(small.yaml), "--to", "cron", *_QUIET)
+    fields, command = small.strategos("schedule", *words).stdout.split("  ", 1)
+    assert fields == "*/1 * * * *"
+    subprocess.run(["sh", "-c", command], cwd="/", env=small.environment(), check=True)
+    assert (small.folder / "retrain.log").read_text().startswith("Not due: model ")
 
 
 def test_server_that_is_away_is_no_reason_to_train(small):

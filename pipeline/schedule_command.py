@@ -1,0 +1,183 @@
+"""`strategos schedule`: clocks that call `strategos retrain --if-due`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import BadInputError, ExitCode
+from strategos.pipeline import commands
+from strategos.pipeline.config.types import seconds
+from strategos.pipeline.history import decisions
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def schedule(arguments: argparse.Namespace) -> int:
+    """`strategos schedule start` and `strategos schedule export`.
+
+    Args:
+      arguments: The parsed command line.
+
+    Returns:
+      The exit code.
+    """
+    config = commands.load(arguments).config
+    commands.reject(config, config.data.listing())
+    every = seconds(arguments.every)
+    if arguments.what == "export":
+        print(_EXPORTS[arguments.to](config, _tick(arguments), every), end="")
+        return ExitCode.DONE
+    _Clock(config, _tick(arguments), every).run()
+    return ExitCode.DONE
+
+
+def _tick(arguments: argparse.Namespace) -> list[str]:
+    """The command of one tick."""
+    command = [*_program(), "retrain", os.path.abspath(arguments.pipeline)]
+    for overlay in arguments.overlay:
+        command += ["--overlay", os.path.abspath(overlay)]
+    for setting in arguments.set:
+        command += ["--set", setting]
+    return [*command, "--if-due"]
+
+
+def _program() -> list[str]:
+    script = Path(sys.executable).with_name("strategos")
+    if script.exists():
+        return [str(script)]
+    return [sys.executable, "-m", "strategos.pipeline.cli"]
+
+
+class _Clock:
+    """Calls the command again and again, until this process is asked to end.
+
+    Ticks during a run are not made up for: the next one finds what they would have.
+
+    Args:
+      config: The effective settings.
+      tick: The command.
+      every: Seconds from the start of a tick to that of the next.
+    """
+
+    def __init__(self, config: Config, tick: list[str], every: float):
+        self._config, self._tick, self._every = config, tick, every
+        self._ended = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Returns once SIGINT or SIGTERM came and the current run has ended."""
+        previous = {each: signal.signal(each, self._end) for each in _SIGNALS}
+        try:
+            while not self._ended.is_set():
+                begun = time.monotonic()
+                self._call()
+                spent = time.monotonic() - begun
+                missed = math.floor(spent / self._every)
+                wait = (missed + 1) * self._every - spent
+                if not self._ended.is_set():
+                    self._announce(wait)
+                    self._ended.wait(wait)
+        finally:
+            for each, handler in previous.items():
+                signal.signal(each, handler)
+
+    def _call(self) -> None:
+        print(f"{_clock_time(time.time())}  ", end="", flush=True)
+        # In a session of its own, so that one Ctrl-C does not count twice.
+        self._child = subprocess.Popen(self._tick, start_new_session=True)
+        code = self._child.wait()
+        self._child = None
+        if code and not self._ended.is_set():
+            print(f"retrain ended with exit code {code}", flush=True)
+
+    def _announce(self, wait: float) -> None:
+        text = f"next check at {_clock_time(time.time() + wait)}"
+        decision = decisions.last(self._config.run.root, self._config.name)
+        due = decision and decision.get("next")
+        if due:
+            text += f"; due by the clock at {_clock_time(due)}"
+        print(text, flush=True)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._ended.set()
+        child = self._child
+        if child is not None:
+            print("ending the current run", flush=True)
+            child.send_signal(signal.SIGTERM)
+
+
+def _clock_time(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+
+
+def _cron(config: Config, tick: list[str], every: int) -> str:
+    """A line of a crontab.
+
+    Raises:
+      BadInputError: Cron cannot call a command that often.
+    """
+    minutes, rest = divmod(every, 60)
+    if rest or minutes not in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60):
+        raise BadInputError(
+            key="--every",
+            received=f"{every}s",
+            expected="minutes that divide an hour: 1m, 5m, 15m, 1h",
+        )
+    field = "0" if minutes == 60 else f"*/{minutes}"
+    log = shlex.quote(str(config.folder / "retrain.log"))
+    # In a crontab, % ends the command.
+    command = shlex.join(tick).replace("%", r"\%")
+    return f"{field} * * * *  {command} >> {log} 2>&1\n"
+
+
+def _systemd(config: Config, tick: list[str], every: int) -> str:
+    """A service and its timer, as one text with the names of the two files."""
+    name = f"strategos-{config.name}"
+    command = " ".join(_systemd_word(word) for word in tick)
+    return f"""\
+# /etc/systemd/system/{name}.service
+[Unit]
+Description=Retrain {config.name} if a run is due
+
+[Service]
+Type=oneshot
+WorkingDirectory={config.folder}
+ExecStart={command}
+# Not blessed: recorded by the run, and no failure of the service.
+SuccessExitStatus={ExitCode.STOPPED.value}
+
+# /etc/systemd/system/{name}.timer
+[Unit]
+Description=Check every {every} s whether {config.name} is due
+
+[Timer]
+OnActiveSec=0
+OnUnitInactiveSec={every}
+AccuracySec=1
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def _systemd_word(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = escaped.replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if escaped != word or " " in word else word
+
+
+_EXPORTS = {"cron": _cron, "systemd": _systemd}
