@@ -133,6 +133,7 @@ def _cron(config: Config, tick: list[str], every: int) -> str:
     minutes, rest = divmod(every, 60)
     if rest or minutes not in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60):
         raise BadInputError(
+            "which cron cannot do",
             key="--every",
             received=f"{every}s",
             expected="minutes that divide an hour: 1m, 5m, 15m, 1h",
