@@ -22,13 +22,16 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup run test test-faults test-gpu test-new-stack bench lint
+.PHONY: help setup engine run test test-faults test-engine test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
 
 setup:  ## Install the newest stack that this machine allows into .venv.
 	@$(PYTHON) scripts/setup.py $(addprefix --extra ,$(EXTRAS))
+
+engine: setup  ## Download Flink and Beam's job server (150 MB, by Maven, once).
+	@.venv/bin/strategos engine setup
 
 run: setup  ## Run the flights pipeline on the whole year.
 	@.venv/bin/strategos run examples/flights/pipeline.yaml
@@ -38,6 +41,11 @@ test: setup  ## Run the tests (TESTS=tests/components for some of them).
 
 test-faults: setup  ## Run the tests that kill, freeze and starve processes.
 	@.venv/bin/pytest $(PARALLEL) -m faults $(TESTS)
+
+# Exit code 2: no Java or no Maven; the tests say so and are skipped.
+test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
+	@.venv/bin/strategos engine setup || [ $$? = 2 ]
+	@.venv/bin/pytest -m engine -rs $(TESTS)
 
 test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
 	@.venv/bin/pytest -m gpu -rs $(TESTS)

@@ -288,6 +288,10 @@ def _add_seeing(commands, shared) -> None:
         "doctor", parents=[shared], help="check this machine and suggest fixes"
     )
     doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    engine = commands.add_parser(
+        "engine", parents=[shared], help="download what run.engine.runner=flink needs"
+    )
+    engine.add_argument("what", choices=["setup"], metavar="setup")
 
 
 def _duration(text: str) -> str:

@@ -224,6 +224,18 @@ def doctor(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE if healthy else ExitCode.FAILED
 
 
+def engine(arguments: argparse.Namespace) -> int:
+    """`strategos engine setup`: downloads the jars of `run.engine.runner: flink`.
+
+    Raises:
+      UserError: Java or Maven is missing, or the download failed.
+    """
+    from strategos.components.shards.flink import jars
+
+    print(f"Flink {jars.FLINK} and Beam's job server are in {jars.setup()}")
+    return ExitCode.DONE
+
+
 def predict(arguments: argparse.Namespace) -> int:
     """`strategos predict`: rows through the pushed model's serving signature.
 

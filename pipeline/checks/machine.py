@@ -67,7 +67,7 @@ def diagnose(config_path: str | None = None) -> list[Check]:
         bytecode(),
         gpu(),
         tpu(os.environ),
-        java(),
+        flink(os.environ),
         metadata(config),
         disk(config.run.root if config else os.getcwd()),
     ]
@@ -268,21 +268,20 @@ def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
     return Check("TPU", True, found)
 
 
-def java(which: Callable[[str], str | None] = shutil.which) -> Check:
-    """Whether Java is installed, which only Beam on Flink or Spark needs."""
-    program = which("java")
-    if not program:
-        return Check("Java", None, "none: only Beam on Flink or Spark needs it")
+def flink(environ: Mapping[str, str] = os.environ) -> Check:
+    """Whether Flink's Java and jars are installed, which only `run.engine` needs.
+
+    Args:
+      environ: The environment.
+    """
+    from strategos.components.shards.flink import jars, java
+
     try:
-        output = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=10
-        ).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        output = ""
-    version = re.search(r'version "([^"]+)"', output)
-    if not version:
-        return Check("Java", None, f"{program} prints no version")
-    return Check("Java", True, f"{version.group(1)} ({program})")
+        program, folder = java.program(environ=environ), jars.find(environ)
+    except UserError as error:
+        found = f"only `run.engine.runner: flink` needs it: {error.headline}"
+        return Check("Flink", None, found)
+    return Check("Flink", True, f"Java {java.VERSION} ({program}), {folder}")
 
 
 def metadata(config: Config | None) -> Check:

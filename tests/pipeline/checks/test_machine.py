@@ -113,8 +113,10 @@ def test_tpu_is_found_by_name_and_by_device():
     assert (attached.ok, attached.found) == (False, "/dev/accel0, but no libtpu")
 
 
-def test_java_may_be_missing():
-    assert machine.java({}.get).ok is None
+def test_flink_may_be_missing(tmp_path):
+    check = machine.flink({"PATH": str(tmp_path)})
+    assert check.ok is None
+    assert "only `run.engine.runner: flink` needs it: Flink needs java" in check.found
 
 
 def test_disk_space_and_permission_are_checked(tmp_path):

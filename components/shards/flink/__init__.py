@@ -1,0 +1,1 @@
+"""Flink under Beam: the jars, a cluster on this machine, the job server, jobs."""

@@ -1,0 +1,64 @@
+"""The Java that runs Flink and Beam's job server."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from strategos.components.errors import BadInputError
+
+VERSION = 17
+"""The release that Flink 1.19 with Beam's job server is tested on."""
+
+_REMEDY = (
+    f"Install Java {VERSION} (Debian 12, Ubuntu: apt-get install "
+    f"openjdk-{VERSION}-jdk-headless), and set JAVA_HOME if it is not the default."
+)
+_SECONDS = 30
+
+
+def program(name: str = "java", environ: Mapping[str, str] = os.environ) -> str:
+    """Path of a program of the Java in use: JAVA_HOME's, else the one on the PATH.
+
+    Args:
+      name: `java`, `javac` or `jar`.
+      environ: The environment.
+
+    Raises:
+      BadInputError: The program is missing, or of another release than `VERSION`.
+    """
+    home = environ.get("JAVA_HOME")
+    path = os.path.join(home, "bin") if home else environ.get("PATH", os.defpath)
+    found = shutil.which(name, path=path)
+    if found is None:
+        place = f"JAVA_HOME={home}" if home else "the PATH"
+        raise BadInputError(
+            f"Flink needs {name}, which is not in {place}", remedy=_REMEDY
+        )
+    version = release(shutil.which("java", path=path) or found)
+    if version != VERSION:
+        raise BadInputError(
+            f"Flink 1.19 is tested on Java {VERSION}",
+            received=f"Java {version or 'of an unknown release'} ({found})",
+            remedy=_REMEDY,
+        )
+    return found
+
+
+def release(path: str) -> int | None:
+    """The Java release of a program, such as 17; None if it prints none.
+
+    Args:
+      path: Of `java`.
+    """
+    try:
+        done = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(found.group(1)) if found else None

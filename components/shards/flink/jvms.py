@@ -1,0 +1,148 @@
+"""Java processes of a Flink cluster on this machine: their commands and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strategos.components.shards.flink import jars
+
+# Started without Flink's scripts, which derive the sizes: each part must be given.
+_SETTINGS = """\
+jobmanager.rpc.address: 127.0.0.1
+jobmanager.rpc.port: 0
+jobmanager.bind-host: 127.0.0.1
+jobmanager.memory.process.size: 768m
+rest.address: 127.0.0.1
+rest.bind-address: 127.0.0.1
+rest.bind-port: 0
+web.submit.enable: false
+taskmanager.host: 127.0.0.1
+taskmanager.bind-host: 127.0.0.1
+taskmanager.numberOfTaskSlots: {slots}
+taskmanager.cpu.cores: {slots}.0
+taskmanager.memory.task.heap.size: 384m
+taskmanager.memory.task.off-heap.size: 0m
+taskmanager.memory.managed.size: 128m
+taskmanager.memory.network.min: 128m
+taskmanager.memory.network.max: 128m
+taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.off-heap.size: 128m
+taskmanager.memory.jvm-metaspace.size: 256m
+taskmanager.memory.jvm-overhead.min: 128m
+taskmanager.memory.jvm-overhead.max: 128m
+# With the default, 512, a shuffle of many stages exhausts 128 MB of buffers.
+taskmanager.network.sort-shuffle.min-buffers: 64
+cluster.evenly-spread-out-slots: true
+cluster.registration.error-delay: 300
+cluster.registration.initial-timeout: 300
+heartbeat.interval: 1000
+heartbeat.timeout: 6000
+slot.request.timeout: 60000
+# Longer than `--environment_cache_millis`, so that a restarted job gets new workers.
+restart-strategy.type: fixed-delay
+restart-strategy.fixed-delay.attempts: 5
+restart-strategy.fixed-delay.delay: 6 s
+classloader.resolve-order: parent-first
+io.tmp.dirs: {folder}
+blob.storage.directory: {folder}/blobs
+web.upload.dir: {folder}/upload
+"""
+
+_OPENS = ("lang", "lang.reflect", "net", "io", "nio", "text", "time", "util")
+_CONCURRENT = ("util.concurrent", "util.concurrent.atomic", "util.concurrent.locks")
+_ACCESS = (  # which Flink 1.19 needs on Java 17
+    *(f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in (*_OPENS, *_CONCURRENT)),
+    "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+    "--add-exports=java.management/sun.management=ALL-UNNAMED",
+)
+_VENDORED = "org.apache.beam.vendor.grpc.v1p60p1.io.netty"
+_LOCAL = (
+    "-Djava.security.manager=LocalCallersOnly",
+    f"-D{_VENDORED}.transport.noNative=true",  # native sockets ask no manager
+)
+_LOG = "-Dorg.slf4j.simpleLogger"
+_COMMON = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),  # starts fast, in little memory
+    *(f"{_LOG}.defaultLogLevel=info", f"{_LOG}.showDateTime=true"),
+    f"{_LOG}.dateTimeFormat=HH:mm:ss.SSS",
+)
+_RUNTIME = "org.apache.flink.runtime"
+
+MASTER_READY = r"Rest endpoint listening at (\S+:\d+)"
+"""What a JobManager logs once its REST API answers."""
+SERVER_READY = r"JobService started on \S+:(\d+)"
+"""What Beam's job server logs once it answers."""
+SUBMITTED = r"Submitting job '[^']*' \(([0-9a-f]{32})\)"
+"""What Beam's job server logs before it sends a job to Flink."""
+
+
+class Commands:
+    """The commands that start the processes of a cluster.
+
+    All of them listen on the loopback interface only.
+    """
+
+    def __init__(self, java: str, installed: Path, folder: Path, slots: int):
+        """Writes Flink's settings.
+
+        Args:
+          java: Path of `java`.
+          installed: See `jars.find`.
+          folder: Folder for settings and for the temporary files of the processes.
+          slots: Task slots of each TaskManager.
+        """
+        self._java, self._jars, self._folder = java, installed, folder
+        (folder / "flink-conf.yaml").write_text(
+            _SETTINGS.format(folder=folder, slots=slots)
+        )
+
+    def job_manager(self) -> list[str]:
+        """Flink's JobManager; the kernel chooses its ports."""
+        main = f"{_RUNTIME}.entrypoint.StandaloneSessionClusterEntrypoint"
+        return [*self._of_flink("-Xmx512m", main)]
+
+    def task_manager(self, name: str, port: int) -> list[str]:
+        """A Flink TaskManager.
+
+        Args:
+          name: Unique in the cluster.
+          port: The RPC port of the JobManager.
+        """
+        memory = ("-Xmx512m", "-XX:MaxDirectMemorySize=320m")
+        own = (f"taskmanager.resource-id={name}", f"jobmanager.rpc.port={port}")
+        main = f"{_RUNTIME}.taskexecutor.TaskManagerRunner"
+        return [*self._of_flink(*memory, main), *(a for o in own for a in ("-D", o))]
+
+    def job_server(self, master: str, upload: bool) -> list[str]:
+        """Beam's job server; the kernel chooses its ports.
+
+        Args:
+          master: `host:port` of Flink's REST API.
+          upload: Whether jobs carry the jars, because the cluster has none of Beam's.
+        """
+        hidden = (
+            f"-Dhidden.jars={self._jars / 'lib'}",
+            "-Djava.system.class.loader=HiddenJars",
+            *("-cp", str(self._jars / jars.OWN)),
+        )
+        return [
+            *self._base("-Xmx768m"),
+            *(self._class_path() if upload else hidden),
+            "org.apache.beam.runners.flink.FlinkJobServerDriver",
+            f"--flink-master={master}",
+            f"--flink-conf-dir={self._folder}",
+            *("--job-host=127.0.0.1", "--job-port=0", "--artifact-port=0"),
+            *("--expansion-port=-1", f"--artifacts-dir={self._folder}/artifacts"),
+        ]
+
+    def _of_flink(self, *arguments: str) -> list[str]:
+        *memory, main = arguments
+        settings = ("--configDir", str(self._folder))
+        return [*self._base(*memory), *self._class_path(), main, *settings]
+
+    def _class_path(self) -> tuple[str, str]:
+        return "-cp", f"{self._jars}/lib/*:{self._jars}/{jars.OWN}"
+
+    def _base(self, *memory: str) -> list[str]:
+        temporary = f"-Djava.io.tmpdir={self._folder}"
+        return [self._java, *_COMMON, temporary, *memory, *_ACCESS, *_LOCAL]

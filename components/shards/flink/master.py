@@ -1,0 +1,133 @@
+"""The REST API of a Flink master (its JobManager)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from strategos.components.errors import BadInputError
+from strategos.components.shards.flink import jars
+
+KEY = "run.engine.options.master"
+"""The setting that names a master."""
+
+_SECONDS = 5.0
+# A master is a neighbour: never through the proxy that the environment names.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_ENDED = ("FINISHED", "FAILED", "CANCELED", "SUSPENDED")
+
+
+class MasterError(Exception):
+    """A Flink master did not answer, or not as one answers."""
+
+
+class Master:
+    """A Flink master by its address.
+
+    Attributes:
+      address: `host:port` of the REST API.
+    """
+
+    def __init__(self, address: str):
+        self.address = address
+
+    def get(self, path: str) -> Any:
+        """The answer to `GET path`, as JSON.
+
+        Args:
+          path: Such as `/jobs`.
+
+        Raises:
+          MasterError: No answer, or one that is not Flink's.
+        """
+        return self._call("GET", path)
+
+    def check(self, slots: int) -> None:
+        """Checks that jobs of this engine can run there.
+
+        Args:
+          slots: Task slots that a job needs.
+
+        Raises:
+          BadInputError: It does not answer, is no Flink or another release of Flink,
+            or has fewer slots.
+        """
+        try:
+            about = self.get("/overview")
+            release = about["flink-version"]
+            total, free = about["slots-total"], about["slots-available"]
+        except (MasterError, KeyError, TypeError) as error:
+            why = str(error) if isinstance(error, MasterError) else "it is not Flink"
+            raise self._unfit(
+                f"but no Flink master answers there: {why}",
+                remedy="Name the host and the port of the JobManager's REST API "
+                "(`rest.port`, 8081 by default).",
+            ) from None
+        if not release.startswith(f"{jars.FLINK}."):
+            raise self._unfit(
+                f"a Flink {release}, but the job server works with Flink {jars.FLINK}"
+            )
+        if total < slots:
+            raise self._unfit(
+                f"which has {total} task slots, but run.engine.workers needs {slots}",
+                remedy="Start more TaskManagers, or set run.engine.workers to "
+                f"{total} or fewer."
+                if total
+                else "Start TaskManagers.",
+            )
+        if free < slots:
+            raise self._unfit(
+                f"where {free} of {total} task slots are free, but run.engine.workers "
+                f"needs {slots}",
+                remedy="Wait for the jobs of others, or start more TaskManagers.",
+            )
+
+    def job_named(self, name: str) -> str | None:
+        """The id of the job with a name; None if there is none.
+
+        Args:
+          name: Unique among the jobs.
+
+        Raises:
+          MasterError: No answer.
+        """
+        jobs = self.get("/jobs/overview")["jobs"]
+        return next((job["jid"] for job in jobs if job["name"] == name), None)
+
+    def cancel(self, job: str) -> bool:
+        """Cancels a job, unless it has ended.
+
+        Args:
+          job: The job's id.
+
+        Returns:
+          Whether the job has ended; a cancelled one takes a moment.
+
+        Raises:
+          MasterError: No answer, or the job is unknown.
+        """
+        if self.get(f"/jobs/{job}")["state"] in _ENDED:
+            return True
+        self._call("PATCH", f"/jobs/{job}?mode=cancel")
+        return False
+
+    def _call(self, method: str, path: str) -> Any:
+        url = f"http://{self.address}{path}"
+        request = urllib.request.Request(url, method=method)
+        try:
+            with _OPENER.open(request, timeout=_SECONDS) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            raise MasterError(f"{method} {path}: {error}") from error
+        except urllib.error.URLError as error:
+            raise MasterError(str(error.reason)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise MasterError(str(error) or type(error).__name__) from error
+        except ValueError as error:
+            raise MasterError("it is not Flink") from error
+
+    def _unfit(self, message: str, remedy: str = "") -> BadInputError:
+        return BadInputError(message, key=KEY, received=self.address, remedy=remedy)

@@ -1,0 +1,206 @@
+"""A real cluster on this machine."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategos.components.shards import fold
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink.connection import connected
+from strategos.components.shards.flink.master import Master
+
+pytestmark = pytest.mark.engine
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_STARTER = """
+import json, pathlib, sys, time
+from strategos.components.shards import fold
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink.connection import connected
+
+with connected(None, 1, 1, pathlib.Path(sys.argv[1])) as connection:
+    print(connection.master, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a fold; returns the id of its job."""
+
+    def run(connection):
+        engine = Engine("portable", 2, connection.job_endpoint)
+        before = _jobs(Master(connection.master))
+        found = fold.fold(engine, range(100), operator.neg, operator.add, str(tmp_path))
+        assert found == -4950
+        (job,) = _jobs(Master(connection.master)) - before
+        return job
+
+    return run
+
+
+def _jobs(master):
+    return {job["jid"] for job in master.get("/jobs/overview")["jobs"]}
+
+
+def test_pipeline_runs_and_its_jars_stay(cluster, run):
+    """A cluster that has the jars gets none of them with a job."""
+    job, master = run(cluster), Master(cluster.master)
+    assert master.get(f"/jobs/{job}")["state"] == "FINISHED"
+    blobs = Path(_settings(master)["blob.storage.directory"])
+    assert sum(f.stat().st_size for f in blobs.rglob("*") if f.is_file()) < 1e6
+
+
+def _settings(master):
+    settings = master.get("/jobmanager/config")
+    return {each["key"]: each["value"] for each in settings}
+
+
+def test_other_machines_reach_no_service(cluster, run):
+    ports = _listening(_descendants(os.getpid()))
+    assert int(cluster.job_endpoint.split(":")[1]) in ports
+    address = _own_address()
+    for port in ports:
+        assert _answer_of(address, port) == b"", port
+    assert _answer_of("127.0.0.1", int(cluster.job_endpoint.split(":")[1]))
+    run(cluster)  # still serves
+
+
+def _own_address():
+    """An address of this machine that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no network")
+        return probe.getsockname()[0]
+
+
+def _answer_of(host, port):
+    try:
+        with socket.create_connection((host, port), 5) as client:
+            client.sendall(_PREFACE)
+            return client.recv(9)
+    except (ConnectionResetError, ConnectionRefusedError, BrokenPipeError):
+        return b""
+
+
+def _listening(pids):
+    """The TCP ports on which processes listen."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            inodes.add(os.readlink(link).removeprefix("socket:[").rstrip("]"))
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    listening = [row for row in rows if row[3] == "0A" and row[9] in inodes]
+    return {int(row[1].rpartition(":")[2], 16) for row in listening}
+
+
+def _descendants(pid):
+    found, parents = set(), _parents()
+    for child in [each for each, parent in parents.items() if parent == pid]:
+        found |= {child, *_descendants(child)}
+    return found
+
+
+def _parents():
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            rest = path.read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if rest[0] != b"Z":
+            found[int(path.parent.name)] = int(rest[1])
+    return found
+
+
+@pytest.fixture
+def starter(installed, tmp_path):
+    """A process that starts a cluster of one TaskManager, and that cluster's pids."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _STARTER, str(tmp_path / "logs")],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.master = process.stdout.readline().strip()
+        assert process.master
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_the_process_that_started_it(starter, sig):
+    pids = _descendants(starter.pid)
+    assert len(pids) == 4  # host, JobManager, TaskManager, job server
+    starter.send_signal(sig)
+    starter.wait()
+    _wait_until(lambda: not pids & set(_parents()))
+
+
+def test_nothing_outlives_the_host(starter):
+    """The process in between; what it started gets the kernel's signal."""
+    pids = _descendants(starter.pid)
+    os.kill(next(p for p, parent in _parents().items() if parent == starter.pid), 9)
+    _wait_until(lambda: not pids & set(_parents()))
+
+
+def test_dead_task_manager_is_replaced(starter, tmp_path):
+    master = Master(starter.master)
+    (before,) = master.get("/taskmanagers")["taskmanagers"]
+    os.kill(_pid_of(starter, "TaskManagerRunner"), signal.SIGKILL)
+    _wait_until(lambda: before["id"] not in _task_managers(master))
+    _wait_until(lambda: len(_task_managers(master)) == 1)
+    assert "taskmanager-1 ended (SIGKILL)" in (tmp_path / "logs/host.log").read_text()
+
+
+def _task_managers(master):
+    return [each["id"] for each in master.get("/taskmanagers")["taskmanagers"]]
+
+
+@pytest.mark.parametrize("part", ["ClusterEntrypoint", "FlinkJobServerDriver"])
+def test_all_ends_when_no_job_can_go_on(starter, part):
+    pids = _descendants(starter.pid)
+    os.kill(_pid_of(starter, part), signal.SIGKILL)
+    _wait_until(lambda: not pids & set(_parents()))
+
+
+def _pid_of(process, part):
+    (found,) = (
+        pid
+        for pid in _descendants(process.pid)
+        if part in Path(f"/proc/{pid}/cmdline").read_text()
+    )
+    return found
+
+
+def _wait_until(reached, seconds=90):
+    until = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_running_cluster_is_used_by_its_address(cluster, run, tmp_path):
+    with connected(cluster.master, 1, 2, tmp_path / "logs") as second:
+        assert second.master == cluster.master
+        job = run(second)
+        assert Master(cluster.master).get(f"/jobs/{job}")["state"] == "FINISHED"
+    assert Master(cluster.master).get("/overview")["taskmanagers"] == 2
+    assert sorted(os.listdir(tmp_path / "logs")) == [
+        "host.log",
+        "job-server.log",
+    ]
