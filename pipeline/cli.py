@@ -312,6 +312,20 @@ def _add_deploying(commands, parents) -> None:
     )
     predict.add_argument("rows", metavar="ROWS.csv")
     predict.add_argument("--json", action="store_true", help="print JSON lines")
+    models = commands.add_parser(
+        "models", parents=parents, help="list the pushed versions of the model"
+    )
+    models.add_argument("--json", action="store_true", help="print JSON")
+    rollback = commands.add_parser(
+        "rollback", parents=parents, help="make an earlier pushed version live again"
+    )
+    rollback.add_argument(
+        "version",
+        nargs="?",
+        type=_count,
+        metavar="VERSION",
+        help="default: the one before the model that is live",
+    )
     compile_ = commands.add_parser(
         "compile", parents=parents, help="write the pipeline for Kubeflow or Vertex"
     )

@@ -242,23 +242,11 @@ def predict(arguments: argparse.Namespace) -> int:
     Raises:
       BadInputError: No model is pushed, or the file of rows does not exist.
     """
-    from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.config import loading
     from strategos.pipeline.history import runs
     from strategos.pipeline.plan import production
     from strategos.pipeline.view import quiet
 
-    settings = load(arguments).config
-    if not settings.pusher:
-        raise BadInputError(
-            "this section is missing, so no model is pushed",
-            key="pusher",
-            place=Place(str(arguments.pipeline)),
-            remedy="Add `pusher: {to: DIR}` and run the pipeline.",
-        )
-    problems = list(file_checks.serving_problems(settings))
-    if problems:
-        raise loading.ConfigError(problems)
+    settings = pushing(arguments)
     if not Path(arguments.rows).is_file():
         raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
     store = runs.Store(connection(settings), root=settings.run.root)
@@ -275,6 +263,20 @@ def predict(arguments: argparse.Namespace) -> int:
     rows = prediction.predict(model.path, arguments.rows)
     prediction.show(rows, as_json=arguments.json, model=model.path)
     return ExitCode.DONE
+
+
+def models(arguments: argparse.Namespace) -> int:
+    """`strategos models`: the pushed versions, and which one is live."""
+    from strategos.pipeline import models_command
+
+    return models_command.models(arguments)
+
+
+def rollback(arguments: argparse.Namespace) -> int:
+    """`strategos rollback`: makes an earlier version live again."""
+    from strategos.pipeline import models_command
+
+    return models_command.rollback(arguments)
 
 
 def compile(arguments: argparse.Namespace) -> int:
@@ -316,6 +318,29 @@ def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
 
     sets = (*arguments.set, *sets)
     return loading.load(arguments.pipeline, arguments.overlay, sets)
+
+
+def pushing(arguments: argparse.Namespace) -> Config:
+    """Loads the settings, which must name a folder for pushed models.
+
+    Raises:
+      BadInputError: They name none, or one that cannot be used from here.
+    """
+    from strategos.pipeline.checks import files as file_checks
+    from strategos.pipeline.config import loading
+
+    settings = load(arguments).config
+    if not settings.pusher:
+        raise BadInputError(
+            "this section is missing, so no model is pushed",
+            key="pusher",
+            place=Place(str(arguments.pipeline)),
+            remedy="Add `pusher: {to: DIR}` and run the pipeline.",
+        )
+    problems = list(file_checks.serving_problems(settings))
+    if problems:
+        raise loading.ConfigError(problems)
+    return settings
 
 
 def reject(config: Config, data: Listing, *, here: bool = True) -> None:

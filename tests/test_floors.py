@@ -29,6 +29,7 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.launchers"],
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
+COMMANDS = ("retrain_command", "schedule_command", "models_command")
 PIPELINE_FLOORS = [
     ["pipeline.config"],
     ["pipeline.root"],
@@ -38,7 +39,7 @@ PIPELINE_FLOORS = [
     ["pipeline.checks"],
     ["pipeline.runners"],
     ["pipeline.run"],
-    ["pipeline.commands", "pipeline.retrain_command", "pipeline.schedule_command"],
+    [f"pipeline.{name}" for name in ("commands", *COMMANDS)],
     ["pipeline.cli"],
 ]
 # Whose processes import TFX or Beam; the rest of the trainer does without them.

@@ -18,7 +18,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
       request: `model`, the SavedModel's folder; `files`, TFRecord files; `requests`,
-        the number of examples.
+        the number of examples, 0 to load the model only.
 
     Returns:
       `answers`, the number of examples, and `outputs`, the names of the model's
@@ -34,6 +34,8 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     model = request["model"]
     filesystems.register(model)
     signature = _signature(model)
+    if not request["requests"]:
+        return {"answers": 0, "outputs": sorted(signature.structured_outputs)}
     examples = _examples(request["files"], request["requests"])
     try:
         outputs = signature(tf.constant(examples))

@@ -7,10 +7,12 @@ imports this module, so TFX is imported in functions.
 from __future__ import annotations
 
 import abc
+import contextlib
+import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from strategos.components import exported
@@ -75,8 +77,8 @@ def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
 class Folder(Target):
     """A local folder. A version appears atomically; `push` removes old versions.
 
-    Only one process at a time may push: temporary folders found there count as
-    leftovers of a crash.
+    One process at a time pushes, also where a rollback meets a run: temporary folders
+    found there are leftovers of a crash.
     """
 
     is_remote = False
@@ -106,13 +108,8 @@ class Folder(Target):
         folder = Path(self.uri)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for remains in folder.glob(f"{ASIDE}*"):
-                shutil.rmtree(remains)
-            newest = max(self.versions(), default=0)
-            version = max(int(self._clock()), newest + 1)
-            _copy(model, Path(self.path(version)))
-            for old in self.versions()[:-keep]:
-                _remove(Path(self.path(old)))
+            with _alone(folder):
+                return self._push(folder, model, keep)
         except OSError as error:
             raise UserError(
                 f"{self.uri}: the model cannot be written there: "
@@ -121,6 +118,15 @@ class Folder(Target):
                 remedy="Make it a folder that this user may write to, with space for "
                 "another version.",
             ) from error
+
+    def _push(self, folder: Path, model: str, keep: int) -> int:
+        for remains in folder.glob(f"{ASIDE}*"):
+            shutil.rmtree(remains)
+        newest = max(self.versions(), default=0)
+        version = max(int(self._clock()), newest + 1)
+        _copy(model, Path(self.path(version)))
+        for old in self.versions()[:-keep]:
+            _remove(Path(self.path(old)))
         return version
 
 
@@ -165,6 +171,17 @@ class RemoteFolder(Target):
             io_utils.copy_dir(model, folder, deny_regex_patterns=[r"saved_model\.pb"])
             io_utils.copy_file(os.path.join(model, last), os.path.join(folder, last))
         return version
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits for other pushes to a folder; the kernel ends the wait if one dies."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _copy(model: str, folder: Path) -> None:

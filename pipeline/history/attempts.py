@@ -101,7 +101,7 @@ class Push:
     """The last push of a pipeline's model.
 
     Attributes:
-      run_id: The run that pushed the model.
+      run_id: The run that pushed the model; "" if a rollback did.
       pushed_at: Unix seconds.
       destination: Folder of the pushed version.
       version: The pushed version.
@@ -131,17 +131,22 @@ def last_push(store: Store, pipeline: str) -> Push | None:
         if place.get("pipeline") == pipeline:
             facts = properties(artifact)
             return Push(
-                run_id=place[RUN_CONTEXT],
+                run_id=place.get(RUN_CONTEXT, ""),
                 pushed_at=artifact.create_time_since_epoch / 1000,
                 destination=facts["pushed_destination"],
                 version=facts.get("pushed_version", ""),
-                spans=_trained_on(store, artifact.id),
+                spans=trained_on(store, artifact.id),
             )
     return None
 
 
-def _trained_on(store: Store, model: int) -> tuple[Span, ...]:
-    """The (number, version) of the spans that ExampleGen read for a model."""
+def trained_on(store: Store, model: int) -> tuple[Span, ...]:
+    """The (number, version) of the spans that ExampleGen read for a model.
+
+    Args:
+      store: The root's ML Metadata.
+      model: Id of an artifact that was made from the data.
+    """
     executions = sorted({event.execution_id for event in store.upstream(model)})
     for execution in store.mlmd.get_executions_by_id(executions):
         recorded = properties(execution).get("spans")

@@ -160,6 +160,22 @@ def test_what_cron_is_given_checks_once(small):
     assert (small.folder / "retrain.log").read_text().startswith("Not due: model ")
 
 
+def test_the_model_before_the_live_one_can_be_live_again(small):
+    *_, wanted, live = map(int, small.serving())
+    done = small.strategos("rollback", str(small.yaml))
+    pushed = int(small.serving()[-1])
+    assert done.stdout == f"version {pushed} is live: a copy of {wanted}\n"
+    listed = json.loads(small.strategos("models", str(small.yaml), "--json").stdout)
+    assert [each["version"] for each in listed if each["live"]] == [pushed]
+    (copy,) = (each for each in listed if each["rollback_of"])
+    assert (copy["version"], copy["rollback_of"]) == (pushed, wanted)
+    shown = small.strategos("models", str(small.yaml)).stdout
+    assert f"rolled back to {wanted}" in shown
+    assert str(live) in shown
+    lineage = small.strategos("lineage", str(pushed), str(small.yaml)).stdout
+    assert "Trainer" in lineage
+
+
 def test_server_that_is_away_is_no_reason_to_train(small):
     away = ("--set", "run.metadata=mysql://me@127.0.0.1:1/mlmd")
     done = retrain(small, "--dry-run", *away, expect=None)

@@ -1,0 +1,119 @@
+"""The pushed versions of a model: which one is live, and where each came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components.pusher import targets
+from strategos.pipeline.history.attempts import Span, trained_on
+from strategos.pipeline.history.store import (
+    Store,
+    properties,
+    pushed_models,
+    reads_store,
+)
+from strategos.pipeline.root import RUN_CONTEXT
+
+ROLLBACK_OF = "rollback_of"
+"""Property of a PushedModel that a rollback made: the version it is a copy of."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """One version in the target of pushes.
+
+    Attributes:
+      version: Its number.
+      path: Its folder.
+      live: Whether model servers load it: the newest complete version.
+      pushed_at: Unix seconds; None for a version that ML Metadata does not know.
+      run_id: The run that trained the model.
+      spans: The (number, version) of the spans that the model was trained on.
+      metrics: Overall metrics of the model's evaluation.
+      rollback_of: The version that this one is a copy of, if a rollback made it.
+      artifact: Id of the PushedModel artifact; 0 if unknown.
+    """
+
+    version: int
+    path: str
+    live: bool = False
+    pushed_at: float | None = None
+    run_id: str | None = None
+    spans: tuple[Span, ...] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    rollback_of: int | None = None
+    artifact: int = 0
+
+    @property
+    def origin(self) -> int:
+        """The version that first had this model."""
+        return self.rollback_of or self.version
+
+
+@reads_store
+def versions(store: Store, destination: str) -> list[Version]:
+    """Lists the versions that exist in a target, newest first.
+
+    Args:
+      store: The root's ML Metadata.
+      destination: `pusher.to`.
+    """
+    target = targets.of(destination)
+    numbers = target.versions()
+    complete = [number for number in numbers if target.serves(number)]
+    known = _pushed(store, target)
+    listed = []
+    for number in reversed(numbers):
+        version = Version(number, target.path(number), live=number in complete[-1:])
+        if number in known:
+            version = _with_origin(store, version, known[number])
+        listed.append(version)
+    return listed
+
+
+def _pushed(store: Store, target: targets.Target) -> dict[int, mlmd.Artifact]:
+    """The PushedModel artifacts of a target, by version."""
+    found = {}
+    for artifact in pushed_models(store):
+        folder, _, name = properties(artifact)["pushed_destination"].rpartition("/")
+        if name.isdecimal() and targets.of(folder).uri == target.uri:
+            found[int(name)] = artifact
+    return found
+
+
+def _with_origin(store: Store, version: Version, artifact: mlmd.Artifact) -> Version:
+    facts = properties(artifact)
+    run = _run_of(store, artifact.id)
+    return dataclasses.replace(
+        version,
+        pushed_at=artifact.create_time_since_epoch / 1000,
+        run_id=run.name if run else None,
+        spans=trained_on(store, artifact.id),
+        metrics=_metrics(store, run) if run else {},
+        rollback_of=facts.get(ROLLBACK_OF),
+        artifact=artifact.id,
+    )
+
+
+def _run_of(store: Store, artifact: int) -> mlmd.Context | None:
+    """The run that pushed a model first: of a rollback, the run of its origin."""
+    executions = {event.execution_id for event in store.upstream(artifact)}
+    for execution in sorted(executions, reverse=True):
+        for context in store.mlmd.get_contexts_by_execution(execution):
+            if context.type == RUN_CONTEXT:
+                return context
+    return None
+
+
+def _metrics(store: Store, run: mlmd.Context) -> dict[str, float]:
+    executions = store.mlmd.get_executions_by_context(run.id)
+    outputs = store.outputs_of(execution.id for execution in executions)
+    for artifact in (each for some in outputs.values() for each in some):
+        if artifact.type == "ModelEvaluation":
+            facts: dict[str, Any] = properties(artifact)
+            return {k: v for k, v in facts.items() if isinstance(v, float)}
+    return {}

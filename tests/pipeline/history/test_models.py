@@ -1,0 +1,143 @@
+"""Versions of a model and rollbacks, in a real database with the pushes of a test."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import ml_metadata
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.pusher import targets
+from strategos.pipeline.history import attempts, models
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.plan import production
+from strategos.pipeline.run import rollback
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A serving folder with versions 10, 20, 30, and their record of three runs."""
+    config = mlmd.ConnectionConfig()
+    config.sqlite.filename_uri = str(tmp_path / "metadata.sqlite")
+    config.sqlite.connection_mode = 3
+    store = ml_metadata.MetadataStore(config)
+    types = {
+        name: store.put_artifact_type(mlmd.ArtifactType(name=name))
+        for name in ("Examples", "Model", "ModelEvaluation", "PushedModel")
+    }
+    runs = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
+    pipelines = store.put_context_type(mlmd.ContextType(name="pipeline"))
+    kind = store.put_execution_type(mlmd.ExecutionType(name="node"))
+    pipeline = mlmd.Context(type_id=pipelines, name="flights")
+    (pipeline.id,) = store.put_contexts([pipeline])
+
+    def execute(contexts, read, *made, **properties):
+        execution = mlmd.Execution(type_id=kind)
+        for key, value in properties.items():
+            execution.custom_properties[key].string_value = value
+        pairs = [(each, mlmd.Event(type=mlmd.Event.INPUT)) for each in read]
+        pairs += [(each, mlmd.Event(type=mlmd.Event.OUTPUT)) for each in made]
+        _, ids, _ = store.put_execution(execution, pairs, contexts)
+        for artifact, id in zip([*read, *made], ids, strict=True):
+            artifact.id = id
+
+    for number in (10, 20, 30):
+        folder = tmp_path / "serving" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "saved_model.pb").write_text(f"model of {number}")
+        run = mlmd.Context(type_id=runs, name=f"run-{number}")
+        (run.id,) = store.put_contexts([run])
+        examples, model, evaluation, pushed = (
+            mlmd.Artifact(type_id=id, uri=f"{folder}-{name}")
+            for name, id in types.items()
+        )
+        evaluation.custom_properties["auc"].double_value = number / 100
+        facts = pushed.custom_properties
+        facts["pushed"].int_value = 1
+        facts["pushed_destination"].string_value = str(folder)
+        facts["pushed_version"].string_value = str(number)
+        facts["candidate"].string_value = f"key-{number}"
+        both = [run, pipeline]
+        execute(both, [], examples, spans=f"[[1, null], [{number}, null]]")
+        execute(both, [examples], model)
+        execute(both, [examples, model], evaluation)
+        execute(both, [model], pushed)
+    return SimpleNamespace(
+        store=Store(config),
+        to=str(tmp_path / "serving"),
+        config=SimpleNamespace(
+            name="flights", pusher=SimpleNamespace(to=str(tmp_path / "serving"), keep=9)
+        ),
+    )
+
+
+@pytest.fixture
+def roll_back(house, monkeypatch):
+    """Rolls back; whether models load is proven by runs of real ones."""
+    monkeypatch.setattr(rollback.worker_process, "run", lambda *_, **__: {})
+    return lambda wanted=None: rollback.roll_back(house.config, house.store, wanted)[1]
+
+
+def content(house, version):
+    return open(f"{house.to}/{version}/saved_model.pb").read()
+
+
+def test_versions_are_listed_with_run_spans_and_metrics(house):
+    shutil.copytree(f"{house.to}/30", f"{house.to}/40")
+    (targets.Path(house.to) / "50").mkdir()  # not complete
+    found = models.versions(house.store, house.to)
+    assert [each.version for each in found] == [50, 40, 30, 20, 10]
+    assert [each.version for each in found if each.live] == [40]
+    unknown, last = found[1], found[2]
+    assert (unknown.run_id, unknown.pushed_at, unknown.artifact) == (None, None, 0)
+    assert (last.run_id, last.metrics) == ("run-30", {"auc": 0.3})
+    assert last.spans == ((1, None), (30, None))
+
+
+def test_the_model_before_the_live_one_becomes_live(house, roll_back):
+    pushed = roll_back()
+    assert content(house, pushed) == "model of 20"
+    live = models.versions(house.store, house.to)[0]
+    assert (live.version, live.live, live.rollback_of) == (pushed, True, 20)
+    assert (live.run_id, live.metrics) == ("run-20", {"auc": 0.2})
+    assert live.spans == ((1, None), (20, None))
+    again = roll_back()
+    assert content(house, again) == "model of 10"
+    with pytest.raises(BadInputError, match="no version before the one that is live"):
+        roll_back()
+
+
+def test_the_next_run_compares_with_the_model_that_is_live(house, roll_back):
+    pushed = roll_back(10)
+    live = production.newest(house.store.mlmd, house.to)
+    assert (live.version, live.candidate) == (pushed, "key-10")
+    weights = production.warm_start(house.store.mlmd, live, "other", fresh=False)
+    assert weights == f"{house.to}/10-Model/Format-Weights"
+    last = attempts.last_push(house.store, "flights")
+    assert (last.version, last.spans) == (str(pushed), ((1, None), (10, None)))
+
+
+def test_a_withdrawn_model_can_come_back(house, roll_back):
+    roll_back()
+    assert content(house, roll_back(30)) == "model of 30"
+    assert models.versions(house.store, house.to)[0].rollback_of == 30
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"), [(30, "which is live"), (31, "has no such version")]
+)
+def test_a_version_that_cannot_become_live_is_told(house, roll_back, wanted, told):
+    with pytest.raises(BadInputError, match=told) as caught:
+        roll_back(wanted)
+    assert "Allowed: 20, 10" in str(caught.value)
+
+
+def test_a_version_that_does_not_load_stays_where_it_is(house, warm_processes):
+    with pytest.raises(UserError, match="version 20 does not become live: .* does not"):
+        rollback.roll_back(house.config, house.store, None)
+    assert [each.version for each in models.versions(house.store, house.to)] == [
+        *(30, 20, 10)
+    ]
