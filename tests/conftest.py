@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import runpy
 import shutil
 import signal
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,13 @@ _TFX = (
     "tfx.orchestration.python_execution_binary.python_execution_binary_utils",
 )
 
+# What the processes import that tests fork, and what their forks run.
+_PARENTS = {
+    "tensorflow": ([_TRAINING], _HOSTS),
+    "tfx": ([_TRAINING, *_TFX], [*_HOSTS, *_RUNNERS]),
+}
+_FOLDER = "WARM_PARENTS"  # the variable that names the folder of their sockets
+
 # A job that a shell starts in the background ignores Ctrl-C, and so would all processes
 # that these tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,11 +56,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The modules that tests import stay until the end: collections would find nothing.
 gc.disable()
 
+# TensorFlow's search of each graph for operations that oneDNN does better takes a fifth
+# of a small training. It is on in runs that start cold, and on the newer stack.
+if sys.version_info < (3, 11):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
     *("e2e", "components/transform/test_features.py", "components/trainer/gang"),
     *("components/trainer", "components/evaluator", "pipeline/runners"),
 )
+
+
+def _parent(name):
+    parent = runpy.run_path(str(Path(__file__).with_name("warm.py")))["Parent"]
+    env = {**worker_process.TENSORFLOW, **quiet.environment()}
+    return parent(f"{os.environ[_FOLDER]}/{name}", _PARENTS[name][1], env)
+
+
+def pytest_configure(config):
+    """Starts the processes that all of pytest's workers fork."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="warm-")
+        config.add_cleanup(folder.cleanup)
+        os.environ[_FOLDER] = folder.name
+        for name, (imports, _) in _PARENTS.items():
+            config.add_cleanup(_parent(name).serve(imports).kill)
 
 
 def pytest_collection_modifyitems(items):
@@ -68,7 +99,16 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Later collections skip what all imports have made."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 100)
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Collects garbage after each file; later collections skip what the file leaves."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -91,30 +131,15 @@ def no_user_code(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def _warm_parent(tmp_path_factory):
-    warm, made = runpy.run_path(str(Path(__file__).with_name("warm.py"))), []
-
-    def make(modules, imports):
-        folder = tmp_path_factory.mktemp("warm")
-        env = {**worker_process.TENSORFLOW, **quiet.environment()}
-        made.append(warm["Parent"](folder, modules, imports, env))
-        return made[-1]
-
-    yield make
-    for parent in made:
-        parent.end()
-
-
-@pytest.fixture(scope="session")
-def warm_tensorflow(_warm_parent):
+def warm_tensorflow():
     """A `Parent` of warm.py that has imported TensorFlow."""
-    return _warm_parent(_HOSTS, [_TRAINING])
+    return _parent("tensorflow")
 
 
 @pytest.fixture(scope="session")
-def warm_tfx(_warm_parent):
+def warm_tfx():
     """A `Parent` of warm.py that has imported what a run of a pipeline does."""
-    return _warm_parent([*_HOSTS, *_RUNNERS], [_TRAINING, *_TFX])
+    return _parent("tfx")
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,41 +37,31 @@ _CLI = "strategos.pipeline.cli"
 
 
 class Parent:
-    """The process that is forked, started with the first use of its address.
+    """A process that is forked; any process may ask for forks of it.
 
     Args:
-      folder: For its socket.
+      address: Of its socket.
       modules: What its forks run as `__main__`.
-      imports: What it imports before.
-      env: Variables that count while it does.
+      env: Variables that count while it imports.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        modules: Sequence[str],
-        imports: Sequence[str],
-        env: Mapping[str, str],
-    ):
-        self._address, self._modules = str(folder / "socket"), modules
-        self._imports, self._env = imports, env
-        self._process: subprocess.Popen | None = None
+    def __init__(self, address: str, modules: Sequence[str], env: Mapping[str, str]):
+        self.address, self._modules, self._env = address, modules, env
 
-    def address(self) -> str:
-        """Where it listens."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-W", "ignore", __file__, "parent"),
-                    *(str(os.getpid()), self._address),
-                    *map(",".join, (self._modules, self._imports)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                env={**os.environ, **self._env},
-            )
-            assert self._process.stdout.read(), "the warm process did not start"
-        return self._address
+    def serve(self, imports: Sequence[str]) -> subprocess.Popen:
+        """Starts it; it imports when it is first asked for a fork."""
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-W", "ignore", __file__, "parent"),
+                *(str(os.getpid()), self.address),
+                *map(",".join, (self._modules, imports)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **self._env},
+        )
+        assert process.stdout.read(), "the warm process did not start"
+        return process
 
     def start(self, module: str, arguments: Sequence[str], **how: Any) -> Any:
         """Stands in for `processes.start`."""
@@ -82,12 +72,12 @@ class Parent:
 
         Its standard input ends when it is asked for its answer, or with `answers`.
         """
-        file = tempfile.mkstemp(".py", dir=Path(self._address).parent)[1]
+        file = tempfile.mkstemp(".py", dir=Path(self.address).parent)[1]
         Path(file).write_text(code)
         how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         env = {**os.environ, **self._env, **environ}
         how |= {"stderr": subprocess.STDOUT, "env": env}
-        return Fork(self.address(), file, arguments, **how)
+        return Fork(self.address, file, arguments, **how)
 
     @staticmethod
     def answers(forks: Sequence[Fork]) -> list[Any]:
@@ -116,7 +106,7 @@ class Parent:
         """Runs `strategos *arguments` as a fork, whose processes are forks too."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             how = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-            fork = Fork(self.address(), _CLI, arguments, env=env, cwd=cwd, **how)
+            fork = Fork(self.address, _CLI, arguments, env=env, cwd=cwd, **how)
             code = fork.wait(timeout)
             printed = [file.seek(0) or file.read() for file in (out, err)]
         return subprocess.CompletedProcess(["strategos", *arguments], code, *printed)
@@ -124,20 +114,14 @@ class Parent:
     def cli(self) -> list[str]:
         """The command that is `strategos` and starts its processes here."""
         modules = ",".join(self._modules)
-        return [sys.executable, __file__, "cli", self.address(), modules]
-
-    def end(self) -> None:
-        """Ends it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+        return [sys.executable, __file__, "cli", self.address, modules]
 
 
 _cold = processes.start
 
 
 def _start(
-    address: Callable[[], str],
+    address: str,
     modules: Sequence[str],
     module: str,
     arguments: Sequence[str],
@@ -145,7 +129,7 @@ def _start(
 ) -> Any:
     if module not in modules:
         return _cold(module, arguments, **how)
-    return Fork(address(), module, arguments, **how)
+    return Fork(address, module, arguments, **how)
 
 
 class Fork:
@@ -243,18 +227,19 @@ def _is_json(line: str) -> bool:
 def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> None:
     """Forks for each connection, until the process `test` ends."""
     processes.die_with_parent(test)
-    gc.disable()
-    for name in imports:
-        importlib.import_module(name)
-    processes.start = functools.partial(_start, lambda: address, modules)
-    gc.freeze()  # a fork that collects garbage would copy all pages
-    gc.enable()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
-        listening.listen(8)
+        listening.listen(64)
         os.write(1, b"ready\n")
         os.dup2(2, 1)
+        select.select([listening], [], [])
+        gc.disable()
+        for name in imports:
+            importlib.import_module(name)
+        processes.start = functools.partial(_start, address, modules)
+        gc.freeze()  # a fork that collects garbage would copy all pages
+        gc.enable()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
         while True:
             channel, _ = listening.accept()
             if os.fork() == 0:
@@ -368,7 +353,7 @@ def _main(module: str, arguments: Sequence[str], folder: str) -> None:
 def _cli(address: str, modules: list[str], arguments: list[str]) -> None:
     from strategos.pipeline import cli
 
-    processes.start = functools.partial(_start, lambda: address, modules)
+    processes.start = functools.partial(_start, address, modules)
     sys.path[0] = os.getcwd()
     sys.exit(cli.main(arguments))
 
