@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import runpy
@@ -121,6 +122,28 @@ def copy_workload():
         shutil.copytree(workloads / name, folder, ignore=compiled, dirs_exist_ok=True)
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """A folder that all of pytest's workers read: `made_once(name, make)`.
+
+    The first that asks runs `make(folder)`, and others wait. It may be renamed then.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name, make):
+        folder = shared / name
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                part = Path(tempfile.mkdtemp(dir=shared))
+                make(part)
+                part.rename(folder)
+        return folder
+
+    return made
 
 
 @pytest.fixture(autouse=True, scope="module")

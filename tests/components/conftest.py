@@ -165,20 +165,35 @@ def _transform(
 
 
 @pytest.fixture(scope="session")
-def workload(workload_in, tmp_path_factory) -> Workload:
+def workload(workload_in, copy_once) -> Workload:
     """1,000 training and 300 evaluation rows, transformed; read-only for tests."""
-    made = workload_in(tmp_path_factory.mktemp("workload"), "late")
-    _write_flights(made, 1000, 300)
-    _transform(made)
-    return made
+
+    def make(folder: Path) -> None:
+        made = workload_in(folder, "late")
+        _write_flights(made, 1000, 300)
+        _transform(made)
+
+    return copy_once("late", make)
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory) -> Workload:
+def digits(copy_once) -> Workload:
     """examples/digits with all its rows, transformed; modules may be added to it."""
-    made = _make_digits(tmp_path_factory.mktemp("digits"))
-    _transform(made, label="label")
-    return made
+    return copy_once(
+        "digits", lambda folder: _transform(_make_digits(folder), label="label")
+    )
+
+
+@pytest.fixture(scope="session")
+def copy_once(made_once, tmp_path_factory) -> Callable[..., Workload]:
+    """Copies a workload made once for all of pytest's workers: `(name, make)`."""
+
+    def copy(name: str, make: Callable[[Path], None]) -> Workload:
+        folder = tmp_path_factory.mktemp(name)
+        shutil.copytree(made_once(name, make), folder, dirs_exist_ok=True)
+        return Workload(folder)
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -275,9 +275,12 @@ def copy_example(make_workspace):
 
 
 @pytest.fixture(scope="session")
-def flights_data(tmp_path_factory) -> Path:
+def flights_data(made_once) -> Path:
     """The flights' spans, some rows of each month."""
-    folder = tmp_path_factory.mktemp("flights-data")
+    return made_once("flights-data", _make_flights_data) / "data"
+
+
+def _make_flights_data(folder: Path) -> None:
     program = "import sys, data; data.prepare(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", program, str(folder)],
@@ -289,7 +292,6 @@ def flights_data(tmp_path_factory) -> Path:
         header, *rows = path.read_text().splitlines(keepends=True)
         some = rows[:: len(rows) // FLIGHTS_PER_MONTH][:FLIGHTS_PER_MONTH]
         path.write_text("".join([header, *some]))
-    return folder / "data"
 
 
 @pytest.fixture(scope="session")
