@@ -356,7 +356,7 @@ def reject(config: Config, data: Listing, *, here: bool = True) -> None:
     from strategos.pipeline.config import loading
 
     problems = file_checks.check(config, data, here=here)
-    problems += engine_checks.check(config) if here else ()
+    problems += engine_checks.check(config, here=here)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

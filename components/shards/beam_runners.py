@@ -1,4 +1,4 @@
-"""The arguments of Beam pipelines, by the runner of an engine."""
+"""Beam pipelines by the runner of an engine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import apache_beam as beam
 
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.shards import worker_boot
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink import shared
+from strategos.components.shards.job import Job
 from strategos.components.user_code import workload_paths
-
-if TYPE_CHECKING:
-    from strategos.components.shards.engine import Engine
 
 # A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
 # Without a requirements file, each pipeline would build an sdist of TFX (1.2 s).
@@ -47,18 +48,27 @@ _PASSED = (
 )
 
 
-def arguments(engine: Engine) -> list[str]:
-    """The arguments of a Beam pipeline that runs on `engine`.
+def make_pipeline(engine: Engine) -> beam.Pipeline:
+    """Makes a Beam pipeline that runs on `engine` at the end of its `with` block.
 
     Raises:
-      UserError: The command that starts workers is not installed.
+      UserError: The command that starts workers is not installed, or the runner of the
+        engine did not start.
     """
     if engine.runner == "direct":
-        return list(_IN_PROCESS)
-    return _portable(engine, os.environ)
+        return beam.Pipeline(argv=list(_IN_PROCESS))
+    name, workers, master = _job_name(), engine.workers, None
+    endpoint = engine.job_endpoint
+    if engine.runner == "flink":
+        connection = shared.connection(engine)
+        endpoint, master = connection.job_endpoint, connection.master
+        workers = engine.threads
+    spread = [f"--parallelism={workers}"] if workers else []
+    arguments = [*_portable(os.environ), f"--job_endpoint={endpoint}", *spread]
+    return Job(name, master, argv=[*arguments, f"--job_name={name}"])
 
 
-def _portable(engine: Engine, environ: Mapping[str, str]) -> list[str]:
+def _portable(environ: Mapping[str, str]) -> list[str]:
     """For a job server that starts our own worker processes.
 
     Workers of Beam's type LOOPBACK or EXTERNAL would listen on all interfaces, for
@@ -66,11 +76,8 @@ def _portable(engine: Engine, environ: Mapping[str, str]) -> list[str]:
     """
     variables = {name: environ[name] for name in _PASSED if name in environ}
     worker = {"command": _worker_command(), "env": variables}
-    spread = [f"--parallelism={engine.workers}"] if engine.workers else []
     return [
         "--runner=PortableRunner",
-        f"--job_endpoint={engine.job_endpoint}",
-        f"--job_name={_job_name()}",
         f"--job_server_timeout={_JOB_SECONDS}",
         "--environment_type=PROCESS",
         f"--environment_config={json.dumps(worker)}",
@@ -78,7 +85,6 @@ def _portable(engine: Engine, environ: Mapping[str, str]) -> list[str]:
         "--default_sdk_harness_log_level=WARN",
         "--experiments=disable_logging_submission_environment",  # runs `pip freeze`
         "--no_pipeline_type_check",
-        *spread,
     ]
 
 

@@ -26,15 +26,21 @@ class Engine:
 
     Attributes:
       runner: `direct`: this process, with threads for shards, and Beam's in-process
-        runner for pipelines. `portable`: a runner behind a Beam job server.
+        runner for pipelines. `flink`: a Flink cluster. `portable`: a runner behind a
+        Beam job server.
       workers: Number of shards worked on at a time; None for one per available core,
-        or for what the runner has.
-      job_endpoint: Address of the job server, as `HOST:PORT`; "" for `direct`.
+        or, for `portable`, for what the runner has.
+      job_endpoint: Address of the job server of `portable`, as `HOST:PORT`.
+      master: Address of the REST API of a Flink cluster, as `HOST:PORT`; None to start
+        a cluster on this machine.
+      taskmanagers: Number of TaskManagers of a cluster that is started.
     """
 
     runner: str = "direct"
     workers: int | None = None
-    job_endpoint: str = ""
+    job_endpoint: str | None = None
+    master: str | None = None
+    taskmanagers: int = 2
 
     @property
     def threads(self) -> int:
@@ -43,11 +49,9 @@ class Engine:
 
     def make_pipeline(self) -> beam.Pipeline:
         """Makes a Beam pipeline that runs on this engine."""
-        import apache_beam as beam
-
         from strategos.components.shards import beam_runners
 
-        return beam.Pipeline(argv=beam_runners.arguments(self))
+        return beam_runners.make_pipeline(self)
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable that passes this engine to another process."""

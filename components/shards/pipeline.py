@@ -42,7 +42,7 @@ def fold(
       shards: At least one.
       work: Picklable, from an importable module.
       merge: Of the results of two neighbours.
-      folder: Folder that this process and the workers see.
+      folder: Folder that this process and the workers see; created if missing.
       group: Number of neighbours that are merged at a time.
 
     Raises:
@@ -51,6 +51,7 @@ def fold(
     if len(shards) == 1:  # nothing to spread or to merge
         return work(shards[0])
     result = os.path.join(folder, f".fold-{uuid.uuid4().hex}")
+    fileio.makedirs(folder)
     _touch(f"{result}{_BEGUN}")
     try:
         with make_pipeline() as pipeline:

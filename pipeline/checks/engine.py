@@ -7,19 +7,31 @@ from collections.abc import Iterator
 
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
+from strategos.components.shards.flink import jars, java
+from strategos.components.shards.flink.master import Master
 from strategos.pipeline.config.sections import Config
 
 _SECONDS = 5.0
 
 
-def check(config: Config) -> Iterator[UserError]:
+def check(config: Config, *, here: bool = True) -> Iterator[UserError]:
     """Yields problems that make the engine of a run impossible here.
 
     Args:
       config: The effective settings.
+      here: Whether the pipeline runs on this machine; False for a cluster.
     """
     engine = config.run.engine
     if engine.runner == "direct":
+        return
+    if not here:
+        yield config.problem(
+            "run.engine.runner",
+            "but the workers of a runner do not see the files of a container",
+            received=engine.runner,
+            expected="direct, for `strategos compile`",
+            remedy="Remove it, or run the pipeline by `strategos run`.",
+        )
         return
     if is_remote(config.run.root):
         yield config.problem(
@@ -29,6 +41,8 @@ def check(config: Config) -> Iterator[UserError]:
             expected="a folder that all workers see",
             remedy="Use `run.engine.runner: direct`, or a shared folder.",
         )
+    if engine.runner == "flink":
+        yield from _flink_problems(config)
     endpoint = engine.options.job_endpoint
     problem = _unreachable(endpoint) if endpoint else ""
     if problem:
@@ -38,6 +52,17 @@ def check(config: Config) -> Iterator[UserError]:
             received=endpoint,
             remedy="Start it, or correct the address.",
         )
+
+
+def _flink_problems(config: Config) -> Iterator[UserError]:
+    settings = config.run.engine.settings()
+    try:
+        java.program()
+        jars.find()
+        if settings.master:
+            Master(settings.master).check(settings.threads)
+    except UserError as error:
+        yield config.located(error, "run.engine.runner")
 
 
 def _unreachable(address: str) -> str:

@@ -17,13 +17,32 @@ Address = Annotated[
     str, StringConstraints(pattern=r"^[^\s:/]+:[0-9]{1,5}$"), Allowed("HOST:PORT")
 ]
 
-_UNDER = {"job_endpoint": ("portable",)}
-"""The runners that each option belongs to; all of them need it."""
+_UNDER = {"job_endpoint": "portable", "master": "flink", "local_cluster": "flink"}
+"""The runner that each option belongs to."""
+_NEEDED = {"portable": "job_endpoint"}
+"""The option without which a runner cannot run."""
+
+
+class LocalCluster(Section):
+    """A Flink cluster that a run starts on this machine, and ends."""
+
+    taskmanagers: Positive = Field(
+        Settings.taskmanagers,
+        description="`flink`: number of TaskManagers, which share the workers.",
+    )
 
 
 class Options(Section):
     """Options of the runner; each one belongs to the runners that it names."""
 
+    master: Address | None = Field(
+        None,
+        description="`flink`: address of the REST API of a cluster's JobManager. By "
+        "default, the run starts a cluster on this machine, and ends it.",
+    )
+    local_cluster: LocalCluster | None = Field(
+        None, description="`flink`: the cluster that a run starts without `master`."
+    )
     job_endpoint: Address | None = Field(
         None, description="`portable`: address of the Beam job server. Required there."
     )
@@ -32,11 +51,11 @@ class Options(Section):
 class Engine(Section):
     """What works on the data; every engine gives the same results."""
 
-    runner: Literal["direct", "portable"] = Field(
+    runner: Literal["direct", "flink", "portable"] = Field(
         "direct",
-        description="`direct`: threads of the executor's process. `portable`: a runner "
-        "behind a Beam job server, whose workers see the same files and the same "
-        "Python environment as this machine.",
+        description="`direct`: threads of the executor's process. `flink`: a Flink "
+        "cluster. `portable`: a runner behind a Beam job server. Workers of the last "
+        "two see the same files and the same Python environment as this machine.",
     )
     workers: Positive | None = Field(
         None,
@@ -56,25 +75,36 @@ class Engine(Section):
         return self
 
     def _misplaced(self) -> Iterator[InitErrorDetails]:
-        for name, runners in _UNDER.items():
-            if getattr(self.options, name) is not None and self.runner not in runners:
+        for name, runner in _UNDER.items():
+            if getattr(self.options, name) is not None and self.runner != runner:
                 yield reject_at(
                     ("options", name),
                     f"has no effect under `runner: {self.runner}`",
-                    remedy=f"Remove it, or use `runner: {runners[0]}`.",
+                    remedy=f"Remove it, or use `runner: {runner}`.",
                 )
+        if self.options.master and self.options.local_cluster:
+            yield reject_at(
+                ("options", "local_cluster"),
+                "has no effect beside `master`",
+                remedy="Remove one of them.",
+            )
 
     def _missing(self) -> Iterator[InitErrorDetails]:
-        for name, runners in _UNDER.items():
-            if getattr(self.options, name) is None and self.runner in runners:
-                yield reject_at(
-                    ("options", name),
-                    f"is required under `runner: {self.runner}`",
-                    remedy=f"Add `--set run.engine.options.{name}=…`.",
-                )
+        name = _NEEDED.get(self.runner)
+        if name and getattr(self.options, name) is None:
+            yield reject_at(
+                ("options", name),
+                f"is required under `runner: {self.runner}`",
+                remedy=f"Add `--set run.engine.options.{name}=…`.",
+            )
 
     def settings(self) -> Settings:
         """The settings that executors receive."""
+        cluster = self.options.local_cluster or LocalCluster()
         return Settings(
-            self.runner, self.workers, job_endpoint=self.options.job_endpoint or ""
+            runner=self.runner,
+            workers=self.workers,
+            job_endpoint=self.options.job_endpoint,
+            master=self.options.master,
+            taskmanagers=cluster.taskmanagers,
         )

@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent import futures
-from pathlib import Path
 
 import pytest
 
 from strategos.components.shards.engine import Engine
 
-ROWS = 60_000
-
-
-@pytest.fixture
-def table(tmp_path):
-    """A CSV file with text, floats with missing values, and a column of many words."""
-    rows = (f"{n % 977},{n / 7 if n % 9 else ''},{'ä' * (n % 40)}" for n in range(ROWS))
-    path = tmp_path / "data" / "a.csv"
-    path.parent.mkdir()
-    path.write_text("\n".join(["key,x,text", *rows, ""]))
-    return path
-
-
-def written(uri: str) -> dict[str, bytes]:
-    files = (path for path in Path(uri).rglob("*") if path.is_file())
-    return {str(path.relative_to(uri)): path.read_bytes() for path in files}
-
-
-def write_examples(table, uri, by="ratio"):
-    from tfx.types import standard_artifacts
-
-    from strategos.components.example_gen import executor as example_gen
-
-    names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
-    keys = ["key"] if by == "hash" else []
-    properties = dict.fromkeys(names, "") | {
-        "pattern": str(table),
-        "spans": "[]",
-        "null_values": "[]",
-        "split": json.dumps({"by": by, "keys": keys, "train": 8, "eval": 2}),
-    }
-    examples = standard_artifacts.Examples()
-    examples.uri = str(uri)
-    example_gen.Executor().Do({}, {"examples": [examples]}, properties)
-    return examples
-
 
 @pytest.mark.parametrize("split", ["ratio", "hash"])
 def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
-    table, tmp_path, monkeypatch, split
+    table, write_examples, write_statistics, written, tmp_path, monkeypatch, split
 ):
-    from tfx.types import standard_artifacts
-
     from strategos.components.example_gen import shards
-    from strategos.components.statistics_gen import executor as statistics_gen
 
     monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
     found = []
@@ -63,11 +22,7 @@ def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
         (variable,) = Engine(workers=workers).to_environment().items()
         monkeypatch.setenv(*variable)
         examples = write_examples(table, tmp_path / f"examples-{workers}", split)
-        statistics = standard_artifacts.ExampleStatistics()
-        statistics.uri = str(tmp_path / f"statistics-{workers}")
-        statistics_gen.Executor().Do(
-            {"examples": [examples]}, {"statistics": [statistics]}, {}
-        )
+        statistics = write_statistics(examples, tmp_path / f"statistics-{workers}")
         found.append((written(examples.uri), written(statistics.uri)))
     assert len(found[0][0]) == 4 * 8  # examples and columns of two splits, by shard
     assert found[0] == found[1] == found[2]
@@ -109,7 +64,9 @@ class Disturbed:
             self._work(work, shard)
 
 
-def test_shards_that_are_tried_again_are_written_once(table, tmp_path, monkeypatch):
+def test_shards_that_are_tried_again_are_written_once(
+    table, write_examples, written, tmp_path, monkeypatch
+):
     from strategos.components.example_gen.writing import WriteShard
 
     write_examples(table, tmp_path / "plain")
@@ -123,7 +80,7 @@ def test_shards_that_are_tried_again_are_written_once(table, tmp_path, monkeypat
     assert shown == written(tmp_path / "plain")
 
 
-def test_transformed_rows_are_the_same_for_any_number_of_threads(tmp_path):
+def test_transformed_rows_are_the_same_for_any_number_of_threads(written, tmp_path):
     import tensorflow as tf
     import tensorflow_transform as tft
     from tensorflow_metadata.proto.v0 import schema_pb2

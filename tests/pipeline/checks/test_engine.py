@@ -12,8 +12,9 @@ from strategos.pipeline.config.loading import ConfigError, load
 RUNNER, ENDPOINT = "run.engine.runner", "run.engine.options.job_endpoint"
 
 
-def found(workload, *sets: str) -> list[str]:
-    return [str(problem) for problem in engine.check(load(workload, sets=sets).config)]
+def found(workload, *sets: str, **where) -> list[str]:
+    config = load(workload, sets=sets).config
+    return [str(problem) for problem in engine.check(config, **where)]
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,15 @@ def found(workload, *sets: str) -> list[str]:
         ([f"{RUNNER}=portable", f"{ENDPOINT}=a"], f'{ENDPOINT}: received "a" (text)'),
         ([f"{RUNNER}=flnk"], f'{RUNNER}: received "flnk" (text)'),
         (["run.engine.options.endpoint=a:1"], "unknown key"),
+        (["run.engine.options.master=a:1"], "Remove it, or use `runner: flink`"),
+        ([f"{RUNNER}=flink", f"{ENDPOINT}=a:1"], "no effect under `runner: flink`"),
+        (
+            [
+                f"{RUNNER}=flink",
+                "run.engine.options={master: 'a:1', local_cluster: {taskmanagers: 1}}",
+            ],
+            "run.engine.options.local_cluster: has no effect beside `master`",
+        ),
     ],
 )
 def test_options_that_do_not_fit_the_runner_are_rejected(workload, sets, message):
@@ -49,3 +59,14 @@ def test_workers_of_an_engine_need_a_root_that_they_see(workload):
         sets += ["run.metadata=mysql://user@host:1/database"]
         (problem,) = found(workload, *sets)
     assert "run.root: received gs://a/b, but workers of" in problem
+
+
+def test_runner_is_for_this_machine_only(workload):
+    (problem,) = found(workload, f"{RUNNER}=flink", here=False)
+    assert f"{RUNNER}: received flink, but the workers of a runner" in problem
+
+
+def test_what_flink_needs_is_named_with_the_setting(workload, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    (problem,) = found(workload, f"{RUNNER}=flink")
+    assert f"{RUNNER}: Flink needs java, which is not in JAVA_HOME=/nowhere" in problem

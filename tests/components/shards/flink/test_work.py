@@ -1,0 +1,195 @@
+"""Work on shards and whole components on a real Flink, beside the same in threads."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink.master import Master
+from strategos.components.shards.fold import fold
+from strategos.components.user_code import modules
+from strategos.components.user_code.workload_paths import WorkloadPaths
+
+pytestmark = pytest.mark.engine
+
+WORK = """
+import os, uuid
+
+from strategos.components.errors import Place, UserError
+
+def process(shard):
+    return [(shard, os.getpid())]
+
+def join(earlier, later):
+    return earlier + later
+
+def failing(shard):
+    folder, number = shard
+    open(f"{folder}/{number}-{uuid.uuid4()}", "w").close()
+    if number % 2:
+        raise UserError("is odd", received=str(number), place=Place("a.csv", number))
+    return []
+
+def broken(shard):
+    return [1 // (shard - 3)]
+"""
+
+
+PREPROCESSING = """
+import tensorflow as tf
+import tensorflow_transform as tft
+
+def preprocessing_fn(inputs, custom_config):
+    return globals()[custom_config["how"]](inputs)
+
+def scale(inputs):
+    text = tft.compute_and_apply_vocabulary(inputs["text"])
+    return {"text": text, "key": tft.scale_to_z_score(inputs["key"])}
+
+def divide(inputs):
+    ratio = 1 / tf.cast(inputs["key"], tf.float32)
+    checked = tf.debugging.check_numerics(ratio, "not a ratio")
+    return {"key": tft.scale_to_z_score(checked)}
+"""
+
+
+@pytest.fixture
+def flink(cluster, monkeypatch):
+    """The cluster as the engine of the environment."""
+    engine = Engine("portable", 2, job_endpoint=cluster.job_endpoint)
+    (variable,) = engine.to_environment().items()
+    monkeypatch.setenv(*variable)
+    return engine
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A module of the user, which workers must find."""
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    (folder / "shard_work.py").write_text(WORK)
+    (folder / "preprocessing.py").write_text(PREPROCESSING)
+    (variable,) = WorkloadPaths(folder=str(folder)).to_environment().items()
+    monkeypatch.setenv(*variable)
+    return modules.load(str(folder), "shard_work")
+
+
+def preprocessing(how):
+    from strategos.components.transform import preprocessing
+
+    folder = WorkloadPaths.from_environment().folder
+    return preprocessing.load(folder, "preprocessing", "", {"how": how})
+
+
+def schema_of_table():
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    schema = schema_pb2.Schema()
+    schema.feature.add(name="text", type=schema_pb2.BYTES)  # missing in some rows
+    key = schema.feature.add(name="key", type=schema_pb2.INT)
+    key.presence.min_fraction = 1
+    key.shape.dim.add(size=1)
+    return schema
+
+
+def test_workers_are_other_processes_and_results_are_in_order(flink, work, tmp_path):
+    found = fold(flink, range(100), work.process, work.join, str(tmp_path))
+    assert [shard for shard, _ in found] == list(range(100))
+    assert os.getpid() not in {process for _, process in found}
+
+
+def test_error_of_a_shard_keeps_its_fields_and_is_not_tried_again(
+    flink, work, tmp_path
+):
+    calls, folder = tmp_path / "calls", tmp_path / "results"
+    calls.mkdir()
+    folder.mkdir()
+    shards = [(str(calls), number) for number in range(2, 60)]
+    with pytest.raises(UserError) as error:
+        fold(flink, shards, work.failing, work.join, str(folder))
+    assert str(error.value) == "a.csv:3: received 3, is odd"
+    tried = [name.partition("-")[0] for name in os.listdir(calls)]
+    assert len(tried) == len(set(tried))
+    assert not os.listdir(folder)
+
+
+def test_bug_of_the_work_is_raised_with_its_traceback(flink, work, tmp_path):
+    with pytest.raises(ZeroDivisionError) as error:
+        fold(flink, range(9), work.broken, work.join, str(tmp_path))
+    assert "shard_work.py" in str(error.value.__cause__)
+
+
+def test_components_write_what_they_write_in_threads(
+    flink, table, write_examples, write_statistics, written, tmp_path, monkeypatch
+):
+    from strategos.components.example_gen import shards
+
+    monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
+    found = []
+    for name, engine in {"flink": flink, "threads": Engine()}.items():
+        (variable,) = engine.to_environment().items()
+        monkeypatch.setenv(*variable)
+        examples = write_examples(table, tmp_path / f"examples-{name}")
+        statistics = write_statistics(examples, tmp_path / f"statistics-{name}")
+        found.append((written(examples.uri), written(statistics.uri)))
+    assert len(found[0][0]) == 4 * 8
+    assert found[0] == found[1]
+
+
+def test_stock_statistics_run_there(flink, table, write_examples, write_statistics):
+    import tensorflow_data_validation as tfdv
+
+    options = tfdv.StatsOptions(num_top_values=3).to_json()
+    examples = write_examples(table, table.parent / "examples")
+    found = write_statistics(
+        examples, table.parent / "statistics", stats_options_json=options
+    )
+    path = f"{found.uri}/Split-train/FeatureStats.pb"
+    (dataset,) = tfdv.load_stats_binary(path).datasets
+    assert dataset.num_examples == examples.get_int_custom_property("rows_train")
+    text = next(each for each in dataset.features if each.path.step == ["text"])
+    assert len(text.string_stats.top_values) == 3
+
+
+def test_transform_equals_that_in_threads(flink, work, table, write_examples, tmp_path):
+    from strategos.components.records import columns, read
+    from strategos.components.transform import analysis
+    from strategos.components.transform.materialize import materialize
+
+    examples = write_examples(table, tmp_path / "examples", "hash")
+    files = {split: columns.files(examples.uri, split) for split in ("train", "eval")}
+    function, schema, found = preprocessing("scale"), schema_of_table(), []
+    for name, engine in {"flink": flink, "threads": Engine()}.items():
+        graph, uri = str(tmp_path / f"graph-{name}"), str(tmp_path / name)
+        analysis.analyze(engine, function, files["train"], schema, graph)
+        assert materialize(engine, graph, files, uri) == 60_000
+        rows = [
+            row
+            for split in files
+            for file in sorted((tmp_path / name / f"Split-{split}").iterdir())
+            for row in read.records([str(file)]).as_numpy_iterator()
+        ]
+        found.append(rows)
+    assert found[0] == found[1]
+
+
+def test_operation_that_fails_in_the_analysis_is_not_tried_again(
+    flink, work, cluster, table, write_examples, tmp_path
+):
+    from strategos.components.records import columns
+    from strategos.components.transform import analysis
+
+    examples = write_examples(table, tmp_path / "examples")
+    files = columns.files(examples.uri, "train")
+    function, schema = preprocessing("divide"), schema_of_table()
+    watched = Engine("flink", 2, master=cluster.master)
+    with pytest.raises(UserError, match="its analyzers need: not a ratio") as error:
+        analysis.analyze(watched, function, files, schema, str(tmp_path / "graph"))
+    assert len(str(error.value)) < 250
+    master = Master(cluster.master)
+    last = max(master.get("/jobs/overview")["jobs"], key=lambda job: job["start-time"])
+    failures = master.get(f"/jobs/{last['jid']}/exceptions")["exceptionHistory"]
+    assert (last["state"], len(failures["entries"])) == ("CANCELED", 1)
