@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strategos.components.shards import control_groups
+
 if TYPE_CHECKING:
     import apache_beam as beam
 
@@ -77,26 +79,9 @@ def available_cores(root: str | Path = "/") -> int:
       root: Root of the file system with `proc` and `sys`.
     """
     cores = len(os.sched_getaffinity(0))
-    quotas = [quota for quota in map(_quota, _groups(Path(root))) if quota]
+    groups = control_groups.folders("cpu", Path(root))
+    quotas = [quota for quota in map(_quota, groups) if quota]
     return max(1, min([cores, *map(round, quotas)]))
-
-
-def _groups(root: Path) -> list[Path]:
-    """Folders of this process's control group for the processor, and those above it."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    top = root / "sys/fs/cgroup"
-    found = []
-    for line in lines:  # number:controllers:path; version 2 names no controllers
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        base = top / "cpu" if controllers else top
-        own = base / path.lstrip("/")
-        found += [each for each in (own, *own.parents) if each.is_relative_to(base)]
-    return found
 
 
 def _quota(group: Path) -> float | None:

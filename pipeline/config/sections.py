@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
+from strategos.components.shards import control_groups
 from strategos.pipeline.config.clusters import Kubeflow, Vertex
 from strategos.pipeline.config.data import Data, Split
 from strategos.pipeline.config.distribution import Distribution
@@ -42,11 +43,13 @@ from strategos.pipeline.config.types import (
     PathText,
     Positive,
     Section,
+    Size,
     Text,
     TimeZone,
     has_spans,
     main_file,
     seconds,
+    size,
 )
 
 __all__ = [
@@ -136,6 +139,12 @@ class Run(Section):
         description="Time that a started run waits for a server of `metadata` that "
         "does not answer.",
     )
+    memory: Size | None = Field(
+        None,
+        description="Memory that all processes of a run on this machine may take "
+        "together; a run that takes more fails with the figures. By default, three "
+        "quarters of the memory of the machine, or of its control group.",
+    )
     cache: bool = Field(
         True, description="Whether unchanged nodes reuse their earlier outputs."
     )
@@ -156,6 +165,13 @@ class Run(Section):
     def metadata_timeout_seconds(self) -> int:
         """`metadata_timeout` in seconds."""
         return seconds(self.metadata_timeout)
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes."""
+        if self.memory is None:
+            return control_groups.memory() * 3 // 4
+        return size(self.memory)
 
 
 class Schedule(Section):

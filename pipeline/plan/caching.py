@@ -14,9 +14,9 @@ execution property:
 
 Not compared, so not a property: launcher, time-outs, restarts and checkpoints
 (`trainer.operation`), paths (`user_code.workload_paths`), the runner, the engine
-(`run.engine`), ML Metadata's server, logging. The baseline and `warm_start: latest`
-would change with each push: `production` keeps them unchanged as long as the candidate
-is the same.
+(`run.engine`), `run.memory`, ML Metadata's server, logging. The baseline and
+`warm_start: latest` would change with each push: `production` keeps them unchanged as
+long as the candidate is the same.
 
 Four keys follow from the rule:
 
@@ -65,7 +65,7 @@ _NOT_COMPILED = (
     *("data.examples", "data.complete", "data.prepare", "schema.file"),
     "trainer.checkpoint",
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
-    *("schedule", "kubeflow", "vertex"),
+    *("run.memory", "schedule", "kubeflow", "vertex"),
 )
 """Settings that are not in the compiled pipeline, besides runtime parameters."""
 

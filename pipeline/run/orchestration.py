@@ -119,7 +119,8 @@ def run(
     with Interruption() as interruption:
         earlier, files = planning.earlier_runs(root), RunFiles(root, run_id)
         with contextlib.ExitStack() as started:
-            client = started.enter_context(ExecutorClient(files.log, files.events))
+            client = ExecutorClient(files.log, files.events, config.run.memory_bytes)
+            started.enter_context(client)
             if not planning.is_compiled(config):
                 client.start()  # its imports take seconds
             light.hide_heavy_imports()
@@ -218,7 +219,8 @@ def _run_plan(
     )
     record = journal.Journal(plan)
     record.open(pipeline=config.name, runner=runner_name, config=str(config.path))
-    runner = BeamRunner() if runner_name == "beam" else LocalRunner(client)
+    beam = BeamRunner(config.run.memory_bytes)
+    runner = beam if runner_name == "beam" else LocalRunner(client)
     try:
         runner.run(plan)
         outcome = "blessed" if node_ids.EVALUATION_GATE in names else "finished"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import subprocess
 import time
 from typing import Any
@@ -17,10 +18,18 @@ from strategos.components.errors import InterruptedRunError, UserError
 from strategos.components.files import temporary
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.runners import NodeFailedError, environment
+from strategos.pipeline.runners.memory_watch import MemoryWatch
 
 
 class BeamRunner:
-    """Runs a plan through BeamDagRunner."""
+    """Runs a plan through BeamDagRunner.
+
+    Args:
+      memory: Bytes that all processes of the run may take; no limit by default.
+    """
+
+    def __init__(self, memory: float = math.inf):
+        self._memory = memory
 
     def run(self, plan: Plan) -> None:
         """See `Runner.run`.
@@ -45,32 +54,40 @@ class BeamRunner:
                 stderr=log,
                 env=environment.of_executors(**plan.environment, TMPDIR=folder),
             )
+            watch = MemoryWatch(process, self._memory)
             try:
-                _communicate(process, json.dumps(request).encode())
+                _communicate(process, json.dumps(request).encode(), watch)
             except KeyboardInterrupt:
                 raise _interruption(plan) from None
         if process.returncode:
-            raise _failure(plan, process.returncode)
+            raise _failure(plan, process.returncode, watch.error)
 
 
-def _communicate(process: subprocess.Popen, request: bytes) -> None:
+def _communicate(process: subprocess.Popen, request: bytes, watch: MemoryWatch) -> None:
     """Writes the input of a process and waits for its end."""
     try:
         process.communicate(request)
     finally:
+        watch.stop()
         processes.end_session(process)
 
 
-def _failure(plan: Plan, code: int) -> NodeFailedError:
-    """The failure of the node that was running at the end; of no node, if none was."""
+def _failure(plan: Plan, code: int, cause: UserError | None = None) -> NodeFailedError:
+    """The failure of the node that was running at the end; of no node, if none was.
+
+    Args:
+      plan: The run.
+      code: The exit code of the process.
+      cause: Why the process was killed, if known.
+    """
     last = _last_node_event(plan)
     if last["event"] == "node_failed":
         return NodeFailedError.from_json(last)
     if last["event"] == "node_started":
-        cause = f"the process ended unexpectedly (exit code {code})"
-        return NodeFailedError(last["node"], UserError(cause))
+        ended = UserError(f"the process ended unexpectedly (exit code {code})")
+        return NodeFailedError(last["node"], cause or ended)
     ended = UserError(f"BeamDagRunner ended with exit code {code}")
-    return NodeFailedError("(none)", ended)
+    return NodeFailedError("(none)", cause or ended)
 
 
 def _interruption(plan: Plan) -> BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import pickle
 import signal
 import socket
@@ -17,6 +18,7 @@ from strategos.components import errors, oom, processes
 from strategos.components.files import temporary
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.runners import NodeFailedError, environment
+from strategos.pipeline.runners.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
     from tfx.orchestration.portable import data_types
@@ -35,15 +37,17 @@ class ExecutorClient:
     so that Ctrl-C reaches only the orchestrator; it ends when the orchestrator ends.
     """
 
-    def __init__(self, log: Path, events: Path):
+    def __init__(self, log: Path, events: Path, memory: float = math.inf):
         """Starts no process yet.
 
         Args:
           log: The file for the output of executors.
           events: The run's event file.
+          memory: Bytes that all processes of the run may take; no limit by default.
         """
-        self._log, self._events = log, events
+        self._log, self._events, self._memory = log, events, memory
         self._process: subprocess.Popen | None = None
+        self._watch: MemoryWatch | None = None
         self._channel: Any = None
         self._temporary = contextlib.ExitStack()
 
@@ -60,6 +64,8 @@ class ExecutorClient:
                 self._channel.close()
         finally:
             with self._temporary:
+                if self._watch is not None:
+                    self._watch.stop()
                 processes.end_session(self._process)
 
     def start(self) -> None:
@@ -80,6 +86,7 @@ class ExecutorClient:
                 pass_fds=[theirs.fileno()],
                 env=environment.of_executors(TMPDIR=folder),
             )
+        self._watch = MemoryWatch(self._process, self._memory)
 
     def compile(
         self,
@@ -158,7 +165,7 @@ class ExecutorClient:
         except OSError:
             line = ""
         if not line:
-            raise errors.UserError(self._death())
+            raise self._death()
         answer = json.loads(line)
         if "error" in answer:
             error = errors.from_json(answer["error"])
@@ -166,10 +173,13 @@ class ExecutorClient:
             raise error.but(remedy=more.strip())
         return answer
 
-    def _death(self) -> str:
+    def _death(self) -> errors.UserError:
+        self._watch.stop()
         code = self._process.wait()
+        if self._watch.error is not None:
+            return self._watch.error
         if code != -signal.SIGKILL:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-            return f"the executor process ended unexpectedly ({how})"
+            return errors.UserError(f"the executor process ended unexpectedly ({how})")
         why = self._kills.explain("use less data or a machine with more memory")
-        return f"the executor process was killed (SIGKILL). {why}"
+        return errors.UserError(f"the executor process was killed (SIGKILL). {why}")
