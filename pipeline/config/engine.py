@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails
 from strategos.components.shards.engine import Engine as Settings
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, reject_at
-from strategos.pipeline.config.types import Positive, Section
+from strategos.pipeline.config.types import Positive, Section, not_yet
 
 Address = Annotated[
     str, StringConstraints(pattern=r"^[^\s:/]+:[0-9]{1,5}$"), Allowed("HOST:PORT")
@@ -51,7 +51,19 @@ class Options(Section):
 class Engine(Section):
     """What works on the data; every engine gives the same results."""
 
-    runner: Literal["direct", "flink", "portable"] = Field(
+    runner: Annotated[
+        Literal["direct", "flink", "portable"],
+        not_yet(
+            ("dataflow",),
+            "workers of Dataflow do not see the folders that data are read from; use "
+            "`flink` on machines that do.",
+        ),
+        not_yet(
+            ("spark",),
+            "use `portable`, with the address of Beam's Spark job server in "
+            "`options.job_endpoint`.",
+        ),
+    ] = Field(
         "direct",
         description="`direct`: threads of the executor's process. `flink`: a Flink "
         "cluster. `portable`: a runner behind a Beam job server. Workers of the last "

@@ -82,6 +82,33 @@ def test_bug_in_the_work_is_not_hidden(tmp_path, engine):
     assert not os.listdir(tmp_path)
 
 
+class TwoPartsError(Exception):
+    def __init__(self, what, where):
+        super().__init__(f"{what} in {where}")
+
+
+def raises_what_cannot_be_pickled(shard):
+    raise TwoPartsError("bad", shard)
+
+
+def test_exception_that_cannot_be_pickled_keeps_its_type_and_message(tmp_path):
+    with pytest.raises(RuntimeError, match="^TwoPartsError: bad in 0$") as error:
+        fold(ENGINES[-1], range(3), raises_what_cannot_be_pickled, join, str(tmp_path))
+    assert "in raises_what_cannot_be_pickled" in str(error.value.__cause__)
+
+
+def test_workers_that_do_not_see_the_folder_are_named(tmp_path):
+    class Elsewhere(InPipeline):
+        def make_pipeline(self):
+            for path in tmp_path.iterdir():
+                path.unlink()
+            return super().make_pipeline()
+
+    with pytest.raises(UserError, match="a worker on .* does not see") as error:
+        fold(Elsewhere("pipeline"), range(3), numbers, join, str(tmp_path))
+    assert error.value.key == "run.root"
+
+
 def test_shards_are_worked_on_at_the_same_time_but_few_at_once(tmp_path):
     together = threading.Barrier(3)
     begun = []

@@ -24,6 +24,8 @@ def found(workload, *sets: str, **where) -> list[str]:
         ([f"{ENDPOINT}=a:1"], f"{ENDPOINT}: has no effect under `runner: direct`"),
         ([f"{RUNNER}=portable", f"{ENDPOINT}=a"], f'{ENDPOINT}: received "a" (text)'),
         ([f"{RUNNER}=flnk"], f'{RUNNER}: received "flnk" (text)'),
+        ([f"{RUNNER}=spark"], 'received "spark": use `portable`, with the address'),
+        ([f"{RUNNER}=dataflow"], "workers of Dataflow do not see the folders"),
         (["run.engine.options.endpoint=a:1"], "unknown key"),
         (["run.engine.options.master=a:1"], "Remove it, or use `runner: flink`"),
         ([f"{RUNNER}=flink", f"{ENDPOINT}=a:1"], "no effect under `runner: flink`"),
