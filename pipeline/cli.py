@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import re
 import signal
@@ -21,6 +22,14 @@ from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.view import streams
 
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
+_HOMES = {
+    "retrain": "retrain_command",
+    "schedule": "schedule_command",
+    "models": "models_command",
+    "rollback": "models_command",
+    "predict": "models_command",
+}
+"""Modules of the commands that are not in `commands`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -50,9 +59,10 @@ def _command(arguments: argparse.Namespace) -> int:
     signals = _SIGNALS if arguments.command != "worker" else _SIGNALS[:1]
     try:
         with Interruption(*signals):
-            from strategos.pipeline import commands
-
-            code = getattr(commands, arguments.command.replace("-", "_"))(arguments)
+            home = importlib.import_module(
+                f"strategos.pipeline.{_HOMES.get(arguments.command, 'commands')}"
+            )
+            code = getattr(home, arguments.command.replace("-", "_"))(arguments)
         return _end_as_interrupted() if code == ExitCode.INTERRUPTED else code
     except UserError as error:
         if arguments.debug:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
-from strategos.components.errors import BadInputError, ExitCode, Place, UserError
+from strategos.components.errors import BadInputError, ExitCode, UserError
 
 if TYPE_CHECKING:
     from strategos.components.example_gen.listing import Listing
@@ -74,13 +74,17 @@ def run_in_turn(
 
 
 def report(config: Config, result: orchestration.Result) -> int:
-    """Prints the table of a run that has ended; returns its exit code."""
+    """Reports a run that has ended, as asked for in `notify` too; its exit code."""
     from strategos.pipeline.history import runs
+    from strategos.pipeline.run import notification
     from strategos.pipeline.view import report
 
     store = runs.Store(connection(config), root=config.run.root)
     query = f"strategos predict {_shown(config.path)} ROWS.csv"
-    report.report(runs.run(store, result.run_id), next_step=query)
+    done = runs.run(store, result.run_id)
+    report.report(done, next_step=query)
+    if config.notify:
+        notification.notify(config, done)
     return result.exit_code
 
 
@@ -131,20 +135,6 @@ def worker(arguments: argparse.Namespace) -> int:
         settings.trainer.operation().start_timeout,
     )
     return ExitCode.DONE
-
-
-def retrain(arguments: argparse.Namespace) -> int:
-    """`strategos retrain`: the decision, its reason, and the run if it is due."""
-    from strategos.pipeline import retrain_command
-
-    return retrain_command.retrain(arguments)
-
-
-def schedule(arguments: argparse.Namespace) -> int:
-    """`strategos schedule`: a clock for `retrain`, or the text for another clock."""
-    from strategos.pipeline import schedule_command
-
-    return schedule_command.schedule(arguments)
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -236,49 +226,6 @@ def engine(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def predict(arguments: argparse.Namespace) -> int:
-    """`strategos predict`: rows through the pushed model's serving signature.
-
-    Raises:
-      BadInputError: No model is pushed, or the file of rows does not exist.
-    """
-    from strategos.pipeline.history import runs
-    from strategos.pipeline.plan import production
-    from strategos.pipeline.view import quiet
-
-    settings = pushing(arguments)
-    if not Path(arguments.rows).is_file():
-        raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
-    store = runs.Store(connection(settings), root=settings.run.root)
-    model = production.newest(store.mlmd, settings.pusher.to)
-    if model is None:
-        raise BadInputError(
-            f"no model has been pushed to {settings.pusher.to} yet",
-            key="pusher.to",
-            remedy=f"Run: strategos run {arguments.pipeline}",
-        )
-    quiet.hush()
-    from strategos.components import predict as prediction
-
-    rows = prediction.predict(model.path, arguments.rows)
-    prediction.show(rows, as_json=arguments.json, model=model.path)
-    return ExitCode.DONE
-
-
-def models(arguments: argparse.Namespace) -> int:
-    """`strategos models`: the pushed versions, and which one is live."""
-    from strategos.pipeline import models_command
-
-    return models_command.models(arguments)
-
-
-def rollback(arguments: argparse.Namespace) -> int:
-    """`strategos rollback`: makes an earlier version live again."""
-    from strategos.pipeline import models_command
-
-    return models_command.rollback(arguments)
-
-
 def compile(arguments: argparse.Namespace) -> int:
     """`strategos compile`: writes the pipeline to a file for Kubeflow or Vertex."""
     from strategos.pipeline.run import orchestration
@@ -320,31 +267,8 @@ def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
-def pushing(arguments: argparse.Namespace) -> Config:
-    """Loads the settings, which must name a folder for pushed models.
-
-    Raises:
-      BadInputError: They name none, or one that cannot be used from here.
-    """
-    from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.config import loading
-
-    settings = load(arguments).config
-    if not settings.pusher:
-        raise BadInputError(
-            "this section is missing, so no model is pushed",
-            key="pusher",
-            place=Place(str(arguments.pipeline)),
-            remedy="Add `pusher: {to: DIR}` and run the pipeline.",
-        )
-    problems = list(file_checks.serving_problems(settings))
-    if problems:
-        raise loading.ConfigError(problems)
-    return settings
-
-
 def reject(config: Config, data: Listing, *, here: bool = True) -> None:
-    """Raises a ConfigError for problems with files, modules and folders.
+    """Raises a ConfigError for problems with files, modules, folders and `notify`.
 
     Args:
       config: The effective settings.
@@ -354,9 +278,11 @@ def reject(config: Config, data: Listing, *, here: bool = True) -> None:
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.config import loading
+    from strategos.pipeline.run import notification
 
     problems = file_checks.check(config, data, here=here)
     problems += engine_checks.check(config, here=here)
+    problems += notification.problems(config) if here else ()
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

@@ -1,14 +1,17 @@
-"""`strategos models` and `strategos rollback`: the pushed versions of the model."""
+"""`strategos models`, `rollback` and `predict`: the pushed versions of the model."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import ExitCode
+from strategos.components.errors import BadInputError, ExitCode, Place
 from strategos.pipeline import commands
+from strategos.pipeline.checks import files as file_checks
+from strategos.pipeline.config.loading import ConfigError
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.root import lock
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 def models(arguments: argparse.Namespace) -> int:
     """Lists the versions in `pusher.to`, newest first."""
-    config = commands.pushing(arguments)
+    config = _pushing(arguments)
     listed = history.versions(_store(config), config.pusher.to)
     if arguments.json:
         print(json.dumps([dataclasses.asdict(each) for each in listed], indent=2))
@@ -34,7 +37,7 @@ def rollback(arguments: argparse.Namespace) -> int:
     """Makes an earlier version live again."""
     from strategos.pipeline.run import rollback as rollbacks
 
-    config = commands.pushing(arguments)
+    config = _pushing(arguments)
     store = _store(config)
     earlier, pushed = rollbacks.roll_back(config, store, arguments.version)
     print(f"version {pushed} is live: a copy of {earlier.version}")
@@ -45,6 +48,53 @@ def rollback(arguments: argparse.Namespace) -> int:
             "stop it if it should not"
         )
     return ExitCode.DONE
+
+
+def predict(arguments: argparse.Namespace) -> int:
+    """`strategos predict`: rows through the pushed model's serving signature.
+
+    Raises:
+      BadInputError: No model is pushed, or the file of rows does not exist.
+    """
+    from strategos.pipeline.plan import production
+    from strategos.pipeline.view import quiet
+
+    config = _pushing(arguments)
+    if not Path(arguments.rows).is_file():
+        raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
+    model = production.newest(_store(config).mlmd, config.pusher.to)
+    if model is None:
+        raise BadInputError(
+            f"no model has been pushed to {config.pusher.to} yet",
+            key="pusher.to",
+            remedy=f"Run: strategos run {arguments.pipeline}",
+        )
+    quiet.hush()
+    from strategos.components import predict as prediction
+
+    rows = prediction.predict(model.path, arguments.rows)
+    prediction.show(rows, as_json=arguments.json, model=model.path)
+    return ExitCode.DONE
+
+
+def _pushing(arguments: argparse.Namespace) -> Config:
+    """Loads the settings, which must name a folder for pushed models.
+
+    Raises:
+      BadInputError: They name none, or one that cannot be used from here.
+    """
+    config = commands.load(arguments).config
+    if not config.pusher:
+        raise BadInputError(
+            "this section is missing, so no model is pushed",
+            key="pusher",
+            place=Place(str(arguments.pipeline)),
+            remedy="Add `pusher: {to: DIR}` and run the pipeline.",
+        )
+    problems = list(file_checks.serving_problems(config))
+    if problems:
+        raise ConfigError(problems)
+    return config
 
 
 def _store(config: Config) -> Store:

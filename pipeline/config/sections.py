@@ -17,11 +17,11 @@ from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.shards import control_groups
-from strategos.pipeline.config.clusters import Kubeflow, Vertex
 from strategos.pipeline.config.data import Data, Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.engine import Engine
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
+from strategos.pipeline.config.operating import Kubeflow, Notify, Schedule, Vertex
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.trainer import (
     Callbacks,
@@ -33,8 +33,6 @@ from strategos.pipeline.config.types import (
     LATEST,
     PASSWORD_VARIABLE,
     SERVERS,
-    CountOrNever,
-    Cron,
     Database,
     Duration,
     Hyperparameters,
@@ -45,7 +43,6 @@ from strategos.pipeline.config.types import (
     Section,
     Size,
     Text,
-    TimeZone,
     has_spans,
     main_file,
     seconds,
@@ -174,55 +171,6 @@ class Run(Section):
         return size(self.memory)
 
 
-class Schedule(Section):
-    """When `strategos retrain --if-due` finds that a run is due."""
-
-    new_spans: CountOrNever = Field(
-        "1",
-        description="Number of spans, new since the last run, that makes a run due; "
-        "with `never`, new spans do not.",
-    )
-    cron: Cron | None = Field(
-        None,
-        description="Times at which a run is due: minute, hour, day of the month, "
-        "month and day of the week. One run makes up for all times that were missed.",
-    )
-    timezone: TimeZone = Field("UTC", description="Time zone of `cron`.")
-    max_age: Duration | None = Field(
-        None, description="Age of the newest pushed model at which a run is due."
-    )
-    on_change: bool = Field(
-        False,
-        description="Whether a change of settings or code, the user's or Strategos', "
-        "makes a run due.",
-    )
-    retry_after: Duration = Field(
-        "10m",
-        description="Time from the end of a failed run to the next attempt; doubles "
-        "with each further failure in a row, up to a day.",
-    )
-
-    @property
-    def wanted_spans(self) -> int | None:
-        """`new_spans` as a number; None for `never`."""
-        return None if self.new_spans == "never" else int(self.new_spans)
-
-    @property
-    def max_age_seconds(self) -> int | None:
-        """`max_age` in seconds; None where it is not set."""
-        return None if self.max_age is None else seconds(self.max_age)
-
-    @property
-    def retry_after_seconds(self) -> int:
-        """`retry_after` in seconds."""
-        return seconds(self.retry_after)
-
-    @property
-    def ever_due(self) -> bool:
-        """Whether anything but a new span, or the first model, makes a run due."""
-        return bool(self.cron or self.max_age or self.on_change)
-
-
 class Config(Section):
     """A pipeline: its data, its model, and when the model may serve."""
 
@@ -260,6 +208,9 @@ class Config(Section):
     )
     schedule: Schedule | None = Field(
         None, description="When `strategos retrain --if-due` runs the pipeline."
+    )
+    notify: Notify | None = Field(
+        None, description="What is told how a run ended, besides the terminal."
     )
     kubeflow: Kubeflow | None = Field(
         None, description="Settings for Kubeflow Pipelines."

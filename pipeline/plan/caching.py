@@ -65,7 +65,7 @@ _NOT_COMPILED = (
     *("data.examples", "data.complete", "data.prepare", "schema.file"),
     "trainer.checkpoint",
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
-    *("run.memory", "schedule", "kubeflow", "vertex"),
+    *("run.memory", "schedule", "notify", "kubeflow", "vertex"),
 )
 """Settings that are not in the compiled pipeline, besides runtime parameters."""
 

@@ -1,0 +1,148 @@
+"""How a pipeline is operated: its schedule, who is told, and on which clusters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+
+from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.types import (
+    CountOrNever,
+    Cron,
+    Duration,
+    PathText,
+    Section,
+    Text,
+    Texts,
+    TimeZone,
+    seconds,
+)
+
+WEBHOOK_VARIABLE = "STRATEGOS_WEBHOOK"
+"""The environment variable that holds the URL of `notify.webhook`."""
+
+
+class Kubeflow(Section):
+    """Settings of `strategos compile --target kubeflow`."""
+
+    image: Text = Field(description="Container image that holds Strategos.")
+    root: Text = Field(
+        "minio://mlpipeline/v2/artifacts", description="URL of the artifacts."
+    )
+    context: PathText = Field(
+        ".",
+        validate_default=True,
+        description="Folder that the image contains as `/workload`, with the modules, "
+        "the schema and the data.",
+    )
+
+
+class Vertex(Section):
+    """Settings of `strategos compile --target vertex`."""
+
+    project: Text = Field(description="Google Cloud project.")
+    region: Text = Field("us-central1", description="Google Cloud region.")
+    image: Text = Field(description="Container image that holds Strategos.")
+    root: Annotated[
+        str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
+    ] = Field(description="URL of the artifacts.")
+    context: PathText = Field(
+        ".",
+        validate_default=True,
+        description="Folder that the image contains as `/workload`, with the modules, "
+        "the schema and the data.",
+    )
+
+
+class Schedule(Section):
+    """When `strategos retrain --if-due` finds that a run is due."""
+
+    new_spans: CountOrNever = Field(
+        "1",
+        description="Number of spans, new since the last run, that makes a run due; "
+        "with `never`, new spans do not.",
+    )
+    cron: Cron | None = Field(
+        None,
+        description="Times at which a run is due: minute, hour, day of the month, "
+        "month and day of the week. One run makes up for all times that were missed.",
+    )
+    timezone: TimeZone = Field("UTC", description="Time zone of `cron`.")
+    max_age: Duration | None = Field(
+        None, description="Age of the newest pushed model at which a run is due."
+    )
+    on_change: bool = Field(
+        False,
+        description="Whether a change of settings or code, the user's or Strategos', "
+        "makes a run due.",
+    )
+    retry_after: Duration = Field(
+        "10m",
+        description="Time from the end of a failed run to the next attempt; doubles "
+        "with each further failure in a row, up to a day.",
+    )
+
+    @property
+    def wanted_spans(self) -> int | None:
+        """`new_spans` as a number; None for `never`."""
+        return None if self.new_spans == "never" else int(self.new_spans)
+
+    @property
+    def max_age_seconds(self) -> int | None:
+        """`max_age` in seconds; None where it is not set."""
+        return None if self.max_age is None else seconds(self.max_age)
+
+    @property
+    def retry_after_seconds(self) -> int:
+        """`retry_after` in seconds."""
+        return seconds(self.retry_after)
+
+    @property
+    def ever_due(self) -> bool:
+        """Whether anything but a new span, or the first model, makes a run due."""
+        return bool(self.cron or self.max_age or self.on_change)
+
+
+class Notify(Section):
+    """What is told how a run ended, besides the terminal.
+
+    It gets a JSON object with `pipeline`, `run_id`, `outcome`, `reason`, `error`,
+    `metrics`, `pushed` and `log`.
+    """
+
+    command: Texts = Field(
+        (),
+        description="A program with its arguments, called in the folder of the YAML; "
+        "reads the JSON from its standard input.",
+    )
+    webhook: bool = Field(
+        False,
+        description="Whether to POST the JSON to the URL in the environment variable "
+        f"{WEBHOOK_VARIABLE}. Such URLs are secrets, so they are not written here.",
+        validate_default=True,
+    )
+    on: Annotated[
+        tuple[Literal["success", "failure", "not_blessed"], ...], Field(strict=False)
+    ] = Field(
+        ("success", "failure", "not_blessed"),
+        description="Which ends are told: `success` (blessed, or nothing was "
+        "evaluated), `failure`, `not_blessed` (a gate ended the run). Interrupted runs "
+        "are not.",
+    )
+    timeout: Duration = Field(
+        "30s", description="Time for each, after which it is given up."
+    )
+
+    @field_validator("webhook")
+    @classmethod
+    def _tells_someone(cls, webhook: bool, info: ValidationInfo) -> bool:
+        if not webhook and not info.data.get("command", ("",)):
+            raise reject("the section sets neither `command` nor `webhook`")
+        return webhook
+
+    @property
+    def timeout_seconds(self) -> int:
+        """`timeout` in seconds."""
+        return seconds(self.timeout)

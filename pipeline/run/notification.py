@@ -1,0 +1,152 @@
+"""Tells a program or a web server how a run ended.
+
+That it cannot be told is reported and changes nothing: the run has ended, and the model
+is pushed or not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import processes
+from strategos.components.wording import first
+from strategos.pipeline.config.operating import WEBHOOK_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from strategos.components.errors import UserError
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.runs import Run
+
+_ENDS = {
+    "blessed": "success",
+    "finished": "success",
+    "not blessed": "not_blessed",
+    "stopped": "not_blessed",
+    "failed": "failure",
+}
+_LINES = 5  # of the output of a program that failed
+
+
+def problems(config: Config) -> Iterator[UserError]:
+    """Yields a problem if this machine cannot tell anyone as configured.
+
+    Args:
+      config: The effective settings.
+    """
+    settings = config.notify
+    if settings is None:
+        return
+    if settings.command and not _program(config):
+        yield config.problem(
+            "notify.command",
+            "and there is no such program",
+            received=settings.command[0],
+            remedy="Name a program on PATH, or one in the folder of the YAML with "
+            "`./` before its name; make it executable.",
+        )
+    if settings.webhook and not os.environ.get(WEBHOOK_VARIABLE):
+        yield config.problem(
+            "notify.webhook",
+            f"the environment variable {WEBHOOK_VARIABLE} is not set",
+            remedy="Set it to the URL.",
+        )
+
+
+def _program(config: Config) -> str | None:
+    name = config.notify.command[0]
+    return shutil.which(os.path.join(config.folder, name) if "/" in name else name)
+
+
+def notify(config: Config, run: Run) -> None:
+    """Tells how a run ended, if `notify.on` has such an end.
+
+    Args:
+      config: The effective settings, with `notify`.
+      run: The run.
+    """
+    settings = config.notify
+    if _ENDS.get(run.outcome) not in settings.on:
+        return
+    message = json.dumps(message_of(run)).encode()
+    if settings.command:
+        _report("command", lambda: _call(config, message))
+    if settings.webhook:
+        _report("webhook", lambda: _post(message, settings.timeout_seconds))
+
+
+def message_of(run: Run) -> dict[str, Any]:
+    """What is told, as JSON-able values.
+
+    Args:
+      run: The run.
+    """
+    return {
+        "pipeline": run.pipeline,
+        "run_id": run.run_id,
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "error": run.cause,
+        "metrics": run.metrics,
+        "pushed": run.pushed[0] if run.pushed else None,
+        "log": run.log,
+    }
+
+
+def _report(key: str, tell: Callable[[], str]) -> None:
+    problem = tell()
+    if problem:
+        print(f"strategos: notify.{key}: {problem}", file=sys.stderr)
+
+
+def _call(config: Config, message: bytes) -> str:
+    """Calls `notify.command`; returns what went wrong, or ""."""
+    settings = config.notify
+    try:
+        process = subprocess.Popen(
+            settings.command,
+            cwd=config.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"{settings.command[0]} cannot be started: {error.strerror}"
+    try:
+        output, _ = process.communicate(message, timeout=settings.timeout_seconds)
+    except subprocess.TimeoutExpired:
+        return f"{settings.command[0]} did not end within {settings.timeout}"
+    finally:
+        processes.end_session(process)
+    if not process.returncode:
+        return ""
+    lines = output.decode(errors="replace").strip().splitlines()
+    told = "\n".join([f"    {line}" for line in first(lines, _LINES)])
+    code = process.returncode
+    return f"{settings.command[0]} ended with exit code {code}\n{told}".rstrip()
+
+
+def _post(message: bytes, seconds: float) -> str:
+    """Sends the message; returns what went wrong, or "". The URL is a secret."""
+    request = urllib.request.Request(
+        os.environ[WEBHOOK_VARIABLE],
+        data=message,
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=seconds):
+            return ""
+    except urllib.error.HTTPError as error:
+        return f"the server answered {error.code} {error.reason}"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return f"the server of {WEBHOOK_VARIABLE} cannot be reached: {reason}"

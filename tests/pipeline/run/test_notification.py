@@ -1,0 +1,127 @@
+"""Who is told how a run ended: real programs, a real web server."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+
+import pytest
+
+from strategos.pipeline.config import loading
+from strategos.pipeline.history.runs import Run
+from strategos.pipeline.run import notification
+
+_DONE = Run("r7", "flights", 1.0, 9.0, "blessed", metrics={"auc": 0.7})
+
+
+@pytest.fixture
+def told(workload):
+    """Tells of a run with settings of `notify`; what the program wrote to a file."""
+    heard = workload.parent / "heard.json"
+
+    def tell(notify: str, run=_DONE):
+        config = loading.load(workload, sets=(f"notify={notify}",)).config
+        notification.notify(config, run)
+        return json.loads(heard.read_text()) if heard.exists() else None
+
+    return tell
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A web server; the list of what it received, and its answers to come."""
+    received, answers = [], []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            length = int(self.headers["Content-Length"])
+            received.append((self.headers["Content-Type"], self.rfile.read(length)))
+            self.send_response(answers.pop() if answers else 200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        port = listening.server_address[1]
+        monkeypatch.setenv("STRATEGOS_WEBHOOK", f"http://127.0.0.1:{port}/s3cret")
+        yield received, answers
+        listening.shutdown()
+
+
+def test_a_program_reads_how_the_run_ended(told):
+    heard = told("{command: [sh, -c, cat > heard.json]}")
+    assert heard["outcome"] == "blessed"
+    assert heard["run_id"] == "r7"
+    assert heard["metrics"] == {"auc": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told_of"),
+    [
+        ("failed", True),
+        ("not blessed", False),
+        ("blessed", False),
+        ("stopped", False),
+        ("interrupted", False),
+    ],
+)
+def test_only_the_ends_that_are_asked_for_are_told(told, outcome, told_of):
+    run = Run("r8", "flights", 1.0, 9.0, outcome)
+    notify = "{command: [sh, -c, cat > heard.json], on: [failure]}"
+    assert (told(notify, run) is not None) == told_of
+
+
+def test_a_program_that_fails_is_reported_with_what_it_said(told, capsys):
+    told("{command: [sh, -c, 'echo no network; exit 3']}")
+    problem = capsys.readouterr().err
+    assert problem == (
+        "strategos: notify.command: sh ended with exit code 3\n    no network\n"
+    )
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(told, capsys, tmp_path):
+    begun = time.monotonic()
+    told("{command: [sh, -c, 'sleep 600 & sleep 600'], timeout: 1s}")
+    assert time.monotonic() - begun < 60
+    assert "sh did not end within 1s" in capsys.readouterr().err
+
+
+def test_a_web_server_is_told(told, server, capsys):
+    received, _ = server
+    told("{webhook: true}")
+    ((kind, body),) = received
+    assert kind == "application/json"
+    assert json.loads(body)["run_id"] == "r7"
+    assert not capsys.readouterr().err
+
+
+def test_a_server_that_refuses_is_reported_without_the_secret(
+    told, server, capsys, monkeypatch
+):
+    _, answers = server
+    answers.append(403)
+    told("{webhook: true}")
+    monkeypatch.setenv("STRATEGOS_WEBHOOK", "http://127.0.0.1:9/s3cret")
+    told("{webhook: true}")
+    refused, absent = capsys.readouterr().err.splitlines()
+    assert refused == "strategos: notify.webhook: the server answered 403 Forbidden"
+    assert "the server of STRATEGOS_WEBHOOK cannot be reached: " in absent
+    assert "s3cret" not in refused + absent
+
+
+def test_what_cannot_be_told_here_is_known_before_a_run(workload, monkeypatch):
+    monkeypatch.delenv("STRATEGOS_WEBHOOK", raising=False)
+    setting = "notify={command: [./tell.sh], webhook: true}"
+    config = loading.load(workload, sets=(setting,)).config
+    command, webhook = map(str, notification.problems(config))
+    assert "notify.command: received ./tell.sh, and there is no such program" in command
+    assert "STRATEGOS_WEBHOOK is not set" in webhook
+    program = workload.parent / "tell.sh"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("STRATEGOS_WEBHOOK", "https://example.org")
+    assert not list(notification.problems(config))
