@@ -35,8 +35,11 @@ taskmanager.network.sort-shuffle.min-buffers: 64
 cluster.evenly-spread-out-slots: true
 cluster.registration.error-delay: 300
 cluster.registration.initial-timeout: 300
+# A process that died is noticed by heartbeats that are not received, within seconds; the
+# time-out is for one that lives, and is late on a busy machine.
 heartbeat.interval: 1000
-heartbeat.timeout: 6000
+heartbeat.timeout: 60000
+heartbeat.rpc-failure-threshold: 2
 slot.request.timeout: 60000
 # Longer than `--environment_cache_millis`, so that a restarted job gets new workers.
 restart-strategy.type: fixed-delay
