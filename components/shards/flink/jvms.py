@@ -35,7 +35,7 @@ taskmanager.network.sort-shuffle.min-buffers: 64
 cluster.evenly-spread-out-slots: true
 cluster.registration.error-delay: 300
 cluster.registration.initial-timeout: 300
-# A process that died is noticed by heartbeats that are not received, within seconds; the
+# A process that died is noticed within seconds, by heartbeats that cannot be sent; the
 # time-out is for one that lives, and is late on a busy machine.
 heartbeat.interval: 1000
 heartbeat.timeout: 60000
