@@ -1,33 +1,33 @@
-"""Compares whole runs: Strategos, TFX's own components, and a plain script.
+"""Compares whole runs: Strategos, TFX's own components, a plain script, the floor.
 
     python benchmarks/whole_run --rows 30000 300000 --times 3
+    python benchmarks/whole_run --rows 10000000 --sides strategos strategos-1 --times 1
+    python benchmarks/whole_run --page
 
 Each side reads the same CSV files (rows of examples/flights, drawn with replacement)
-and ends with a model, its metrics by slice, and a SavedModel. All sides run in turn, in
-processes of their own, `--times` times. Prints medians: CPU seconds (user and system,
-all processes of the side), wall seconds, and the peak of the memory of all its
-processes together (proportional set size); then the wall seconds of each node.
+and ends with a model, its metrics by slice, and a SavedModel; the floor only reads and
+takes the steps. All sides run in turn, in processes of their own, `--times` times.
+Each run adds a line of JSON to `--results`, so that parts measured apart add up;
+remove the file to begin anew. `--page` writes docs/benchmarks.md and its plot from it.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import dataclasses
+import functools
+import json
 import os
-import resource
 import shutil
-import sqlite3
-import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import measure
 import numpy as np
+import page
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
@@ -37,17 +37,8 @@ from strategos.components import processes
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 FLIGHTS = REPOSITORY / "examples" / "flights"
+RESULTS = REPOSITORY / ".cache" / "whole_run.jsonl"
 FILES = 12
-
-
-@dataclass
-class Cost:
-    """What one run took: seconds, and bytes at the peak."""
-
-    cpu: float
-    wall: float
-    memory: int
-    nodes: dict[str, float] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -55,17 +46,31 @@ def main() -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=[30_000, 300_000])
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="write the page, no runs")
     arguments = parser.parse_args()
-    processes.adopt_orphans()  # so that the seconds of all processes count
-    for rows in arguments.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            data = write_rows(Path(folder, "data"), rows)
-            costs: dict[str, list[Cost]] = {side: [] for side in arguments.sides}
-            for _ in range(arguments.times):
-                for side in arguments.sides:  # in turn: the machine's load may change
-                    costs[side].append(run(side, data, Path(folder, side)))
-        report(rows, costs)
+    if not arguments.page:
+        for rows in arguments.rows:
+            compare(rows, arguments.times, arguments.sides, arguments.results)
+    found = page.read(arguments.results)
+    if arguments.page:
+        page.write(found, REPOSITORY / "docs")
+    else:
+        print(page.tables(found))
     return 0
+
+
+def compare(rows: int, times: int, sides: list[str], results: Path) -> None:
+    """Runs the sides in turn and adds what they took to `results`."""
+    processes.adopt_orphans()  # so that the seconds of all processes count
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        data = write_rows(Path(folder, "data"), rows)
+        for _ in range(times):
+            for side in sides:  # in turn: the machine's load may change
+                found = run(side, data, Path(folder, side))
+                with results.open("a") as file:
+                    file.write(json.dumps({"rows": rows, "side": side, **found}) + "\n")
 
 
 def write_rows(folder: Path, rows: int) -> Path:
@@ -90,7 +95,7 @@ def write_rows(folder: Path, rows: int) -> Path:
     return folder
 
 
-def of_strategos(data: Path, folder: Path) -> list[str]:
+def of_strategos(data: Path, folder: Path, workers: int) -> list[str]:
     example = folder / "examples" / "flights"
     ignored = shutil.ignore_patterns("data", "runs", "serving", "__pycache__")
     shutil.copytree(FLIGHTS, example, ignore=ignored)
@@ -100,6 +105,7 @@ def of_strategos(data: Path, folder: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "strategos.pipeline.cli", "run"),
         *(str(example / "pipeline.yaml"), "--set", f"run.root={folder / 'root'}"),
+        *("--set", f"run.engine.workers={workers}"),
     ]
 
 
@@ -109,15 +115,8 @@ def of_stock(data: Path, folder: Path) -> list[str]:
     flat.mkdir()
     for number, path in enumerate(sorted(data.glob("*/*.csv"))):
         (flat / f"flights-{number:02}.csv").symlink_to(path)
-    script = HERE / "stock_tfx.py"
-    return [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(script),
-        str(flat),
-        str(folder / "root"),
-    ]
+    script = str(HERE / "stock_tfx.py")
+    return [sys.executable, "-W", "ignore", script, str(flat), str(folder / "root")]
 
 
 def of_script(data: Path, folder: Path) -> list[str]:
@@ -125,107 +124,37 @@ def of_script(data: Path, folder: Path) -> list[str]:
     return [sys.executable, str(script), f"{data}/*/*.csv", str(folder / "out")]
 
 
+def of_floor(data: Path, folder: Path) -> list[str]:
+    return [sys.executable, str(HERE / "floor.py"), f"{data}/*/*.csv"]
+
+
 SIDES: dict[str, Callable[[Path, Path], list[str]]] = {
-    "strategos": of_strategos,
+    "strategos": functools.partial(of_strategos, workers=2),
+    "strategos-1": functools.partial(of_strategos, workers=1),
     "stock": of_stock,
     "script": of_script,
+    "floor": of_floor,
 }
 
 
-def run(side: str, data: Path, folder: Path) -> Cost:
+def run(side: str, data: Path, folder: Path) -> dict[str, Any]:
     """Runs a side in an empty folder, which is removed.
+
+    Returns:
+      Its cost, and that of each node, as JSON-able values.
 
     Raises:
       SystemExit: It failed.
     """
     folder.mkdir()
-    command = SIDES[side](data, folder)
-    log = folder / "log"
-    before, started = _cpu(), time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        with _watched(process.pid) as peak:
-            code = process.wait()
-            with contextlib.suppress(ChildProcessError):
-                while True:  # what it has left behind
-                    os.wait()
-    wall = time.monotonic() - started
-    if code:
-        raise SystemExit(f"{side} failed:\n{log.read_text()[-3000:]}")
-    cost = Cost(_cpu() - before, wall, peak[0], node_seconds(folder / "root"))
-    shutil.rmtree(folder)
-    return cost
-
-
-def _cpu() -> float:
-    """CPU seconds of all processes that have ended below this one."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-@contextlib.contextmanager
-def _watched(pid: int) -> Iterator[list[int]]:
-    """Samples the memory of a process and of all below it; the peak in bytes."""
-    peak, over = [0], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.2):
-            peak[0] = max(peak[0], sum(map(_memory, _family(pid))))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
     try:
-        yield peak
-    finally:
-        over.set()
-        thread.join()
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in path.read_text().split():
-                yield from _family(int(child))
-
-
-def _memory(pid: int) -> int:
-    """Proportional set size: shared pages count once over all processes."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def node_seconds(root: Path) -> dict[str, float]:
-    """Wall seconds of each node, from ML Metadata; {} without one."""
-    database = next(root.glob("**/metadata.sqlite"), None)
-    if database is None:
-        return {}
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        rows = connection.execute(
-            "SELECT Type.name, last_update_time_since_epoch - create_time_since_epoch "
-            "FROM Execution JOIN Type ON Execution.type_id = Type.id"
-        )
-        return {name.rpartition(".")[2]: took / 1e3 for name, took in rows}
-
-
-def report(rows: int, costs: dict[str, list[Cost]]) -> None:
-    print(f"\n{rows:,} rows, medians of {len(next(iter(costs.values())))}")
-    print(f"{'':12}{'CPU s':>9}{'wall s':>9}{'peak MB':>9}")
-    middle = statistics.median
-    for side, found in costs.items():
-        cpu, wall = (middle(getattr(c, n) for c in found) for n in ("cpu", "wall"))
-        memory = middle(each.memory for each in found) / 1e6
-        print(f"{side:12}{cpu:9.1f}{wall:9.1f}{memory:9.0f}")
-    for side, found in costs.items():
-        nodes = ", ".join(
-            f"{name} {middle(each.nodes[name] for each in found):.1f}"
-            for name in found[0].nodes
-        )
-        if nodes:
-            print(f"{side}, wall seconds by node: {nodes}")
+        cost, samples = measure.run(SIDES[side](data, folder), folder / "log")
+    except measure.Failed as failed:
+        raise SystemExit(f"{side} failed:\n{failed}") from None
+    nodes = measure.by_node(folder / "root", samples)
+    shutil.rmtree(folder)
+    named = {name: dataclasses.asdict(each) for name, each in nodes.items()}
+    return {**dataclasses.asdict(cost), "nodes": named}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,162 @@
+"""Measures a process and all below it: CPU, wall time, memory, also by node."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_LOOK_SECONDS = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A moment: seconds since the epoch, CPU seconds so far, bytes in use."""
+
+    time: float
+    cpu: float
+    memory: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a run or a node took.
+
+    Attributes:
+      cpu: User and system seconds of all processes.
+      wall: Seconds.
+      memory: Bytes of all processes together at the peak (proportional set size).
+    """
+
+    cpu: float
+    wall: float
+    memory: int
+
+
+class Failed(Exception):
+    """The command ended with an error."""
+
+
+def run(command: Sequence[str], log: Path) -> tuple[Cost, list[Sample]]:
+    """Runs a command to its end, and to the end of what it leaves behind.
+
+    Args:
+      command: The command. This process must adopt orphans.
+      log: File that gets its output.
+
+    Raises:
+      Failed: It did not exit with 0.
+    """
+    before, started = _ended_cpu(), time.time()
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        with _watched(process.pid, before) as samples:
+            code = process.wait()
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.wait()
+    if code:
+        raise Failed(log.read_text()[-3000:])
+    ended = Sample(time.time(), _ended_cpu() - before, 0)
+    peak = max((each.memory for each in samples), default=0)
+    return Cost(ended.cpu, ended.time - started, peak), [*samples, ended]
+
+
+def by_node(root: Path, samples: Sequence[Sample]) -> dict[str, Cost]:
+    """The cost of each node that ML Metadata under `root` knows; {} without one."""
+    database = next(root.glob("**/metadata.sqlite"), None)
+    if database is None:
+        return {}
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(
+            "SELECT Type.name, create_time_since_epoch, last_update_time_since_epoch "
+            "FROM Execution JOIN Type ON Execution.type_id = Type.id"
+        ).fetchall()
+    return {
+        name.rpartition(".")[2]: _between(samples, begun / 1e3, done / 1e3)
+        for name, begun, done in rows
+    }
+
+
+def _between(samples: Sequence[Sample], begun: float, done: float) -> Cost:
+    within = [each for each in samples if begun <= each.time <= done]
+    memory = max((each.memory for each in within), default=0)
+    return Cost(_cpu_at(samples, done) - _cpu_at(samples, begun), done - begun, memory)
+
+
+def _cpu_at(samples: Sequence[Sample], moment: float) -> float:
+    """CPU seconds until a moment, between samples in proportion."""
+    earlier = Sample(samples[0].time - _LOOK_SECONDS, 0.0, 0)
+    for later in samples:
+        if later.time >= moment:
+            share = (moment - earlier.time) / (later.time - earlier.time)
+            return earlier.cpu + max(0.0, share) * (later.cpu - earlier.cpu)
+        earlier = later
+    return earlier.cpu
+
+
+@contextlib.contextmanager
+def _watched(pid: int, before: float) -> Iterator[list[Sample]]:
+    """Samples a process and all below it.
+
+    Args:
+      pid: The process.
+      before: CPU seconds of processes that had ended before it began.
+    """
+    samples: list[Sample] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            family = list(_family(pid))
+            # A process that ends meanwhile counts twice, or not at all.
+            cpu = sum(map(_cpu, family)) + _ended_cpu() - before
+            last = samples[-1].cpu if samples else 0.0
+            memory = sum(map(_memory, family))
+            samples.append(Sample(time.time(), max(cpu, last), memory))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        over.set()
+        thread.join()
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                yield from _family(int(child))
+
+
+def _ended_cpu() -> float:
+    """CPU seconds of all processes that have ended below this one."""
+    usage = os.times()
+    return usage.children_user + usage.children_system
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of a process and of those below it that have ended."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return sum(map(int, stat.rpartition(b")")[2].split()[11:15])) / _TICK
+    return 0.0
+
+
+def _memory(pid: int) -> int:
+    """Proportional set size: shared pages count once over all processes."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
