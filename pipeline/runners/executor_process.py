@@ -17,7 +17,7 @@ from typing import Any
 
 from strategos.components import events
 from strategos.components.fork_server import without_collections
-from strategos.components.processes import die_with_parent
+from strategos.components.processes import die_with_parent, return_freed_memory
 from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.runners import warm_start
@@ -44,6 +44,7 @@ def main(parent: int, descriptor: int, events_path: str) -> None:
         answer = operations[request.pop("op")](**request)
         channel.write(json.dumps(answer) + "\n")
         channel.flush()
+        _return_freed_memory()  # while the orchestrator publishes
     sys.stdout.flush()
     # Not `sys.exit`: threads of TensorFlow and Beam may block an ordinary exit.
     os._exit(0)
@@ -109,6 +110,13 @@ def _launch(node: str, ir: str, connection: str, wait: float) -> dict[str, Any]:
         logging.exception("failed")
         return {"failure": failure.to_json()}
     return {}
+
+
+def _return_freed_memory() -> None:
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    return_freed_memory()
 
 
 def _hush_absl() -> None:

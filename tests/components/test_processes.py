@@ -84,3 +84,28 @@ def _wait_for(path: Path) -> str:
         assert time.monotonic() < until
         time.sleep(0.02)
     return path.read_text()
+
+
+_SCATTERED = """
+from pathlib import Path
+from strategos.components import processes
+
+def taken():
+    (line,) = [x for x in Path("/proc/self/status").read_text().splitlines()
+               if x.startswith("RssAnon")]
+    return int(line.split()[1]) // 1024
+
+pieces = [bytes(2000) for _ in range(100_000)]
+pieces = pieces[::1000]  # those that are kept lie between freed ones
+before = taken()
+processes.return_freed_memory()
+print(before, taken())
+"""
+
+
+def test_freed_memory_between_pieces_in_use_returns_to_the_system():
+    run = [sys.executable, "-c", _SCATTERED]
+    output = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+    before, after = map(int, output.split())
+    assert before > 190
+    assert after < 60

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components import events
+from strategos.components import events, processes
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
@@ -122,6 +122,7 @@ class Training:
         spec, cluster = self._spec, self._cluster
         self._examples = workload.training_split(spec, cluster, self._agreement)
         self._evaluated = workload.split(spec, spec.eval_files)
+        processes.return_freed_memory()  # parsed blocks take as much as the columns
         rows = self._examples.rows
         self._context = workload.context(
             spec, rows, replicas, is_chief=cluster.is_chief
