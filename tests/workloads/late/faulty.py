@@ -1,4 +1,7 @@
-"""Applies the hyperparameter `fault`, (task, step, what), to one task, once."""
+"""Applies the hyperparameter `faults`: one after the other, each once.
+
+A fault is (task, step, what). Checkpoints keep `seen`: steps of the whole training.
+"""
 
 import json
 import os
@@ -11,25 +14,6 @@ import tensorflow as tf
 
 task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task")
 name = f"{task['type']}-{task['index']}" if task else "host"
-
-
-def pid_of(target):
-    # All tasks were forked by one process, in this order.
-    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
-    tasks = [
-        f"{kind}-{index}"
-        for kind in ("chief", "worker", "ps")
-        for index in range(len(cluster.get(kind, ())))
-    ]
-    siblings = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_bytes().rpartition(b")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == os.getppid():
-            siblings.append(int(path.parent.name))
-    return sorted(siblings)[tasks.index(target)]
 
 
 def build_model(context):
@@ -50,22 +34,21 @@ def build_model(context):
 class Fault(tf.keras.callbacks.Callback):
     def __init__(self, hyperparameters):
         super().__init__()
-        self.task, self.step, self.do = hyperparameters["fault"]
-        self.marker = Path(hyperparameters["marks"], "happened")
+        self.marks = Path(hyperparameters["marks"])
         self.checkpoints = Path(hyperparameters["checkpoints"])
-        self.always = hyperparameters.get("always", False)
-        self.seen = 0
+        self.number, self.seen = len(list(self.marks.glob("happened-*"))), 0
+        left = hyperparameters["faults"][self.number :]
+        self.task, self.step, self.do = left[0] if left else ("nobody", 0, "")
 
     def on_train_batch_end(self, batch, logs=None):
         self.seen += 1
-        is_due = self.seen == self.step and self.task == name
-        if is_due and (self.always or not self.marker.exists()):
-            self.marker.touch()
-            do, _, target = self.do.partition(" ")
-            getattr(self, do)(*filter(None, [target]))
+        if (name, self.seen) == (self.task, self.step):
+            (self.marks / f"happened-{self.number}").touch()
+            do, _, argument = self.do.partition(" ")
+            getattr(self, do)(*filter(None, [argument]))
 
-    def kill(self, target=name):
-        os.kill(pid_of(target), signal.SIGKILL)
+    def kill(self):
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def kill_later(self, seconds):
         arguments = (os.getpid(), signal.SIGKILL)
@@ -88,7 +71,7 @@ class Fault(tf.keras.callbacks.Callback):
         while True:
             for folder in set(self.checkpoints.glob("step-*")) - before:
                 if not (folder / "state.json").exists():
-                    Path(self.marker.parent, "in-save").write_text(folder.name)
+                    (self.marks / "in-save").write_text(folder.name)
                     os.kill(os.getpid(), signal.SIGKILL)
                 before.add(folder)
             time.sleep(0.0005)

@@ -29,10 +29,8 @@ def write_faulty(workload):
 @pytest.mark.faults
 def test_restarts_used_up_are_a_clear_error_within_a_minute(train):
     operation = dataclasses.replace(OPERATION, max_restarts=1)
-    always = {"always": True}
-    outcome = train(
-        ("worker-0", 3, "kill"), operation=operation, hyperparameters=always
-    )
+    faults = [("worker-0", 3, "kill")] * 2
+    outcome = train(*faults, operation=operation)
     assert "Worker-0 was killed by SIGKILL. The gang was restarted 1" in outcome.error
     assert "memory" in outcome.error
     assert outcome.seconds < 60

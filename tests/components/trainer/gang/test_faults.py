@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 
 import pytest
 
 from strategos.components.trainer.operation import Operation
 
-OPERATION = Operation(checkpoint_every="7 steps", stall_timeout=30.0)
-IMPATIENT = dataclasses.replace(OPERATION, stall_timeout=12.0)
-
-
-FAULTS = {
-    "a worker is killed": ("worker-0", 16, "kill"),
-    "the chief is killed": ("chief-0", 16, "kill"),
-    "the chief is killed before the first checkpoint": ("chief-0", 3, "kill"),
-    "the chief is killed during a save": ("chief-0", 16, "kill_in_save"),
-    "a worker stops": ("worker-0", 16, "stop"),
-    "the chief stops": ("chief-0", 16, "stop"),
-}
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(fault, id=name, marks=[pytest.mark.faults] if number else [])
-        for number, (name, fault) in enumerate(FAULTS.items())
-    ],
+OPERATION = Operation(checkpoint_every="7 steps", stall_timeout=20.0, max_restarts=5)
+# Task, step and what happens; and the step at which training goes on.
+FAULTS = (
+    ("chief-0", 3, "kill"),  # before the first checkpoint: at 0
+    ("chief-0", 9, "kill"),  # at 7
+    ("chief-0", 9, "kill_in_save"),  # of step 14: at 7
+    ("worker-0", 16, "stop"),  # at 14
+    ("chief-0", 23, "stop"),  # at 21
 )
-def test_training_ends_as_if_nothing_had_happened_when(train, undisturbed, fault):
-    outcome = train(fault, operation=IMPATIENT if "stop" in fault else OPERATION)
-    outcome.assert_equal_to(undisturbed)
-    if fault[2] == "kill_in_save":
-        assert (outcome.marks / "in-save").exists()
+
+
+def test_training_ends_as_if_nothing_had_happened_when_a_worker_is_killed(
+    train, undisturbed
+):
+    train(("worker-0", 16, "kill")).assert_equal_to(undisturbed)
+
+
+@pytest.mark.faults
+def test_training_ends_as_if_nothing_had_happened_when_tasks_are_killed_and_stop(
+    train, undisturbed, capfd
+):
+    outcome = train(*FAULTS, operation=OPERATION)
+    outcome.assert_equal_to(undisturbed, restarts=(5,))
+    assert (outcome.marks / "in-save").exists()
+    log = capfd.readouterr().err
+    resumed = re.findall(r"\[chief-0\] .*resuming at step (\d+)", log)
+    assert resumed == ["7", "7", "14", "21"]
