@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,13 @@ database = str(Path(config.run.root) / "metadata.sqlite")
 pipeline.metadata_connection_config = sqlite_metadata_connection_config(database)
 pipeline.enable_cache = True
 LocalDagRunner().run(pipeline)
+"""
+
+# A full pipe would stop a process whose output nobody reads.
+_SILENT = """
+import os
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+os.dup2(1, 2)
 """
 
 
@@ -158,13 +165,16 @@ class Workspace:
 
     def run_by_tfx(self, *sets: str) -> str:
         """Runs the same graph through TFX's own LocalDagRunner; its log."""
-        words = (str(self.yaml), *self.settings, *sets)
-        how = {"XDG_STATE_HOME": self.environment()["XDG_STATE_HOME"]}
-        return self.warm.script(_LOCAL_DAG_RUNNER, *words, **how).output()
+        return self._by_tfx(_LOCAL_DAG_RUNNER, sets).output()
 
-    def command_of_tfx(self, *sets: str) -> list[str]:
+    def start_by_tfx(self, *sets: str, **environ: str) -> Any:
+        """Starts what `run_by_tfx` runs; its log is lost."""
+        return self._by_tfx(_SILENT + _LOCAL_DAG_RUNNER, sets, **environ)
+
+    def _by_tfx(self, code: str, sets: Sequence[str], **environ: str) -> Any:
         words = (str(self.yaml), *self.settings, *sets)
-        return [sys.executable, "-c", _LOCAL_DAG_RUNNER, *words]
+        environ["XDG_STATE_HOME"] = self.environment()["XDG_STATE_HOME"]
+        return self.warm.script(code, *words, **environ)
 
     def sets(self) -> list[str]:
         return [word for setting in self.settings for word in ("--set", setting)]

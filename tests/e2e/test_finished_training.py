@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 
 import numpy as np
 import pytest
@@ -34,8 +33,9 @@ def wait_for_checkpoint(workspace, checkpoints):
 def kill_when_trained(workspace, checkpoints, process, publishing):
     """Kills a run whose publishing process is stopped, once its model is whole."""
     workspace.wait_for(lambda: any(checkpoints.glob("*/finished.json")), seconds=180)
-    os.kill(publishing, signal.SIGKILL)
-    workspace.end(process, signal.SIGKILL)
+    for pid in {publishing, process.pid}:
+        os.kill(pid, signal.SIGKILL)
+    process.wait(60)
     workspace.wait_until_nothing_is_left()
 
 
@@ -77,14 +77,9 @@ def test_finished_training_is_taken_by_tfx_too(small):
     often = Operation(checkpoint_every="1 step").to_environment()
     checkpoints = root / "small" / "Trainer" / "checkpoints"
     with small.held("Trainer"):
-        process = subprocess.Popen(
-            small.command_of_tfx(*sets),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=small.environment() | often,
-        )
+        process = small.start_by_tfx(*sets, **often)
         wait_for_checkpoint(small, checkpoints)
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
     kill_when_trained(small, checkpoints, process, process.pid)
     small.run_by_tfx(*sets)
     models = (root / "small" / "Trainer" / "model").iterdir()

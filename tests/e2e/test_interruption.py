@@ -61,16 +61,15 @@ def _states_in_ml_metadata(workspace):
         pytest.param("beam", signal.SIGINT, marks=pytest.mark.faults),
     ],
 )
-def test_interrupted_run_ends_its_processes_and_says_so(killed, sig, runner):
-    workspace, _ = killed
+def test_interrupted_run_ends_its_processes_and_says_so(small, sig, runner):
     cold = {"warm": runner == "local"}  # one of each is as users have it
-    with workspace.held("Transform"):
+    with small.held("Transform"):
         arguments = ("--no-cache", "--runner", runner)
-        run = workspace.start(*arguments, node="ExampleGen", **cold)
-        assert workspace.end(run, sig) == 130
-        workspace.wait_until_nothing_is_left()
-    assert workspace.last_run()["outcome"] == "interrupted"
-    assert "running" not in workspace.states().values()
+        run = small.start(*arguments, node="ExampleGen", **cold)
+        assert small.end(run, sig) == 130
+        small.wait_until_nothing_is_left()
+    assert small.last_run()["outcome"] == "interrupted"
+    assert "running" not in small.states().values()
 
 
 def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compared(
