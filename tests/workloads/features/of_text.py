@@ -19,19 +19,19 @@ def preprocessing_fn(inputs):
     lookup = tft.make_and_track_object(table, name="lookup")
     return {
         "row": inputs["row"],
-        "key_id": vocabulary(key, vocab_filename="key"),
-        "top": vocabulary(words, top_k=3, default_value=99),
-        "frequent": vocabulary(words, frequency_threshold=4, num_oov_buckets=2),
-        "of_ints": vocabulary(n, num_oov_buckets=1),
-        "weighted": vocabulary(key, weights=inputs["x"]),
+        "frequent": vocabulary(
+            words, top_k=3, frequency_threshold=4, num_oov_buckets=2
+        ),
+        "of_ints": vocabulary(n, top_k=4, default_value=99),
+        "weighted": vocabulary(key, weights=inputs["x"], vocab_filename="key"),
         "labelled": vocabulary(
             key, labels=tf.cast(n > 3, tf.int64), min_diff_from_avg=0.0
         ),
         "maybe_key": vocabulary(inputs["maybe_key"]),
         "filled": vocabulary(
-            tft.sparse_tensor_to_dense_with_shape(inputs["maybe_key"], [None, 1], "")
+            tft.sparse_tensor_to_dense_with_shape(inputs["maybe_key"], [None, 1], ""),
+            fingerprint_shuffle=True,
         ),
-        "fingerprints": vocabulary(key, fingerprint_shuffle=True),
         "tfidf_indices": indices,
         "tfidf_weights": weights,
         "ngrams": tft.ngrams(words, (1, 2), " "),
