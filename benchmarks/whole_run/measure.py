@@ -86,7 +86,8 @@ def by_node(root: Path, samples: Sequence[Sample]) -> dict[str, Cost]:
 
 
 def _between(samples: Sequence[Sample], begun: float, done: float) -> Cost:
-    within = [each for each in samples if begun <= each.time <= done]
+    later = [each for each in samples if each.time >= begun]
+    within = [each for each in later if each.time <= done] or later[:1]
     memory = max((each.memory for each in within), default=0)
     return Cost(_cpu_at(samples, done) - _cpu_at(samples, begun), done - begun, memory)
 
