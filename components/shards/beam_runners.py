@@ -16,6 +16,7 @@ from strategos.components.errors import UserError
 from strategos.components.shards import worker_boot
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.flink import shared
+from strategos.components.shards.flink.watch import Limits
 from strategos.components.shards.job import Job
 from strategos.components.user_code import workload_paths
 
@@ -57,15 +58,15 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
     """
     if engine.runner == "direct":
         return beam.Pipeline(argv=list(_IN_PROCESS))
-    name, workers, master = _job_name(), engine.workers, None
-    endpoint = engine.job_endpoint
+    endpoint, master, workers = engine.job_endpoint, engine.master, engine.workers
     if engine.runner == "flink":
         connection = shared.connection(engine)
         endpoint, master = connection.job_endpoint, connection.master
         workers = engine.threads
+    name, limits = _job_name(), Limits(engine.timeout, engine.stall_timeout)
     spread = [f"--parallelism={workers}"] if workers else []
     arguments = [*_portable(os.environ), f"--job_endpoint={endpoint}", *spread]
-    return Job(name, master, argv=[*arguments, f"--job_name={name}"])
+    return Job(name, master, limits, [*arguments, f"--job_name={name}"])
 
 
 def _portable(environ: Mapping[str, str]) -> list[str]:

@@ -36,6 +36,8 @@ class Engine:
       master: Address of the REST API of a Flink cluster, as `HOST:PORT`; None to start
         a cluster on this machine.
       taskmanagers: Number of TaskManagers of a cluster that is started.
+      timeout: Seconds for one job on Flink; None for no limit.
+      stall_timeout: Seconds that a job on Flink may make no progress.
     """
 
     runner: str = "direct"
@@ -43,6 +45,8 @@ class Engine:
     job_endpoint: str | None = None
     master: str | None = None
     taskmanagers: int = 2
+    timeout: float | None = None
+    stall_timeout: float = 1800.0
 
     @property
     def threads(self) -> int:

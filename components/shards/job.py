@@ -9,7 +9,7 @@ import apache_beam as beam
 import grpc
 
 from strategos.components.errors import UserError, first_line
-from strategos.components.shards.flink.watch import watch
+from strategos.components.shards.flink import watch
 
 _TRACEBACK = "Traceback (most recent call last):\n"
 _JAVA_FRAMES = re.compile(r"\n\s*(?:at |Caused by: |\.\.\. \d+ more)")
@@ -21,23 +21,30 @@ class Job(beam.Pipeline):
     Args:
       name: Of the job; no other one has it.
       master: Address of the REST API of Flink's JobManager; None for other runners.
-      **how: Keyword arguments of `beam.Pipeline`.
+      limits: Of a job on Flink.
+      argv: Beam's options.
     """
 
-    def __init__(self, name: str, master: str | None, **how: Any):
-        super().__init__(**how)
-        self._name, self._master = name, master
+    def __init__(
+        self, name: str, master: str | None, limits: watch.Limits, argv: list[str]
+    ):
+        super().__init__(argv=[*argv, "--no_wait_until_finish"])
+        self._name, self._master, self._limits = name, master, limits
 
     def __exit__(self, *raised: Any) -> None:
-        with watch(self._master, self._name) as watched:
-            try:
-                super().__exit__(*raised)
-            except grpc.RpcError as error:
-                raise UserError(
-                    "Beam's job server ended the connection", remedy="See its log."
-                ) from error
-            except RuntimeError as error:
-                raise UserError(reason(watched.failure or str(error))) from error
+        try:
+            super().__exit__(*raised)  # submits the job
+            if raised[0] is None:
+                finish = self.result.wait_until_finish
+                watch.wait(finish, self._master, self._name, self._limits)
+        except grpc.RpcError as error:
+            raise UserError(
+                "Beam's job server ended the connection",
+                remedy="It was killed, or has no memory left: see its log. Run again: "
+                "what was finished is cached.",
+            ) from error
+        except RuntimeError as error:
+            raise UserError(reason(str(error))) from error
 
 
 def reason(message: str) -> str:

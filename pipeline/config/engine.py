@@ -11,13 +11,22 @@ from pydantic_core import InitErrorDetails
 from strategos.components.shards.engine import Engine as Settings
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, reject_at
-from strategos.pipeline.config.types import Positive, Section, not_yet
+from strategos.pipeline.config.types import (
+    Duration,
+    Positive,
+    Section,
+    not_yet,
+    seconds,
+)
 
 Address = Annotated[
     str, StringConstraints(pattern=r"^[^\s:/]+:[0-9]{1,5}$"), Allowed("HOST:PORT")
 ]
 
-_UNDER = {"job_endpoint": "portable", "master": "flink", "local_cluster": "flink"}
+_UNDER = {
+    "job_endpoint": "portable",
+    **dict.fromkeys(("master", "local_cluster", "timeout", "stall_timeout"), "flink"),
+}
 """The runner that each option belongs to."""
 _NEEDED = {"portable": "job_endpoint"}
 """The option without which a runner cannot run."""
@@ -42,6 +51,17 @@ class Options(Section):
     )
     local_cluster: LocalCluster | None = Field(
         None, description="`flink`: the cluster that a run starts without `master`."
+    )
+    timeout: Duration | None = Field(
+        None,
+        description="`flink`: time allowed for one job, of which a node runs one to "
+        "five. By default, no limit.",
+    )
+    stall_timeout: Duration | None = Field(
+        None,
+        description="`flink`: time without progress (no task starts or ends, no row "
+        f"moves) after which a job is cancelled; {Settings.stall_timeout / 60:g}m by "
+        "default.",
     )
     job_endpoint: Address | None = Field(
         None, description="`portable`: address of the Beam job server. Required there."
@@ -119,4 +139,9 @@ class Engine(Section):
             job_endpoint=self.options.job_endpoint,
             master=self.options.master,
             taskmanagers=cluster.taskmanagers,
+            **{
+                name: float(seconds(limit))
+                for name in ("timeout", "stall_timeout")
+                if (limit := getattr(self.options, name))
+            },
         )

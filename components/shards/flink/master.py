@@ -17,7 +17,8 @@ KEY = "run.engine.options.master"
 _SECONDS = 5.0
 # A master is a neighbour: never through the proxy that the environment names.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-_ENDED = ("FINISHED", "FAILED", "CANCELED", "SUSPENDED")
+ENDED = ("FINISHED", "FAILED", "CANCELED", "SUSPENDED")
+"""States of jobs that have ended."""
 
 
 class MasterError(Exception):
@@ -109,7 +110,7 @@ class Master:
         Raises:
           MasterError: No answer, or the job is unknown.
         """
-        if self.get(f"/jobs/{job}")["state"] in _ENDED:
+        if self.get(f"/jobs/{job}")["state"] in ENDED:
             return True
         self._call("PATCH", f"/jobs/{job}?mode=cancel")
         return False

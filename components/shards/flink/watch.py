@@ -1,90 +1,206 @@
-"""Watches a job on Flink: its progress, its restarts, and exceptions of Python code."""
+"""Waits for a job on Flink: reports progress and restarts, enforces limits, cancels.
+
+Beam's client waits for the job server alone, and for ever: also for a job that hangs,
+for a cluster that is gone, and for a job server that lost a job's end.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 from strategos.components import events
-from strategos.components.errors import first_line
-from strategos.components.shards.flink.master import Master, MasterError
+from strategos.components.errors import UserError, first_line
+from strategos.components.shards.flink.master import ENDED, Master, MasterError
+from strategos.components.wording import duration
 
 _LOOK_SECONDS = 1.0
+_SILENT_SECONDS = (
+    20.0  # of a master that does not answer; Flink's own clients: a minute
+)
+_REPORT_SECONDS = 15.0  # from the end of a job to the job server's report of it
+_CANCEL_SECONDS = 10.0
 # What Beam's runner reports if a worker's code raised an exception: Flink would run the
 # same code on the same rows again, five times. A worker that is lost reads otherwise.
 _OF_PYTHON = re.compile(
     r"Error received from SDK harness for instruction \d+: .*", re.S
 )
+_MOVED = ("read-records", "write-records", "read-bytes", "write-bytes")
 
 
-class Watched:
-    """A job that is watched.
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How long a job may take.
 
     Attributes:
-      failure: The exception of a worker's code because of which the job was cancelled;
-        "" if there was none.
+      timeout: Seconds for one job; None for no limit.
+      stall_timeout: Seconds without progress: no task starts or ends, and nothing moves
+        between tasks.
     """
 
-    def __init__(self, address: str | None, name: str):
-        self.failure = ""
-        self._master, self._name = Master(address or ""), name
-        self._seen: set[int] = set()
-        self._job: str | None = None
+    timeout: float | None
+    stall_timeout: float
+
+
+class _FinishedError(Exception):
+    """The job has finished, but the job server does not report it."""
+
+
+def wait(
+    finish: Callable[[], Any], address: str | None, name: str, limits: Limits
+) -> None:
+    """Waits until `finish` returns; cancels the job if this is left in another way.
+
+    Args:
+      finish: Waits for the job, and raises an exception if it fails; called in a thread
+        that is left behind if the job ends unnoticed.
+      address: `HOST:PORT` of the REST API of Flink's JobManager; None for a job of
+        another runner, which is not watched.
+      name: The job's name, which no other job has.
+      limits: Of the job.
+
+    Raises:
+      UserError: A limit is exceeded, or the cluster is gone.
+      RuntimeError: Code in a worker failed; the message has its traceback.
+    """
+    outcome: futures.Future[None] = futures.Future()
+    threading.Thread(target=_call, args=(finish, outcome), daemon=True).start()
+    job = _Job(Master(address), name, limits) if address else None
+    try:
+        while not futures.wait([outcome], _LOOK_SECONDS).done:
+            if job:
+                job.look()
+        outcome.result()
+    except _FinishedError:
+        return
+    except BaseException:
+        if job:
+            job.cancel()
+        raise
+
+
+def _call(finish: Callable[[], Any], outcome: futures.Future[None]) -> None:
+    try:
+        finish()
+        outcome.set_result(None)
+    except BaseException as error:
+        outcome.set_exception(error)
+
+
+class _Job:
+    """What is known of a job from looking at it."""
+
+    def __init__(self, master: Master, name: str, limits: Limits):
+        self._master, self._name, self._limits = master, name, limits
+        self._id: str | None = None
+        self._seen: set[int] = set()  # time stamps of exceptions
+        self._begun = self._answered = self._moved = time.monotonic()
+        self._ended: float | None = None
+        self._state: tuple[Any, ...] = ()
 
     def look(self) -> None:
-        """Reports progress and restarts; cancels the job if its code failed."""
-        self._job = self._job or self._master.job_named(self._name)
-        if self._job is None:
+        """Reports progress and restarts.
+
+        Raises:
+          UserError: A limit is exceeded, or the cluster is gone.
+          RuntimeError: Code in a worker failed.
+          _FinishedError: The job has finished.
+        """
+        now = time.monotonic()
+        try:
+            self._ask(now)
+            self._answered = now
+        except MasterError as error:
+            if now - self._answered > _SILENT_SECONDS:
+                raise UserError(
+                    f"Flink's JobManager at {self._master.address} does not answer "
+                    f"any more: {error}",
+                    remedy="It was killed, or its machine has no memory left: see its "
+                    "log. Run again: what was finished is cached.",
+                ) from None
             return
-        vertices = self._master.get(f"/jobs/{self._job}")["vertices"]
-        tasks = [each["tasks"] for each in vertices]
-        total = sum(each["parallelism"] for each in vertices)
-        finished = sum(each["FINISHED"] for each in tasks)
-        events.emit("progress", message=f"{finished} of {total} tasks on Flink")
+        self._enforce_limits(now)
+
+    def cancel(self) -> None:
+        """Cancels the job, and waits for its end."""
+        until = time.monotonic() + _CANCEL_SECONDS
+        with contextlib.suppress(MasterError):
+            while time.monotonic() < until:
+                self._id = self._id or self._master.job_named(self._name)
+                if self._id is None or self._master.cancel(self._id):
+                    return
+                time.sleep(_LOOK_SECONDS / 10)
+
+    def _ask(self, now: float) -> None:
+        self._id = self._id or self._master.job_named(self._name)
+        if self._id is None:
+            return
+        job = self._master.get(f"/jobs/{self._id}")
         for each in self._exceptions():
             self._seen.add(each["timestamp"])
-            self._handle(each["stacktrace"])
+            _handle(each["stacktrace"])
+        if job["state"] in ENDED:
+            self._ended = self._ended or now
+            self._notice_end(job["state"], now)
+        else:
+            self._measure(job, now)
+
+    def _measure(self, job: dict[str, Any], now: float) -> None:
+        vertices = job["vertices"]
+        total = sum(each["parallelism"] for each in vertices)
+        finished = sum(each["tasks"]["FINISHED"] for each in vertices)
+        moved = sum(each["metrics"][key] for each in vertices for key in _MOVED)
+        tasks = [each["tasks"] for each in vertices]
+        if (state := (job["state"], tasks, moved)) != self._state:
+            self._state, self._moved = state, now
+        events.emit("progress", message=f"{finished} of {total} tasks on Flink")
 
     def _exceptions(self) -> list[dict[str, Any]]:
-        history = self._master.get(f"/jobs/{self._job}/exceptions")["exceptionHistory"]
+        history = self._master.get(f"/jobs/{self._id}/exceptions")["exceptionHistory"]
         entries = history["entries"]
         return [each for each in entries if each["timestamp"] not in self._seen]
 
-    def _handle(self, trace: str) -> None:
-        found = _OF_PYTHON.search(trace)
-        if found and not self.failure:
-            self.failure = found[0]
-            self._master.cancel(self._job)
-        elif not found:
-            message = f"Flink restarted the job after: {first_line(trace)}"
-            events.emit("note", message=message)
+    def _notice_end(self, state: str, now: float) -> None:
+        if now - self._ended < _REPORT_SECONDS:
+            return
+        if state == "FINISHED":
+            raise _FinishedError
+        raise UserError(
+            f"the job {self._name} is {state} in Flink, and Beam's job server does not "
+            "report why",
+            remedy="See its log.",
+        )
+
+    def _enforce_limits(self, now: float) -> None:
+        if self._ended is not None:
+            return
+        spent, still, limits = now - self._begun, now - self._moved, self._limits
+        if limits.timeout is not None and spent > limits.timeout:
+            raise UserError(
+                f"a job on Flink has not ended after {duration(spent)}",
+                key="run.engine.options.timeout",
+                received=f"{limits.timeout:g}s",
+                remedy="It is cancelled. Raise the limit, or run.engine.workers.",
+            )
+        if still > limits.stall_timeout:
+            raise UserError(
+                f"a job on Flink has made no progress for {duration(still)}",
+                key="run.engine.options.stall_timeout",
+                received=f"{limits.stall_timeout:g}s",
+                remedy="It is cancelled. See the logs of the workers; raise the limit "
+                "if one shard takes longer.",
+            )
 
 
-@contextlib.contextmanager
-def watch(address: str | None, name: str) -> Iterator[Watched]:
-    """Watches a job until the end of the block.
-
-    Args:
-      address: `HOST:PORT` of the REST API of Flink's JobManager; None watches nothing.
-      name: The job's name, which no other job has.
-    """
-    watched, ended = Watched(address, name), threading.Event()
-    if address is None:
-        yield watched
-        return
-
-    def keep_looking() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            with contextlib.suppress(MasterError):  # the job's end says more
-                watched.look()
-
-    thread = threading.Thread(target=keep_looking, daemon=True)
-    thread.start()
-    try:
-        yield watched
-    finally:
-        ended.set()
-        thread.join()
+def _handle(trace: str) -> None:
+    found = _OF_PYTHON.search(trace)
+    if found:
+        raise RuntimeError(found[0])
+    message = f"Flink restarted the job after: {first_line(trace)}"
+    events.emit("note", message=message)

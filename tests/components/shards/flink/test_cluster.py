@@ -142,7 +142,7 @@ def starter(installed, tmp_path):
         process.kill()
 
 
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_the_process_that_started_it(starter, sig):
     pids = _descendants(starter.pid)
     assert len(pids) == 4  # host, JobManager, TaskManager, job server
@@ -151,30 +151,27 @@ def test_nothing_outlives_the_process_that_started_it(starter, sig):
     _wait_until(lambda: not pids & set(_parents()))
 
 
-def test_nothing_outlives_the_host(starter):
-    """The process in between; what it started gets the kernel's signal."""
-    pids = _descendants(starter.pid)
-    os.kill(next(p for p, parent in _parents().items() if parent == starter.pid), 9)
-    _wait_until(lambda: not pids & set(_parents()))
-
-
-def test_dead_task_manager_is_replaced(starter, tmp_path):
+def test_dead_task_manager_is_replaced_and_nothing_outlives_the_host(starter, tmp_path):
+    """The host is the process in between."""
     master = Master(starter.master)
     (before,) = master.get("/taskmanagers")["taskmanagers"]
     os.kill(_pid_of(starter, "TaskManagerRunner"), signal.SIGKILL)
     _wait_until(lambda: before["id"] not in _task_managers(master))
     _wait_until(lambda: len(_task_managers(master)) == 1)
     assert "taskmanager-1 ended (SIGKILL)" in (tmp_path / "logs/host.log").read_text()
+    pids = _descendants(starter.pid)
+    os.kill(next(p for p, parent in _parents().items() if parent == starter.pid), 9)
+    _wait_until(lambda: not pids & set(_parents()))
 
 
 def _task_managers(master):
     return [each["id"] for each in master.get("/taskmanagers")["taskmanagers"]]
 
 
-@pytest.mark.parametrize("part", ["ClusterEntrypoint", "FlinkJobServerDriver"])
-def test_all_ends_when_no_job_can_go_on(starter, part):
+def test_all_ends_without_the_job_server(starter):
+    """As without the JobManager, see test_watch.py."""
     pids = _descendants(starter.pid)
-    os.kill(_pid_of(starter, part), signal.SIGKILL)
+    os.kill(_pid_of(starter, "FlinkJobServerDriver"), signal.SIGKILL)
     _wait_until(lambda: not pids & set(_parents()))
 
 

@@ -1,0 +1,138 @@
+"""Jobs on a real cluster that hang, are interrupted, or end unnoticed."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+import signal
+import threading
+import time
+from concurrent import futures
+
+import apache_beam as beam
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink.connection import connected
+from strategos.components.shards.flink.master import Master
+from strategos.components.shards.fold import fold
+
+pytestmark = pytest.mark.engine
+
+HOURS = [3600.0] * 4
+
+
+@pytest.fixture
+def engine(cluster):
+    return Engine("portable", 2, cluster.job_endpoint, master=cluster.master)
+
+
+@pytest.fixture
+def hang(engine, tmp_path):
+    """Runs a job that sleeps for hours."""
+
+    def run(engine=engine, **limits):
+        changed = dataclasses.replace(engine, **limits)
+        fold(changed, HOURS, time.sleep, operator.or_, str(tmp_path))
+
+    return run
+
+
+def jobs(engine):
+    return {
+        job["jid"]: job["state"]
+        for job in Master(engine.master).get("/jobs/overview")["jobs"]
+    }
+
+
+def new_job(engine, before):
+    """The state of the job that came since, once it has ended."""
+    until = time.monotonic() + 60
+    while True:
+        ((_, state),) = (item for item in jobs(engine).items() if item[0] not in before)
+        if state != "CANCELLING" or time.monotonic() > until:
+            return state
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"timeout": 20.0}, "has not ended after 2"),
+        ({"stall_timeout": 25.0}, "has made no progress for 2"),
+    ],
+)
+def test_job_that_exceeds_a_limit_is_cancelled(engine, hang, limits, message):
+    before = jobs(engine)
+    with pytest.raises(UserError, match=message) as caught:
+        hang(**limits)
+    (name,) = limits
+    assert caught.value.key == f"run.engine.options.{name}"
+    assert new_job(engine, before) == "CANCELED"
+
+
+def test_job_is_cancelled_if_its_driver_is_interrupted(engine, hang):
+    before = jobs(engine)
+
+    def interrupt():
+        until = time.monotonic() + 120
+        while len(jobs(engine)) == len(before) and time.monotonic() < until:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        hang()
+    assert new_job(engine, before) == "CANCELED"
+
+
+def test_job_whose_end_the_job_server_never_reports_ends(engine):
+    """Beam 2.62's job server fails to handle a job without a single metric."""
+    with engine.make_pipeline() as pipeline:
+        _ = pipeline | beam.Impulse()
+
+
+def test_two_jobs_share_a_cluster(engine, tmp_path):
+    one = dataclasses.replace(engine, workers=1)
+    with futures.ThreadPoolExecutor(2) as pool:
+        found = pool.map(
+            lambda part: fold(one, part, operator.neg, operator.add, str(tmp_path)),
+            [range(0, 60), range(60, 100)],
+        )
+        assert list(found) == [-1770, -3180]
+
+
+def test_cluster_that_is_gone_is_one_error_within_a_minute(installed, hang, tmp_path):
+    with connected(None, 1, 2, tmp_path / "logs") as own:
+        engine = Engine("portable", 2, own.job_endpoint, master=own.master)
+        killed = []
+
+        def kill():
+            until = time.monotonic() + 120
+            while "RUNNING" not in jobs(engine).values() and time.monotonic() < until:
+                time.sleep(0.5)
+            config = Master(own.master).get("/jobmanager/config")
+            folder = next(e["value"] for e in config if e["key"] == "io.tmp.dirs")
+            killed.append(time.monotonic())
+            os.kill(_job_manager(folder), signal.SIGKILL)
+
+        threading.Thread(target=kill, daemon=True).start()
+        with pytest.raises(UserError) as caught:
+            hang(engine)
+    assert time.monotonic() - killed[0] < 60
+    assert "job server ended" in str(caught.value) or "not answer" in str(caught.value)
+
+
+def _job_manager(folder):
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/cmdline") as file:
+                    command = file.read()
+            except OSError:
+                continue
+            if f"{folder}\0" in command and "ClusterEntrypoint" in command:
+                return int(name)
+    raise AssertionError(folder)
