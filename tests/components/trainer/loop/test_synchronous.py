@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -336,8 +337,9 @@ def test_a_killed_parent_leaves_no_worker_and_no_model(make_spec, tmp_path):
 def _descendants(pid):
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            children = (task / "children").read_text().split()
+            found += [each for c in children for each in (int(c), *_descendants(c))]
     return found
 
 
