@@ -64,8 +64,10 @@ if sys.version_info < (3, 11):
 
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
-    *("e2e", "components/transform/test_features.py", "components/trainer/gang"),
-    *("components/trainer", "components/evaluator", "pipeline/runners"),
+    *("components/transform/test_features.py", "components/trainer/gang"),
+    *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
+    *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),
+    *("pipeline/runners", "pipeline/view", "test_wheel.py"),
 )
 
 
