@@ -53,19 +53,18 @@ def _states_in_ml_metadata(workspace):
 
 
 @pytest.mark.parametrize(
-    ("runner", "sig"),
+    ("runner", "sig", "warm"),
     [
-        ("local", signal.SIGINT),
-        ("beam", signal.SIGTERM),
-        pytest.param("local", signal.SIGTERM, marks=pytest.mark.faults),
-        pytest.param("beam", signal.SIGINT, marks=pytest.mark.faults),
+        ("local", signal.SIGINT, True),  # `killed` is as users have it
+        ("beam", signal.SIGTERM, True),
+        pytest.param("local", signal.SIGTERM, True, marks=pytest.mark.faults),
+        pytest.param("beam", signal.SIGINT, False, marks=pytest.mark.faults),
     ],
 )
-def test_interrupted_run_ends_its_processes_and_says_so(small, sig, runner):
-    cold = {"warm": runner == "local"}  # one of each is as users have it
+def test_interrupted_run_ends_its_processes_and_says_so(small, sig, runner, warm):
     with small.held("Transform"):
         arguments = ("--no-cache", "--runner", runner)
-        run = small.start(*arguments, node="ExampleGen", **cold)
+        run = small.start(*arguments, node="ExampleGen", warm=warm)
         assert small.end(run, sig) == 130
         small.wait_until_nothing_is_left()
     assert small.last_run()["outcome"] == "interrupted"
@@ -86,7 +85,7 @@ def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compare
     assert f"move {root}/small away" in refused.stderr
     shutil.move(root, root.with_name("old"))
     (version,) = workspace.serving()
-    done = workspace.run()
+    done = workspace.run("--to", "EvaluationGate")
     assert f"no record of {workspace.folder}/serving/small/{version}" in done.stderr
     checks = workspace.last_run()["summary"]["bounds"]
     assert [c["received"] for c in checks if c["bound"] == "may_drop"] != [None]
@@ -102,14 +101,14 @@ def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compare
 def test_training_saves_where_it_is_before_an_interrupt_ends_it(small, runner, sig):
     """No checkpoint but that one: the next run goes on at the very step."""
     training = (
-        *("--runner", runner, "--to", "Trainer", "--set", "trainer.epochs=40"),
+        *("--runner", runner, "--to", "Trainer", "--set", "trainer.epochs=15"),
         *("--set", f"trainer.seed={int(sig)}", "--set", "trainer.checkpoint.every=1h"),
     )
     with small.held("Trainer"):
         run = small.start(*training, node="Trainer")
         runs = small.folder / "runs" / ".strategos" / "runs"
         events = max(runs.iterdir()) / "events.jsonl"  # of the run that is on
-        small.wait_for(lambda: "epoch 2/40" in events.read_text(), seconds=180)
+        small.wait_for(lambda: "epoch 2/15" in events.read_text(), seconds=180)
         assert small.end(run, sig) == 130
         small.wait_until_nothing_is_left()
     shown = small.last_run()
