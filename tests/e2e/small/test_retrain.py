@@ -116,9 +116,13 @@ def test_a_past_span_is_run_as_if_later_ones_had_not_arrived(small):
     planned = retrain(small, "--dry-run", "--spans", "2..3").stdout.splitlines()
     assert planned == ["Backfill: as of span 2.", "Backfill: as of span 3."]
     before = small.serving()
-    retrain(small, "--spans", "2", *strict, expect=3)
+    retrain(small, "--spans", "1..2", *strict, expect=3)
     assert spans(small) == [1, 2]
-    assert small.last_run()["reason"] == "Backfill: as of span 2."
+    listed = small.strategos("runs", str(small.yaml), "--json", "--limit", "2")
+    assert [run["reason"] for run in json.loads(listed.stdout)] == [
+        "Backfill: as of span 2.",
+        "Backfill: as of span 1.",
+    ]
     assert small.serving() == before
     wrong = retrain(small, "--spans", "8..9", expect=2).stderr
     assert "--spans: no span is in '8..9'; there are: 1, 2, 3, 4" in wrong
