@@ -87,6 +87,13 @@ def pytest_configure(config):
             config.add_cleanup(_parent(name).serve(imports).kill)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs):
+    """Pytest's workers are forks too: what their tests import is there."""
+    for spec in specs:
+        spec.python = _parent("tfx").worker()
+
+
 def pytest_collection_modifyitems(items):
     """Long files come first; the tests of a file stay in their order."""
     tests = Path(__file__).parent

@@ -3,6 +3,7 @@
 A test's many small processes then cost what they do, not what they import. `Parent` is
 for tests; `python warm.py parent …` is that process itself, and
 `python warm.py cli ADDRESS MODULES …` is `strategos …`, whose processes start there.
+`python warm.py pytest ADDRESS … CODE` is `python … CODE` of a worker of pytest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import logging
 import os
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -34,6 +36,7 @@ _PR_SET_NAME = 15
 _SIZE = 1 << 17  # of a message: an environment
 _HIGH = 200  # file descriptors that nobody names
 _CLI = "strategos.pipeline.cli"
+_WORKER = "pytest"
 
 
 class Parent:
@@ -115,6 +118,10 @@ class Parent:
         """The command that is `strategos` and starts its processes here."""
         modules = ",".join(self._modules)
         return [sys.executable, __file__, "cli", self.address, modules]
+
+    def worker(self) -> str:
+        """The command in place of Python's for a worker of pytest."""
+        return shlex.join([sys.executable, __file__, _WORKER, self.address])
 
 
 _cold = processes.start
@@ -342,6 +349,9 @@ def _main(module: str, arguments: Sequence[str], folder: str) -> None:
     sys.path[:1] = [folder, *filter(None, more)]
     if module == _CLI:
         sys.exit(importlib.import_module(_CLI).main(arguments))
+    elif module == _WORKER:
+        processes.start = _cold  # its tests say what starts warm
+        exec(arguments[-1], {})
     elif module.endswith(".py"):
         sys.argv = [module, *arguments]
         runpy.run_path(module, run_name="__main__")
@@ -358,8 +368,17 @@ def _cli(address: str, modules: list[str], arguments: list[str]) -> None:
     sys.exit(cli.main(arguments))
 
 
+def _worker(address: str, arguments: list[str]) -> None:
+    """Its input, output and errors are those of this process."""
+    how = {"stdin": None, "stdout": sys.stdout, "stderr": sys.stderr}
+    how |= {"env": os.environ, "pass_fds": [sys.stdin.fileno()]}
+    sys.exit(Fork(address, _WORKER, arguments, **how).wait())
+
+
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "parent":
         _parent(int(words[0]), words[1], words[2].split(","), words[3].split(","))
+    if what == _WORKER:
+        _worker(words[0], words[1:])
     _cli(words[0], words[1].split(","), words[2:])
