@@ -72,7 +72,8 @@ class ExampleGen(base_component.BaseComponent):
             be a RuntimeParameter.
           fingerprint: Hash of the files of these spans: a changed file makes another
             cache key. May be a RuntimeParameter.
-          split: JSON `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`.
+          split: JSON `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`, or
+            `{"by": "span", "spans": 1, …}`.
           schema_file: TFMD schema in text form that declares the types. Default "":
             types are inferred from all the data.
           schema_fingerprint: Hash of the schema's content, part of the cache key. With

@@ -57,7 +57,9 @@ class Executor(EngineExecutor):
         pattern = exec_properties["pattern"] or here.examples
         chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
         files = shards.open_files(chosen)
-        splitter = Splitter.from_json(exec_properties["split"])
+        splitter = Splitter.from_json(
+            exec_properties["split"], [span.number for span in chosen]
+        )
         for _, file in files:
             splitter.check(file.path, file.names)
         (artifact,) = output_dict["examples"]
@@ -71,7 +73,7 @@ class Executor(EngineExecutor):
             events.emit("progress", message="inferring types")
             data, profiles = runner.inspect(data, nulls)
             kinds = {name: profile.kind for name, profile in profiles.items()}
-        elif not splitter.keys:
+        elif splitter.by_position:
             data = runner.count(data)
         work = WriteShard(
             examples=artifact.uri,
@@ -118,11 +120,10 @@ def _declared(
 def _check_splits(outcome: Outcome, splitter: Splitter) -> None:
     for split, (written, _) in outcome.splits.items():
         if not written.rows:
-            by = f"the keys {', '.join(splitter.keys)}" if splitter.keys else "ratio"
             raise UserError(
-                f"`{split}` got none of the {outcome.rows} rows, divided by {by}",
+                f"`{split}` got none of the {outcome.rows} rows, divided by "
+                f"{splitter.described}",
                 key="data.split",
-                received=f"{splitter.train} : {splitter.eval}",
                 remedy="Change the shares or the keys, or use more data.",
             )
 

@@ -19,6 +19,7 @@ from strategos.components.example_gen.spans import (
     describe,
     find_editions,
 )
+from strategos.components.wording import counted
 
 
 class NoneCompleteError(BadInputError):
@@ -68,6 +69,7 @@ class Listing:
         which: str = "all",
         complete: Completeness | None = None,
         until: int | None = None,
+        held_out: int = 0,
     ):
         """Stores the arguments; the first use of an attribute lists the files.
 
@@ -76,13 +78,15 @@ class Listing:
           which: The spans to read, see `select_spans`; by default all.
           complete: What makes a span complete; by default, every span is.
           until: The newest span to consider, as if later ones had not arrived.
+          held_out: Number of the newest selected spans that are for evaluation only.
         """
         self._pattern, self._which = pattern, which
         self._complete, self._until = complete, until
+        self._held_out = held_out
 
     def as_of(self, span: int) -> Listing:
         """This listing, as if no span after `span` had arrived."""
-        return Listing(self._pattern, self._which, self._complete, span)
+        return Listing(self._pattern, self._which, self._complete, span, self._held_out)
 
     @functools.cached_property
     def _editions(self) -> tuple[list[Span], list[Span]]:
@@ -128,8 +132,20 @@ class Listing:
 
     @functools.cached_property
     def chosen(self) -> list[Span]:
-        """The spans to read; raises as `found` and `select_spans`."""
-        return select_spans(self.found, self._which)
+        """The spans to read; raises as `found` and `select_spans`.
+
+        Raises:
+          BadInputError: All selected spans are held out for evaluation.
+        """
+        chosen = select_spans(self.found, self._which)
+        if self._held_out >= len(chosen):
+            raise BadInputError(
+                f"which leaves none for training; the run has: {describe(chosen)}",
+                key="data.split.spans",
+                received=f"{counted(self._held_out, 'span')} to hold out",
+                remedy="Select more spans by `data.spans`, or wait for the next one.",
+            )
+        return chosen
 
     @property
     def is_empty(self) -> bool:

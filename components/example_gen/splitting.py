@@ -1,4 +1,4 @@
-"""Splits rows into train and eval: by the values of key columns, or by position.
+"""Splits rows into train and eval: by key columns, by position, or by span.
 
 **By hash**: rows with equal keys are in the same split, in every run, whatever other
 rows the data contain. The key is the text of the key columns as the file has it
@@ -9,6 +9,8 @@ of the key's SHA-256, as a big-endian fraction of 2**64, are below
 **By ratio**: the fraction is a mix (SplitMix64) of the span's number, the file's path
 below the folder that the pattern begins with, and the row's position in the file. No
 other file or span moves a row to another split.
+
+**By span**: all rows of the newest spans of the run are in `eval`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,21 +36,46 @@ class Splitter:
     """How rows are split.
 
     Attributes:
-      keys: The columns to hash; empty: by ratio.
+      keys: The columns to hash; empty: by ratio or by span.
       train: The share of the training split, relative to `train + eval`.
       eval: The share of the evaluation split, relative to `train + eval`.
+      held_out: The numbers of the spans whose rows are in the evaluation split; None:
+        not by span.
     """
 
     keys: tuple[str, ...]
     train: float
     eval: float
+    held_out: frozenset[int] | None = None
 
     @classmethod
-    def from_json(cls, text: str) -> Splitter:
-        """Parses `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`."""
+    def from_json(cls, text: str, spans: Sequence[int]) -> Splitter:
+        """Parses the setting `data.split`.
+
+        Args:
+          text: `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`, or
+            `{"by": "span", "spans": 1, …}`.
+          spans: The numbers of the run's spans.
+        """
         settings = json.loads(text)
         keys = settings["keys"] if settings["by"] == "hash" else []
-        return cls(tuple(keys), settings["train"], settings["eval"])
+        held_out = None
+        if settings["by"] == "span":
+            held_out = frozenset(sorted(spans)[-settings["spans"] :])
+        return cls(tuple(keys), settings["train"], settings["eval"], held_out)
+
+    @property
+    def by_position(self) -> bool:
+        """Whether the split of a row depends on its position in the file."""
+        return not self.keys and self.held_out is None
+
+    @property
+    def described(self) -> str:
+        """How rows are divided, for messages."""
+        if self.held_out is not None:
+            return f"span (held out: {', '.join(map(str, sorted(self.held_out)))})"
+        by = f"the keys {', '.join(self.keys)}" if self.keys else "ratio"
+        return f"{by}, {self.train} : {self.eval}"
 
     def check(self, path: str, names: tuple[str, ...]) -> None:
         """Rejects a file that lacks a key column.
@@ -85,6 +113,8 @@ class Splitter:
         Raises:
           UserError: A key column has lists.
         """
+        if self.held_out is not None:
+            return np.full(batch.num_rows, span not in self.held_out)
         hashes = (
             _hash_keys([batch.column(key) for key in self.keys])
             if self.keys

@@ -32,10 +32,10 @@ _NULL_VALUES = (
 class Split(Section):
     """How rows are divided into training and evaluation."""
 
-    by: Literal["hash", "ratio"] = Field(
+    by: Literal["hash", "ratio", "span"] = Field(
         "ratio",
         description="`hash` puts rows with equal values in `keys` on the same side; "
-        "`ratio` divides row by row.",
+        "`ratio` divides row by row; `span` holds the newest spans out for evaluation.",
     )
     keys: Texts = Field(
         (),
@@ -48,6 +48,21 @@ class Split(Section):
     eval: Positive = Field(
         2, description="Share of the rows for evaluation, relative to `train`."
     )
+    spans: Positive = Field(
+        1,
+        description="Number of newest spans, among those of the run, that are held "
+        "out for evaluation, for `by: span`.",
+    )
+
+    @field_validator("train", "eval", "spans")
+    @classmethod
+    def _is_used(cls, value: int, info: ValidationInfo) -> int:
+        by = info.data.get("by")
+        default = cls.model_fields[info.field_name].default
+        unused = (by == "span") != (info.field_name == "spans")
+        if by and unused and value != default:
+            raise reject(f"`by: {by}` does not use it", remedy="Remove it.")
+        return value
 
     @field_validator("keys")
     @classmethod
@@ -59,6 +74,8 @@ class Split(Section):
         if by == "ratio" and keys:
             remedy = "Write `by: hash`, or remove `keys`."
             raise reject("`by: ratio` does not use keys", remedy=remedy)
+        if by == "span" and keys:
+            raise reject("`by: span` does not use keys", remedy="Remove `keys`.")
         return keys
 
 
@@ -142,6 +159,17 @@ class Data(Section):
             )
         return spans
 
+    @field_validator("split")
+    @classmethod
+    def _has_spans_to_hold_out(cls, split: Split, info: ValidationInfo) -> Split:
+        pattern = info.data.get("examples")
+        if split.by == "span" and pattern and not has_spans(pattern):
+            raise reject(
+                "`by: span` holds spans out, but `data.examples` has none",
+                remedy="Put {SPAN} or {DATE} into the pattern.",
+            )
+        return split
+
     @field_validator("complete")
     @classmethod
     def _marks_these_spans(cls, complete: Complete | None, info: ValidationInfo):
@@ -155,7 +183,8 @@ class Data(Section):
 
     def listing(self) -> Listing:
         """Lists the data files; a command does so once and passes the listing on."""
-        return Listing(self.examples, self.spans, self._completeness)
+        held_out = self.split.spans if self.split.by == "span" else 0
+        return Listing(self.examples, self.spans, self._completeness, held_out=held_out)
 
     @property
     def _completeness(self) -> Completeness | None:

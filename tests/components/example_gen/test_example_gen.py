@@ -141,6 +141,17 @@ def test_hash_split_keeps_equal_keys_together_in_any_file(tmp_path, run):
     assert keys(second, "eval") <= keys(first, "eval")
 
 
+def test_newest_spans_are_held_out_whole(tmp_path, run):
+    for span in (1, 2, 10):
+        rows = [["x"], *([span] for _ in range(span + 5))]
+        (tmp_path / str(span)).mkdir()
+        write_csv(tmp_path / str(span) / "a.csv", rows)
+    split = {"by": "span", "spans": 2, "keys": [], "train": 8, "eval": 2}
+    examples = run(tmp_path / "{SPAN}" / "a.csv", split)
+    assert [row["x"] for row in examples.rows("train")] == [[1]] * 6
+    assert [row["x"] for row in examples.rows("eval")] == [[2]] * 7 + [[10]] * 15
+
+
 def test_hash_split_is_the_documented_one():
     import hashlib
 

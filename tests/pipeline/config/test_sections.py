@@ -105,6 +105,8 @@ def test_a_config_needs_no_file():
     [
         ("data.split.keys=[]", "data.split.keys", "needs columns to hash"),
         ("data.split={by: ratio}", "data.split.keys", "does not use keys"),
+        ("data.split={by: span}", "data.split.keys", "`by: span` does not use keys"),
+        ("data.split.spans=2", "data.split.spans", "`by: hash` does not use it"),
         ("data.spans=6..1", "data.spans", "`1..6`"),
         ("data.spans=new", "data.spans", "all, latest"),
         ("data.spans=latest 0", "data.spans", "latest 6"),
