@@ -31,10 +31,12 @@ class Scan:
     Attributes:
       ends_quoted: Whether the part ends within quotes, if it begins (outside, within).
       first_row: Offset in the file of the first row that begins in the part, likewise.
+      last_row: Offset of the last one, likewise.
     """
 
     ends_quoted: tuple[bool, bool]
     first_row: tuple[int | None, int | None]
+    last_row: tuple[int | None, int | None]
 
 
 def starts(path: str, size: int) -> list[int]:
@@ -75,14 +77,14 @@ def scan(path: str, part: Part) -> Scan:
     may_open = _may_open(data, quotes, at_start=not part.start)
     breaks = _line_ends(data)
     breaks = breaks[breaks < stop - 1]  # behind the last byte begins the next part
-    ends, rows = [], []
+    found = []
     for quoted in (False, True):
         toggles = _toggles(quotes, may_open, quoted)
-        ends.append(bool((len(toggles) + quoted) % 2))
         outside = breaks[(np.searchsorted(toggles, breaks) + quoted) % 2 == 0]
-        row = part.start - before + int(outside[0]) + 1 if len(outside) else None
-        rows.append(row)
-    return Scan((ends[0], ends[1]), (rows[0], rows[1]))
+        rows = (outside[[0, -1]] if len(outside) else outside) + 1
+        first, last = (rows + part.start - before).tolist() or (None, None)
+        found.append((bool((len(toggles) + quoted) % 2), first, last))
+    return Scan(*zip(*found, strict=True))
 
 
 def cut(scans: Sequence[Scan]) -> list[Part]:
@@ -98,6 +100,20 @@ def cut(scans: Sequence[Scan]) -> list[Part]:
             bounds.append(row)
         quoted = found.ends_quoted[quoted]
     return list(map(Part, bounds, [*bounds[1:], None]))
+
+
+def open_row(scans: Sequence[Scan]) -> int | None:
+    """Offset of the row with a quote that no other one closes; None without one.
+
+    Args:
+      scans: Of all parts of a file, in order.
+    """
+    quoted, row = False, 0
+    for found in scans:
+        begun = found.last_row[quoted]
+        row = row if begun is None else begun
+        quoted = found.ends_quoted[quoted]
+    return row if quoted else None
 
 
 def count_lines(path: str, stop: int) -> int:

@@ -9,8 +9,9 @@ import io
 import os
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
@@ -70,7 +71,11 @@ class CsvSource(Source):
         return csv_cuts.scan(self.path, part)
 
     def cut(self, parts: Sequence[Part], scans: Sequence[csv_cuts.Scan]) -> list[Part]:
-        """See `Source`."""
+        """See `Source`; rejects a file that would be one row from some place on."""
+        row = csv_cuts.open_row(scans)
+        if row is not None:
+            line = csv_cuts.count_lines(self.path, row) + 1
+            raise UserError(_unclosed(self.path, line))
         return csv_cuts.cut(scans)
 
     def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
@@ -86,19 +91,19 @@ class CsvSource(Source):
         """See `Source`."""
         import pyarrow as pa
 
-        rows = 0
+        rows, last = 0, ""
         try:
             for batch in self._open(part):
-                rows += batch.num_rows
+                if batch.num_rows:
+                    rows, last = rows + batch.num_rows, batch[-1][-1].as_py()
                 for start in range(0, batch.num_rows, MAX_ROWS):
                     yield batch.slice(start, MAX_ROWS)
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(self._explain(part, error)) from error
         if not rows and part == WHOLE:
-            raise UserError(
-                f"{self.path}: has a header but no row. Remove the file, or put the "
-                f"data there."
-            )
+            raise UserError(_no_row(self.path))
+        if part.stop is None and last and ("\n" in last or "\r" in last):
+            self._check_closed(part)
 
     def count_rows(self, enough: int) -> int:
         """See `Source`: counts lines; a row with a quoted line break counts twice."""
@@ -155,14 +160,30 @@ class CsvSource(Source):
         check_names(self.path, header)
         return tuple(header)
 
-    def _records(self, part: Part = WHOLE) -> Iterator[tuple[int, list[str]]]:
-        """Yields each record from the start of `part` on, with its line; slow."""
+    def _check_closed(self, part: Part) -> None:
+        """Rejects a file that ends within quotes: the field holds the rows after it."""
+        after = ["\n", "end\n"]
+        with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
+            ((line, record),) = deque(self._records(part, after), maxlen=1)
+            if record != ["end"]:
+                raise UserError(_unclosed(self.path, line))
+
+    def _records(
+        self, part: Part = WHOLE, after: Sequence[str] = ()
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yields each record from the start of `part` on, with its line; slow.
+
+        Args:
+          part: Where to start.
+          after: Lines behind those of the file.
+        """
         csv.field_size_limit(sys.maxsize)
         before = csv_cuts.count_lines(self.path, part.start)
         encoding = "utf-8" if part.start else "utf-8-sig"
         with self._opener()(self.path, "rb") as file:
             file.seek(part.start)
-            reader = csv.reader(io.TextIOWrapper(file, encoding, newline=""))
+            text = io.TextIOWrapper(file, encoding, newline="")
+            reader = csv.reader(chain(text, after))
             line = before + 1
             for record in reader:
                 if record:
@@ -170,6 +191,7 @@ class CsvSource(Source):
                 line = before + reader.line_num + 1
 
     def _explain(self, part: Part, error: Exception) -> str:
+        line = 0
         try:
             for line, record in self._records(part):
                 if line > 1 and len(record) != len(self.names):
@@ -178,6 +200,8 @@ class CsvSource(Source):
                         f"as in the header. Received: {len(record)}. Correct the line; "
                         f"a field with a comma needs quotes."
                     )
+            if line == 1:
+                return _no_row(self.path)
         except UnicodeDecodeError:
             return formats.not_utf8(self.path)
         except (OSError, EOFError, zlib.error, csv.Error) as reading_error:
@@ -193,6 +217,18 @@ class CsvSource(Source):
             f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
             f"comma-separated fields; correct the file."
         )
+
+
+def _no_row(path: str) -> str:
+    return f"{path}: has a header but no row. Remove the file, or put the data there."
+
+
+def _unclosed(path: str, line: int) -> str:
+    return (
+        f"{path}: line {line}: a quote opens a field, and no other one closes it, so "
+        f"the field holds all lines after it. Close it; a quote within a quoted field "
+        f"is written twice."
+    )
 
 
 def _empty(path: str) -> str:

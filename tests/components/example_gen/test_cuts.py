@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components.errors import UserError
 from strategos.components.example_gen.sources import open_source
 
 FIELDS = (
@@ -53,6 +54,17 @@ def test_csv_in_parts_of_any_size_has_the_same_rows(tmp_path):
             assert rows_of(source, parts) == whole, (seed, size)
             several += len(parts) > 1
     assert several > 250
+
+
+@pytest.mark.parametrize("size", [3, 20, 64])
+def test_quote_that_nothing_closes_is_found_before_rows_are_read(tmp_path, size):
+    for seed in range(40):
+        path = tmp_path / f"{seed}.csv"
+        path.write_bytes(text(seed).rstrip() + b'\nx,"y\n"\n1,"2\n' + b"3,4\n" * 50)
+        line = len(path.read_text().splitlines()) - 50
+        source = open_source(str(path))
+        with pytest.raises(UserError, match=f"{seed}.csv: line {line}: a quote opens"):
+            cut(source, size)
 
 
 def test_rows_of_a_part_are_named_by_their_line_in_the_file(tmp_path):

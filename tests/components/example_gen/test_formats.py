@@ -64,6 +64,9 @@ def refused(path):
         ("a.csv", b"\n\n", "is empty. Expected CSV with a header"),
         ("a.csv", b"\xef\xbb\xbf", "is empty. Expected CSV with a header"),
         ("a.csv", b"x,y\n", "has a header but no row."),
+        ("a.csv", b"x,y", "has a header but no row."),
+        ("a.csv", b'x,y\n1,2\n3,"4\n5,6\n', "line 3: a quote opens a field, and no "),
+        ("a.csv.gz", gzipped(b'x\n"\n"\n"\n\n'), "line 4: a quote opens a field"),
         (
             "a.csv",
             "x,y\n1,Zürich\n".encode("latin1"),
