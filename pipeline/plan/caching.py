@@ -155,11 +155,40 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
       config: The effective settings.
       fingerprints: Of the user's modules and schema.
     """
+    return _key_of(_compiled_settings(config), fingerprints)
+
+
+def settings_key(config: Config) -> str:
+    """Hashes all settings and code that a result depends on, and no data.
+
+    Does not depend on the place of the workload or of the root.
+
+    Args:
+      config: The effective settings.
+    """
+    settings = _compiled_settings(config)
+    settings["run"].pop("root")
+    if config.pusher:
+        settings["pusher"]["to"] = _below(config.folder, config.pusher.to)
+    given = config.runtime_parameters()
+    settings |= given | {
+        "spans": "",
+        "warm_start": _below(config.folder, given["warm_start"]),
+    }
+    return _key_of(settings, Fingerprints.of(config))
+
+
+def _compiled_settings(config: Config) -> dict[str, Any]:
+    """The settings that are in the compiled pipeline."""
     settings = config.model_dump(mode="json", by_alias=True)
     at_run_time = (each.setting for each in runtime_parameters.TABLE if each.setting)
     for key in (*_NOT_COMPILED, *at_run_time):
         section, _, name = key.rpartition(".")
         (settings[section] if section else settings).pop(name)
+    return settings
+
+
+def _key_of(settings: dict[str, Any], fingerprints: Fingerprints) -> str:
     parts = (
         json.dumps(settings, sort_keys=True),
         repr(fingerprints),
@@ -169,15 +198,9 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
     return _digest("\0".join(parts).encode())
 
 
-def settings_key(config: Config) -> str:
-    """Hashes all settings and code that a result depends on, and no data.
-
-    Args:
-      config: The effective settings.
-    """
-    given = {**config.runtime_parameters(), "spans": ""}
-    parts = (ir_key(config, Fingerprints.of(config)), json.dumps(given, sort_keys=True))
-    return _digest("\0".join(parts).encode())
+def _below(folder: Path, path: str) -> str:
+    """A path relative to `folder`, if it is below."""
+    return path.removeprefix(f"{folder}/")
 
 
 def candidate_key(ir: pipeline_pb2.Pipeline) -> str:

@@ -2,14 +2,16 @@
 
 ML Metadata names artifacts by absolute paths. After a root with its SQLite file was
 moved or copied, the paths still name the former place: nothing, or the artifacts of a
-new root there. The first command that opens the history at the new place corrects them.
+new root there. The first command that opens the history at the new place corrects
+them, and the cache keys that contain them, so that the next run is cached.
 
-TFX's cache compares the paths of inputs, so nodes that read artifacts run once more;
-nodes that read only files outside of the root (the data, the schema) stay cached.
+A path outside of the root, such as that of a pushed version, is corrected if it moved
+along with the root: if it exists at the same place relative to the root.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -20,9 +22,10 @@ from typing import Any
 import ml_metadata
 
 from strategos.components.errors import BadInputError
-from strategos.pipeline.root import RUN_CONTEXT, lock
+from strategos.pipeline.root import RUN_CONTEXT, lock, moved_cache
 
 _LOG = re.compile(r"(/.*)/\.strategos/runs/[^/]+/log\.txt")
+_QUOTED = re.compile(r'"(/[^"\\]*)"')
 
 
 def follow(store: ml_metadata.MetadataStore, root: str | Path) -> None:
@@ -35,14 +38,19 @@ def follow(store: ml_metadata.MetadataStore, root: str | Path) -> None:
     former, here = _former(store), os.path.realpath(root)
     if former is None or os.path.realpath(former) == here:
         return
-    artifacts = [a for a in store.get_artifacts() if _corrected(a, former, here)]
-    runs = store.get_contexts_by_type(RUN_CONTEXT)
+    move = _Move(former, here)
+    cached = moved_cache.entries(store, root)
+    artifacts = [each for each in store.get_artifacts() if move.corrects(each)]
     store.put_artifacts(artifacts)
-    store.put_contexts([run for run in runs if _corrected(run, former, here)])
+    for artifact in artifacts:
+        move.correct_link(artifact.uri)
+    moved_cache.carry_over(store, cached, move.text)
+    # The runs at last: they hold the former place, should this be interrupted.
+    runs = store.get_contexts_by_type(RUN_CONTEXT)
+    store.put_contexts([run for run in runs if move.corrects(run)])
     print(
         f"strategos: {root} was moved or copied here from {former}; the paths in its "
-        "history are now corrected. The next run takes the ingested data from the "
-        "cache and runs the later nodes again.",
+        "history are now corrected",
         file=sys.stderr,
     )
 
@@ -74,22 +82,60 @@ def _former(store: ml_metadata.MetadataStore) -> str | None:
     return None
 
 
-def _corrected(node: Any, former: str, here: str) -> bool:
-    """Corrects the paths of an artifact or a context; returns whether any changed."""
-    changed = False
-    uri = getattr(node, "uri", "")
-    if uri and _is_below(uri, former):
-        node.uri, changed = here + uri[len(former) :], True
-    for value in _values(node):
-        text = value.string_value
-        if _is_below(text, former):
-            value.string_value, changed = here + text[len(former) :], True
-    return changed
+class _Move:
+    """A move of a root.
+
+    Args:
+      former: The root's former path.
+      here: Its present one.
+    """
+
+    def __init__(self, former: str, here: str):
+        self._former, self._here = former, here
+        self._path = functools.lru_cache(maxsize=10_000)(self._corrected)
+
+    def corrects(self, node: Any) -> bool:
+        """Corrects an artifact or a context; returns whether any path changed."""
+        changed = False
+        uri = getattr(node, "uri", "")
+        if uri and self._path(uri) != uri:
+            node.uri, changed = self._path(uri), True
+        for value in _values(node):
+            text = value.string_value
+            if self.text(text) != text:
+                value.string_value, changed = self.text(text), True
+        return changed
+
+    def text(self, text: str) -> str:
+        """Corrects a path, or the paths in JSON."""
+        if text.startswith("/"):
+            return self._path(text)
+        if text.startswith(("{", "[")):
+            return _QUOTED.sub(lambda found: f'"{self._path(found[1])}"', text)
+        return text
+
+    def correct_link(self, uri: str) -> None:
+        """Makes a symbolic link point to the present place of what it names."""
+        if not os.path.islink(uri):
+            return
+        target = os.readlink(uri)
+        if self._path(target) != target:
+            aside = f"{uri}.new"
+            os.symlink(self._path(target), aside)
+            os.replace(aside, uri)
+
+    def _corrected(self, path: str) -> str:
+        if path.startswith(f"{self._former}/"):
+            return self._here + path[len(self._former) :]
+        if not path.startswith("/") or "\0" in path:
+            return path
+        beside = os.path.relpath(path, self._former)
+        moved = os.path.normpath(os.path.join(self._here, beside))
+        folder = os.path.dirname(moved)
+        # A version may have been removed since; its folder shows where it would be.
+        is_lost = not os.path.exists(path) and os.path.isdir(folder)
+        return moved if os.path.exists(moved) or is_lost else path
 
 
 def _values(node: Any) -> Iterable[Any]:
     return [*node.properties.values(), *node.custom_properties.values()]
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(f"{folder}/")

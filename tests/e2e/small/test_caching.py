@@ -102,16 +102,16 @@ def test_a_root_that_was_moved_is_not_mixed_with_a_new_one_at_its_place(
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:101]))
     new.run("--to", "StatisticsGen")
     moved = dataclasses.replace(ran, folder=tmp_path / "b" / "small")
-    done = moved.run("--set", "trainer.seed=2")
+    done = moved.run()
     assert f"was moved or copied here from {new.folder}/runs; the" in done.stderr
+    assert set(moved.states().values()) == {"cached"}
+    assert "moved" not in moved.run("--set", "trainer.seed=2").stderr
     run = moved.last_run()
     nodes = {node["name"]: node for node in run["nodes"]}
-    assert nodes["ExampleGen"]["state"] == "cached"
     assert nodes["ExampleGen"]["rows"] == 400
-    assert nodes["Transform"]["state"] == "complete"
+    assert nodes["Transform"]["state"] == "cached"
+    assert nodes["Trainer"]["state"] == "complete"
     assert run["summary"]["baseline"] is not None  # the version that moved along
     shown = moved.strategos("lineage", run["run_id"], str(moved.yaml), "--json").stdout
     uris = [o["uri"] for step in json.loads(shown)["steps"] for o in step["outputs"]]
     assert uris and all(uri.startswith(f"{moved.folder}/runs/") for uri in uris)
-    assert "moved" not in moved.run("--set", "trainer.seed=2").stderr
-    assert set(moved.states().values()) == {"cached"}

@@ -46,6 +46,20 @@ def test_engine_of_a_run_is_part_of_no_key(workload):
     assert key("run.root=elsewhere") != key()
 
 
+def test_a_workload_that_is_moved_keeps_its_settings(workload, tmp_path):
+    sets = ["pusher.to=serving", "trainer.warm_start=weights"]
+
+    def key(path, *more):
+        return caching.settings_key(loading.load(path, (), [*sets, *more]).config)
+
+    before = key(workload)
+    assert key(workload, "run.root=elsewhere") == before
+    assert key(workload, "pusher.to=elsewhere") != before
+    assert key(workload, "trainer.warm_start=others") != before
+    moved = shutil.copytree(workload.parent, tmp_path / "deeper" / "moved")
+    assert key(moved / workload.name) == before
+
+
 def test_compiled_pipeline_depends_on_all_code_that_compiling_reads(
     compiled, workload, tmp_path, monkeypatch
 ):

@@ -76,3 +76,31 @@ def test_while_a_run_is_on_the_history_is_left_as_it_is(root, tmp_path):
     with lock.hold(new, run_id="r2"):
         assert opened(new) == expected(root, first=root)
     assert opened(new) == expected(new, first=root)
+
+
+def test_what_moved_along_is_followed_and_other_paths_are_not(root, tmp_path):
+    """A pushed version beside the root, and data that stay where they are."""
+    serving, data = root.parent / "serving" / "1", tmp_path / "data"
+    serving.mkdir(parents=True)
+    data.mkdir()
+    written = ml_metadata.MetadataStore(metadata.connection(root))
+    link = root / "p" / "Pusher" / "7"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(serving)
+    pushed = mlmd.Artifact(type_id=written.get_artifact_type("Model").id, uri=str(link))
+    facts = {"to": str(serving), "files": f'["{data}", "{serving}"]', "é": "/ä/ö"}
+    facts["removed"] = f"{serving.parent}/0"
+    for name, value in facts.items():
+        pushed.custom_properties[name].string_value = value
+    written.put_artifacts([pushed])
+    new = tmp_path / "new"
+    root.parent.rename(new)
+    found = store.Store(metadata.connection(new / "runs")).mlmd
+    (pushed,) = found.get_artifacts_by_uri(f"{new}/runs/p/Pusher/7")
+    assert {name: pushed.custom_properties[name].string_value for name in facts} == {
+        "to": f"{new}/serving/1",
+        "files": f'["{data}", "{new}/serving/1"]',
+        "é": "/ä/ö",
+        "removed": f"{new}/serving/0",
+    }
+    assert (new / "runs" / "p" / "Pusher" / "7").resolve() == new / "serving" / "1"
