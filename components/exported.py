@@ -6,6 +6,7 @@
   saved_model.pb
   assets.extra/schema.pbtxt          schema of the raw data
   assets.extra/serving.json          columns that the model needs, label, classes
+  assets.extra/manifest.json         run, spans, metrics, …; added by the Pusher
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ FACTS = "trainer.json"
 SAVED_MODEL = "saved_model.pb"
 SCHEMA = "assets.extra/schema.pbtxt"
 DESCRIPTION = "assets.extra/serving.json"
+MANIFEST = "assets.extra/manifest.json"
 
 SERVE = "serving_default"
 """Signature: serialized raw examples, string[batch], to the model's outputs."""

@@ -148,4 +148,6 @@ def _describe(
     files = [path for span in chosen for path in span.files]
     recorded = json.dumps(first(files, _FILES_RECORDED))
     artifact.set_string_custom_property("files", recorded)
+    numbers = json.dumps([[span.number, span.version] for span in chosen])
+    artifact.set_string_custom_property("spans", numbers)
     artifact.set_string_custom_property("pattern", pattern)

@@ -7,19 +7,26 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts, standard_component_specs
-from tfx.types.component_spec import ExecutionParameter
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
 from strategos.components.pusher import executor
 
 
 class PusherSpec(standard_component_specs.PusherSpec):
-    """TFX's PusherSpec plus `keep`, `candidate` and `baseline`; see `Pusher`."""
+    """TFX's PusherSpec plus what `Pusher` adds."""
 
     PARAMETERS = {
         **standard_component_specs.PusherSpec.PARAMETERS,
         "keep": ExecutionParameter(type=int),
         "candidate": ExecutionParameter(type=str),
         "baseline": ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        **standard_component_specs.PusherSpec.INPUTS,
+        "examples": ChannelParameter(type=standard_artifacts.Examples, optional=True),
+        "evaluation": ChannelParameter(
+            type=standard_artifacts.ModelEvaluation, optional=True
+        ),
     }
 
 
@@ -36,7 +43,8 @@ class Pusher(base_component.BaseComponent):
         )
 
     Differences from TFX's Pusher, for local folders: a version appears atomically, its
-    number (unix seconds) is higher than all before, and old versions are removed.
+    number (unix seconds) is higher than all before, and old versions are removed. Each
+    version has a manifest (`manifest.of`).
 
     Outputs:
       pushed_model: On a local file system a symlink to the version, so that a removed
@@ -57,6 +65,8 @@ class Pusher(base_component.BaseComponent):
         baseline: str | RuntimeParameter,
         model_blessing: types.BaseChannel | None = None,
         infra_blessing: types.BaseChannel | None = None,
+        examples: types.BaseChannel | None = None,
+        evaluation: types.BaseChannel | None = None,
     ):
         """Builds the component.
 
@@ -72,6 +82,8 @@ class Pusher(base_component.BaseComponent):
             blessed.
           infra_blessing: The InfraValidator's verdict. Without one, the model counts as
             blessed.
+          examples: The data that the model was trained on, for the manifest.
+          evaluation: The model's evaluation, for the manifest.
         """
         push_destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=destination)
@@ -81,6 +93,8 @@ class Pusher(base_component.BaseComponent):
                 model=model,
                 model_blessing=model_blessing,
                 infra_blessing=infra_blessing,
+                examples=examples,
+                evaluation=evaluation,
                 push_destination=push_destination,
                 keep=keep,
                 candidate=candidate,

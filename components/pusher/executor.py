@@ -13,7 +13,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, proto_utils
 
 from strategos.components.files import filesystems
-from strategos.components.pusher import targets
+from strategos.components.pusher import manifest, targets
 
 
 class Executor(tfx_pusher.Executor):
@@ -40,7 +40,9 @@ class Executor(tfx_pusher.Executor):
             self._MarkNotPushed(pushed)
             return
         model, target = self.GetModelPath(input_dict), targets.of(destination)
-        version = target.push(model, exec_properties["keep"])
+        run_id = getattr(self._context, "pipeline_run_id", None) or ""
+        about = manifest.of(model, run_id, exec_properties["candidate"], input_dict)
+        version = target.push(model, exec_properties["keep"], about)
         path = target.path(version)
         if target.is_remote:
             io_utils.copy_dir(model, pushed.uri)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from strategos.components import exported
 from strategos.components.errors import UserError
@@ -39,13 +41,16 @@ class Target(abc.ABC):
         """Numbers of the existing versions, ascending; [] if the folder is missing."""
 
     @abc.abstractmethod
-    def push(self, model: str, keep: int) -> int:
+    def push(
+        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+    ) -> int:
         """Makes `model` the newest version.
 
         Args:
           model: The SavedModel's folder.
           keep: Number of versions to keep, the new one included, if the target removes
             old versions.
+          manifest: From `manifest.of`; None if `model` has its own.
 
         Returns:
           The version's number: unix seconds, in a local folder at least one more than
@@ -103,13 +108,15 @@ class Folder(Target):
         """See `Target`."""
         return Path(self.path(version), exported.SAVED_MODEL).is_file()
 
-    def push(self, model: str, keep: int) -> int:
+    def push(
+        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+    ) -> int:
         """See `Target`."""
         folder = Path(self.uri)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with _alone(folder):
-                return self._push(folder, model, keep)
+                return self._push(folder, model, keep, manifest)
         except OSError as error:
             raise UserError(
                 f"{self.uri}: the model cannot be written there: "
@@ -119,12 +126,14 @@ class Folder(Target):
                 "another version.",
             ) from error
 
-    def _push(self, folder: Path, model: str, keep: int) -> int:
+    def _push(
+        self, folder: Path, model: str, keep: int, manifest: Mapping[str, Any] | None
+    ) -> int:
         for remains in folder.glob(f"{ASIDE}*"):
             shutil.rmtree(remains)
         newest = max(self.versions(), default=0)
         version = max(int(self._clock()), newest + 1)
-        _copy(model, Path(self.path(version)))
+        _copy(model, Path(self.path(version)), manifest)
         for old in self.versions()[:-keep]:
             _remove(Path(self.path(old)))
         return version
@@ -159,7 +168,9 @@ class RemoteFolder(Target):
 
         return fileio.exists(f"{self.path(version)}/{exported.SAVED_MODEL}")
 
-    def push(self, model: str, keep: int) -> int:
+    def push(
+        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+    ) -> int:
         """See `Target`."""
         from tfx.dsl.io import fileio
         from tfx.utils import io_utils
@@ -169,6 +180,9 @@ class RemoteFolder(Target):
         if not fileio.exists(folder):
             last = exported.SAVED_MODEL
             io_utils.copy_dir(model, folder, deny_regex_patterns=[r"saved_model\.pb"])
+            if manifest is not None:
+                place = os.path.join(folder, exported.MANIFEST)
+                io_utils.write_string_file(place, json.dumps(manifest, indent=2))
             io_utils.copy_file(os.path.join(model, last), os.path.join(folder, last))
         return version
 
@@ -184,7 +198,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _copy(model: str, folder: Path) -> None:
+def _copy(model: str, folder: Path, manifest: Mapping[str, Any] | None) -> None:
     aside = folder.with_name(ASIDE + folder.name)
     try:
         if filesystems.is_remote(model):
@@ -193,6 +207,10 @@ def _copy(model: str, folder: Path) -> None:
             io_utils.copy_dir(model, str(aside))
         else:
             shutil.copytree(model, aside)
+        if manifest is not None:
+            place = aside / exported.MANIFEST
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(json.dumps(manifest, indent=2))
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.pusher import targets
+from strategos.components.pusher import manifest, targets
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
     Store,
@@ -31,10 +31,13 @@ class Version:
       path: Its folder.
       live: Whether model servers load it: the newest complete version.
       pushed_at: Unix seconds; None for a version that ML Metadata does not know.
-      run_id: The run that trained the model.
+      run_id: The run that pushed the model first.
       spans: The (number, version) of the spans that the model was trained on.
       metrics: Overall metrics of the model's evaluation.
       rollback_of: The version that this one is a copy of, if a rollback made it.
+      strategy: The strategy that the model was trained under; "" if unknown.
+      fingerprint: `caching.candidate_key` of the model; "" if unknown.
+      signatures: Hash of the model's signatures; "" if unknown.
       artifact: Id of the PushedModel artifact; 0 if unknown.
     """
 
@@ -46,6 +49,9 @@ class Version:
     spans: tuple[Span, ...] = ()
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     rollback_of: int | None = None
+    strategy: str = ""
+    fingerprint: str = ""
+    signatures: str = ""
     artifact: int = 0
 
     @property
@@ -58,6 +64,8 @@ class Version:
 def versions(store: Store, destination: str) -> list[Version]:
     """Lists the versions that exist in a target, newest first.
 
+    What a model is comes from its manifest; for versions without one, from ML Metadata.
+
     Args:
       store: The root's ML Metadata.
       destination: `pusher.to`.
@@ -69,8 +77,13 @@ def versions(store: Store, destination: str) -> list[Version]:
     listed = []
     for number in reversed(numbers):
         version = Version(number, target.path(number), live=number in complete[-1:])
+        about = manifest.read(version.path)
         if number in known:
-            version = _with_origin(store, version, known[number])
+            version = _with_push(version, known[number])
+        if about:
+            version = _with_manifest(version, about)
+        elif number in known:
+            version = _with_origin(store, version)
         listed.append(version)
     return listed
 
@@ -85,17 +98,33 @@ def _pushed(store: Store, target: targets.Target) -> dict[int, mlmd.Artifact]:
     return found
 
 
-def _with_origin(store: Store, version: Version, artifact: mlmd.Artifact) -> Version:
-    facts = properties(artifact)
-    run = _run_of(store, artifact.id)
+def _with_push(version: Version, artifact: mlmd.Artifact) -> Version:
     return dataclasses.replace(
         version,
         pushed_at=artifact.create_time_since_epoch / 1000,
-        run_id=run.name if run else None,
-        spans=trained_on(store, artifact.id),
-        metrics=_metrics(store, run) if run else {},
-        rollback_of=facts.get(ROLLBACK_OF),
+        rollback_of=properties(artifact).get(ROLLBACK_OF),
         artifact=artifact.id,
+    )
+
+
+def _with_manifest(version: Version, about: Mapping[str, Any]) -> Version:
+    names = ("strategy", "fingerprint", "signatures")
+    return dataclasses.replace(
+        version,
+        run_id=about.get("run_id") or None,
+        spans=tuple((number, nth) for number, nth in about.get("spans", ())),
+        metrics=about.get("metrics", {}),
+        **{name: about.get(name, "") for name in names},
+    )
+
+
+def _with_origin(store: Store, version: Version) -> Version:
+    run = _run_of(store, version.artifact)
+    return dataclasses.replace(
+        version,
+        run_id=run.name if run else None,
+        spans=trained_on(store, version.artifact),
+        metrics=_metrics(store, run) if run else {},
     )
 
 

@@ -203,6 +203,8 @@ def _release_nodes(
             model=candidate,
             model_blessing=blessing,
             infra_blessing=infra.outputs["blessing"],
+            examples=examples,
+            evaluation=nodes["evaluator"].outputs["evaluation"] if nodes else None,
             destination=targets.of(config.pusher.to).uri,
             keep=config.pusher.keep,
             **parameters.of(node_ids.PUSHER),

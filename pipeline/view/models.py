@@ -73,4 +73,6 @@ def _number(value: float | None) -> str:
 def _origin(version: Version) -> str:
     if version.rollback_of:
         return f"rolled back to {version.rollback_of}"
-    return version.run_id or "not in ML Metadata"
+    if version.pushed_at is None:
+        return f"{version.run_id or ''} (not in this root's ML Metadata)".strip()
+    return version.run_id or "?"

@@ -8,13 +8,19 @@ import time
 from pathlib import Path
 
 import pytest
+from tensorflow.core.protobuf import saved_model_pb2
+from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
-from strategos.components.pusher import targets
+from strategos.components.pusher import manifest, targets
 from strategos.components.pusher.executor import Executor
+
+SIGNED = saved_model_pb2.SavedModel()
+_SIGNATURES = SIGNED.meta_graphs.add().signature_def
+_SIGNATURES["serving_default"].inputs["rows"].dtype = 7
 
 
 @pytest.fixture
@@ -49,8 +55,15 @@ def at(seconds):
 
 def execute(model, serving, uri, blessed=True, keep=3):
     """Runs the executor as the launcher does, after creating the artifact's folder."""
+    (model / "saved_model.pb").write_bytes(SIGNED.SerializeToString())
     candidate = standard_artifacts.Model()
     candidate.uri = str(model.parent)
+    candidate.set_string_custom_property("strategy", "one_device")
+    examples = standard_artifacts.Examples()
+    examples.set_string_custom_property("spans", "[[3, null]]")
+    evaluation = standard_artifacts.ModelEvaluation()
+    evaluation.set_float_custom_property("auc", 0.75)
+    evaluation.set_int_custom_property("examples", 9)
     blessing = standard_artifacts.ModelBlessing()
     blessing.set_int_custom_property("blessed", int(blessed))
     pushed = standard_artifacts.PushedModel()
@@ -65,8 +78,14 @@ def execute(model, serving, uri, blessed=True, keep=3):
         "candidate": "abc",
         "baseline": "/serving/1",
     }
-    inputs = {"model": [candidate], "model_blessing": [blessing]}
-    Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
+    inputs = {
+        "model": [candidate],
+        "model_blessing": [blessing],
+        "examples": [examples],
+        "evaluation": [evaluation],
+    }
+    context = BaseExecutor.Context(pipeline_run_id="run-1")
+    Executor(context).Do(inputs, {"pushed_model": [pushed]}, properties)
     return pushed
 
 
@@ -164,6 +183,25 @@ def test_artifact_is_a_link_and_records_what_was_pushed(model, serving, tmp_path
         "candidate": "abc",
         "baseline": "/serving/1",
     }
+
+
+def test_a_version_says_what_it_is_without_ml_metadata(model, serving, tmp_path):
+    execute(model, serving, tmp_path / "pushed")
+    (version,) = versions(serving)
+    about = manifest.read(f"{serving}/{version}")
+    hashed = about.pop("signatures")
+    assert about == {
+        "run_id": "run-1",
+        "spans": [[3, None]],
+        "metrics": {"auc": 0.75},
+        "strategy": "one_device",
+        "fingerprint": "abc",
+    }
+    _SIGNATURES["serving_default"].outputs["late"].dtype = 1
+    execute(model, serving, tmp_path / "other")
+    assert manifest.read(f"{serving}/{versions(serving)[-1]}")["signatures"] != hashed
+    copied = targets.of(str(serving)).push(f"{serving}/{version}", 3)  # a rollback
+    assert manifest.read(f"{serving}/{copied}")["signatures"] == hashed
 
 
 def test_model_that_is_not_blessed_is_not_pushed(model, serving, tmp_path):

@@ -173,6 +173,10 @@ def test_the_model_before_the_live_one_can_be_live_again(small):
     assert [each["version"] for each in listed if each["live"]] == [pushed]
     (copy,) = (each for each in listed if each["rollback_of"])
     assert (copy["version"], copy["rollback_of"]) == (pushed, wanted)
+    (original,) = (each for each in listed if each["version"] == wanted)
+    about = ("run_id", "spans", "metrics", "strategy", "fingerprint", "signatures")
+    assert all(copy[name] == original[name] for name in about)
+    assert copy["metrics"] and copy["spans"] and copy["strategy"] == "one_device"
     shown = small.strategos("models", str(small.yaml)).stdout
     assert f"rolled back to {wanted}" in shown
     assert str(live) in shown

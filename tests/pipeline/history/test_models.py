@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import ml_metadata
@@ -10,7 +12,6 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.pusher import targets
 from strategos.pipeline.history import attempts, models
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import production
@@ -87,7 +88,11 @@ def content(house, version):
 
 def test_versions_are_listed_with_run_spans_and_metrics(house):
     shutil.copytree(f"{house.to}/30", f"{house.to}/40")
-    (targets.Path(house.to) / "50").mkdir()  # not complete
+    (Path(house.to) / "50").mkdir()  # not complete
+    about = Path(house.to, "20", "assets.extra", "manifest.json")
+    about.parent.mkdir()
+    given = {"run_id": "elsewhere", "spans": [[7, 2]], "metrics": {"auc": 0.9}}
+    about.write_text(json.dumps(given | {"strategy": "mirrored"}))
     found = models.versions(house.store, house.to)
     assert [each.version for each in found] == [50, 40, 30, 20, 10]
     assert [each.version for each in found if each.live] == [40]
@@ -95,6 +100,10 @@ def test_versions_are_listed_with_run_spans_and_metrics(house):
     assert (unknown.run_id, unknown.pushed_at, unknown.artifact) == (None, None, 0)
     assert (last.run_id, last.metrics) == ("run-30", {"auc": 0.3})
     assert last.spans == ((1, None), (30, None))
+    assert (found[3].run_id, found[3].spans) == ("elsewhere", ((7, 2),))
+    assert (found[3].metrics, found[3].strategy) == ({"auc": 0.9}, "mirrored")
+    about.write_text("{")  # cut off by a hand: ML Metadata knows it still
+    assert models.versions(house.store, house.to)[3].run_id == "run-20"
 
 
 def test_the_model_before_the_live_one_becomes_live(house, roll_back):
