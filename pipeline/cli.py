@@ -25,6 +25,7 @@ _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
 _HOMES = {
     "retrain": "retrain_command",
     "schedule": "schedule_command",
+    "clean": "clean_command",
     "models": "models_command",
     "rollback": "models_command",
     "predict": "models_command",
@@ -326,6 +327,27 @@ def _add_deploying(commands, parents) -> None:
         "models", parents=parents, help="list the pushed versions of the model"
     )
     models.add_argument("--json", action="store_true", help="print JSON")
+    clean = commands.add_parser(
+        "clean", parents=parents, help="remove artifacts that nothing needs any more"
+    )
+    clean.add_argument(
+        "--delete", action="store_true", help="remove them; without it, only list them"
+    )
+    clean.add_argument(
+        "--keep",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="keep the artifacts of the N newest runs with a model (default 10)",
+    )
+    clean.add_argument(
+        "--older-than",
+        type=_duration,
+        default="30d",
+        metavar="DURATION",
+        help="keep everything that is younger (default 30d)",
+    )
+    clean.add_argument("--json", action="store_true", help="print JSON")
     rollback = commands.add_parser(
         "rollback", parents=parents, help="make an earlier pushed version live again"
     )

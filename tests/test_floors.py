@@ -29,7 +29,7 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.launchers"],
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
-COMMANDS = ("retrain_command", "schedule_command", "models_command")
+COMMANDS = ("clean_command", "models_command", "retrain_command", "schedule_command")
 PIPELINE_FLOORS = [
     ["pipeline.config"],
     ["pipeline.root"],

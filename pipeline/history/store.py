@@ -150,18 +150,18 @@ class Store:
                 made[event.artifact_id] = min(first, event.execution_id)
         return made
 
-    def upstream(self, artifact: int) -> list[mlmd.Event]:
-        """Reads the events of all executions that led to an artifact.
+    def upstream(self, *artifacts: int) -> list[mlmd.Event]:
+        """Reads the events of all executions that led to artifacts.
 
         If several executions have the same output artifact, the first made the
         artifact; the others took it from the cache and are left out.
 
         Args:
-          artifact: The artifact's id.
+          *artifacts: Ids.
         """
         events: list[mlmd.Event] = []
         seen: set[int] = set()
-        wanted = {artifact}
+        wanted = set(artifacts)
         while wanted:
             seen |= wanted
             made_by = set(self.producers_of(wanted).values())

@@ -184,6 +184,20 @@ def test_the_model_before_the_live_one_can_be_live_again(small):
     assert "Trainer" in lineage
 
 
+def test_what_clean_leaves_is_enough_for_a_cached_run_and_a_rollback(small):
+    small.run()
+    options = (str(small.yaml), "--keep", "1", "--older-than", "1s")
+    listed = small.strategos("clean", *options).stdout
+    assert "--delete removes them" in listed and "Model " in listed
+    models = small.folder / "runs" / "small" / "Trainer" / "model"
+    before = set(models.iterdir())
+    assert "removed " in small.strategos("clean", *options, "--delete").stdout
+    assert 0 < len(set(models.iterdir())) < len(before)
+    small.run()
+    assert set(small.states().values()) == {"cached"}
+    assert "is live" in small.strategos("rollback", str(small.yaml)).stdout
+
+
 def test_server_that_is_away_is_no_reason_to_train(small):
     away = ("--set", "run.metadata=mysql://me@127.0.0.1:1/mlmd")
     done = retrain(small, "--dry-run", *away, expect=None)

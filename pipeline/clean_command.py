@@ -1,0 +1,75 @@
+"""`strategos clean`: removes artifacts of old runs that nothing needs any more."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import BadInputError, ExitCode
+from strategos.components.files.filesystems import is_remote
+from strategos.components.wording import counted, data_size
+from strategos.pipeline import commands
+from strategos.pipeline.config.types import seconds
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.root import lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strategos.pipeline.run.cleaning import Item
+
+
+def clean(arguments: argparse.Namespace) -> int:
+    """Lists what can be removed, and removes it with `--delete`.
+
+    Args:
+      arguments: The parsed command line.
+
+    Raises:
+      BadInputError: The root is remote, or a run is in progress.
+      UserError: ML Metadata cannot be read.
+    """
+    from strategos.pipeline.run import cleaning
+
+    config = commands.load(arguments).config
+    root = config.run.root
+    if is_remote(root):
+        raise BadInputError(
+            "cannot be cleaned yet",
+            key="run.root",
+            received=root,
+            expected="a folder of this machine",
+        )
+    before = time.time() - seconds(arguments.older_than)
+    store = Store(commands.connection(config), root=root)
+    serving = config.pusher.to if config.pusher else ""
+    if not arguments.delete:
+        _show(cleaning.find(store, arguments.keep, before, serving), arguments)
+        return ExitCode.DONE
+    with lock.hold(root, run_id="clean"):
+        items = cleaning.find(store, arguments.keep, before, serving)
+        cleaning.remove(store, items)
+    _show(items, arguments)
+    return ExitCode.DONE
+
+
+def _show(items: Sequence[Item], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(item) for item in items], indent=2))
+        return
+    by_kind = defaultdict(list)
+    for item in items:
+        by_kind[item.kind].append(item.bytes)
+    for kind, sizes in sorted(by_kind.items(), key=lambda pair: -sum(pair[1])):
+        print(f"{kind:20} {len(sizes):6}  {data_size(sum(sizes))}")
+    total = data_size(sum(item.bytes for item in items))
+    if not items:
+        print("nothing to remove")
+    elif arguments.delete:
+        print(f"removed {counted(len(items), 'item')}, {total}")
+    else:
+        print(f"{counted(len(items), 'item')}, {total}: --delete removes them")

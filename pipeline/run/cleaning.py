@@ -1,0 +1,200 @@
+"""Finds and removes what no run, no version and no cache entry of worth needs any more.
+
+Kept are, whatever their age: all artifacts of the newest runs that made a model and of
+all runs since; all artifacts of the runs that led to a version that still exists; and
+everything that is younger than the age that the caller names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from strategos.components import node_ids
+from strategos.pipeline.history.contexts import pipelines, run_contexts, started
+from strategos.pipeline.history.store import (
+    Store,
+    properties,
+    pushed_models,
+    reads_store,
+)
+from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root.state import state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+_MADE = ("blessed", "finished")
+_COMPILED = 10  # Number of compiled pipelines that stay.
+_PRESENT = (
+    *(mlmd.Artifact.UNKNOWN, mlmd.Artifact.LIVE),
+    mlmd.Artifact.MARKED_FOR_DELETION,  # by a clean that was killed
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One folder or file to remove.
+
+    Attributes:
+      kind: The artifact's type, or `log`, `checkpoint`, `remains`, `compiled`.
+      path: Its path.
+      bytes: Its size.
+      artifact: The artifact's id in ML Metadata; 0 for other kinds.
+    """
+
+    kind: str
+    path: str
+    bytes: int
+    artifact: int = 0
+
+
+@reads_store
+def find(store: Store, keep: int, before: float, serving: str = "") -> list[Item]:
+    """Finds what can be removed from a local root.
+
+    Args:
+      store: The root's ML Metadata.
+      keep: For each pipeline, number of newest runs with a model whose artifacts stay.
+      before: Unix seconds; everything that was made later stays.
+      serving: `pusher.to`, for versions whose folder was moved there; "" for none.
+    """
+    root = Path(os.path.realpath(store.root))
+    artifacts = [a for a in store.mlmd.get_artifacts() if a.uri.startswith(f"{root}/")]
+    if not artifacts:  # a database of another root, which knows nothing of this one
+        return []
+    runs = _kept_runs(store, keep, before) | _runs_of_versions(store, serving)
+    kept = _artifacts_of(store, runs)
+    items = [
+        Item(artifact.type, artifact.uri, _size(Path(artifact.uri)), artifact.id)
+        for artifact in artifacts
+        if artifact.id not in kept
+        and artifact.state in _PRESENT
+        and artifact.create_time_since_epoch < before * 1000
+    ]
+    known = {artifact.uri for artifact in artifacts}
+    names = [each.name for each in store.mlmd.get_contexts_by_type("pipeline")]
+    for kind, path in (*_remains(root, names, known), *_state(root, runs)):
+        if _touched(path) < before:
+            items.append(Item(kind, str(path), _size(path)))
+    return items
+
+
+def remove(store: Store, items: Iterable[Item]) -> None:
+    """Removes what `find` found; the caller holds the root's lock.
+
+    ML Metadata is told first, so that no cache entry ever names a folder that is half
+    there. The records of artifacts stay, in the state DELETED.
+
+    Args:
+      store: The root's ML Metadata.
+      items: From `find`, under the same lock.
+    """
+    items = list(items)
+    ids = [item.artifact for item in items if item.artifact]
+    _mark(store, ids, mlmd.Artifact.MARKED_FOR_DELETION)
+    for item in items:
+        if os.path.isdir(item.path) and not os.path.islink(item.path):
+            shutil.rmtree(item.path)
+        else:
+            Path(item.path).unlink(missing_ok=True)
+    _mark(store, ids, mlmd.Artifact.DELETED)
+
+
+def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
+    """The ids of the runs that are too new, or too few, to be cleaned."""
+    contexts = run_contexts(store)
+    names = pipelines(store, contexts)
+    made: Counter[str] = Counter()
+    kept = set()
+    for context in contexts:
+        pipeline = names[context.name]
+        if made[pipeline] < keep or started(context) >= before:
+            kept.add(context.name)
+        facts = properties(context)
+        made[pipeline] += facts.get("outcome") in _MADE and not facts.get("part")
+    return kept
+
+
+def _runs_of_versions(store: Store, serving: str) -> set[str]:
+    """The ids of the runs that led to versions that exist, wherever these are."""
+    there = []
+    for artifact in pushed_models(store):
+        path = properties(artifact)["pushed_destination"]
+        moved = os.path.join(serving, os.path.basename(path)) if serving else path
+        if os.path.exists(path) or os.path.exists(moved):
+            there.append(artifact.id)
+    executions = {event.execution_id for event in store.upstream(*there)}
+    places = store.contexts_of(executions).values()
+    return {place[RUN_CONTEXT] for place in places if RUN_CONTEXT in place}
+
+
+def _artifacts_of(store: Store, runs: Iterable[str]) -> set[int]:
+    """The ids of all artifacts that runs made, read or took from the cache."""
+    executions = []
+    for run in runs:
+        context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run)
+        executions += store.mlmd.get_executions_by_context(context.id)
+    ids = [execution.id for execution in executions]
+    events = store.mlmd.get_events_by_execution_ids(ids) if ids else []
+    return {event.artifact_id for event in events}
+
+
+def _remains(
+    root: Path, pipelines: Iterable[str], known: Set[str]
+) -> Iterator[tuple[str, Path]]:
+    """What ML Metadata has no record of: outputs of killed nodes, checkpoints."""
+    for node in (path for name in pipelines for path in _folders(root / name)):
+        for path in node.glob(".system/*/*"):
+            yield "remains", path
+        for output in _folders(node):
+            checkpoints = (node.name, output.name) == (node_ids.TRAINER, "checkpoints")
+            for path in _folders(output) if not output.name.startswith(".") else ():
+                if str(path) not in known:
+                    yield "checkpoint" if checkpoints else "remains", path
+
+
+def _state(root: Path, runs: Set[str]) -> Iterator[tuple[str, Path]]:
+    """Logs of runs, and compiled pipelines."""
+    for path in _folders(state_folder(root) / "runs"):
+        if path.name not in runs:
+            yield "log", path
+    compiled = (state_folder(root) / "ir").glob("*.pb")
+    for path in sorted(compiled, key=_touched)[:-_COMPILED]:
+        yield "compiled", path
+
+
+def _folders(folder: Path) -> list[Path]:
+    return (
+        [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    )
+
+
+def _files(path: Path) -> Iterator[Path]:
+    yield path
+    if path.is_dir() and not path.is_symlink():
+        yield from path.rglob("*")
+
+
+def _size(path: Path) -> int:
+    return sum(each.lstat().st_size for each in _files(path) if os.path.lexists(each))
+
+
+def _touched(path: Path) -> float:
+    """The newest change below a path, Unix seconds."""
+    return max(each.lstat().st_mtime for each in _files(path))
+
+
+def _mark(store: Store, ids: list[int], state: int) -> None:
+    artifacts = store.mlmd.get_artifacts_by_id(ids) if ids else []
+    for artifact in artifacts:
+        artifact.state = state
+    if artifacts:
+        store.mlmd.put_artifacts(artifacts)
