@@ -70,6 +70,8 @@ class UserError(Exception):
       received: What was received, as text.
       expected: What is allowed there.
       remedy: What to do, in whole sentences.
+      spans: The spans of the data at fault, by number, each with the fingerprint of its
+        files; runs that are started by a decision leave them out.
     """
 
     exit_code = ExitCode.FAILED
@@ -83,10 +85,12 @@ class UserError(Exception):
         received: str = "",
         expected: str = "",
         remedy: str = "",
+        spans: Mapping[str, str] | None = None,
     ):
         super().__init__(message)
         self.message, self.key, self.place = message, key, place
         self.received, self.expected, self.remedy = received, expected, remedy
+        self.spans = dict(spans or {})
 
     def __str__(self) -> str:
         """The one form that users read: the headline, what to do below it."""
@@ -163,7 +167,7 @@ def mask(text: str) -> str:
 
 
 def _fields(error: UserError) -> dict[str, Any]:
-    names = ("message", "key", "place", "received", "expected", "remedy")
+    names = ("message", "key", "place", "received", "expected", "remedy", "spans")
     return {name: getattr(error, name) for name in names}
 
 

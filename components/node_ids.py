@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SPAN_VALIDATOR = "SpanValidator"
+SPAN_GATE = "SpanGate"
 EXAMPLE_GEN = "ExampleGen"
 STATISTICS_GEN = "StatisticsGen"
 SCHEMA_GEN = "SchemaGen"
@@ -16,5 +18,5 @@ EVALUATION_GATE = "EvaluationGate"
 INFRA_VALIDATOR = "InfraValidator"
 PUSHER = "Pusher"
 
-ON_ENGINE = (EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
+ON_ENGINE = (SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
 """Nodes whose work on data runs on the engine of the run."""

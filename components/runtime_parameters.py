@@ -63,6 +63,7 @@ _EXAMPLE_GEN, _TRAINER = (node_ids.EXAMPLE_GEN,), (node_ids.TRAINER,)
 TABLE = (
     RuntimeParameter("spans", str, _EXAMPLE_GEN, "data.spans"),
     RuntimeParameter("data_fingerprint", str, _EXAMPLE_GEN, argument="fingerprint"),
+    RuntimeParameter("compared_spans", str, (node_ids.SPAN_VALIDATOR,)),
     RuntimeParameter("batch_size", int, _TRAINER, "trainer.batch_size"),
     RuntimeParameter("epochs", int, _TRAINER, "trainer.epochs"),
     RuntimeParameter("seed", int, _TRAINER, "trainer.seed"),

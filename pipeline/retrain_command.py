@@ -37,7 +37,8 @@ def retrain(arguments: argparse.Namespace) -> int:
     if not _waits_for_spans(arguments, data):
         commands.reject(config, data)
     if arguments.dry_run:
-        _show(retraining.decide(config, data, commands.connection(config)), arguments)
+        _, decision = _decide(config, data)
+        _show(decision, arguments)
         return ExitCode.DONE
     try:
         with orchestration.turn(config) as run_id:
@@ -55,7 +56,7 @@ def _decide_and_run(
 ) -> orchestration.Result | None:
     """Decides, and runs what was decided on; None if nothing was run."""
     orchestration.prepare_data(config, data)
-    decision = retraining.decide(config, data, commands.connection(config))
+    data, decision = _decide(config, data)
     starts = decision.due or not arguments.if_due
     recorded = retraining.to_json(decision) | {"run_id": run_id if starts else None}
     decisions.record(config.run.root, config.name, recorded)
@@ -65,7 +66,15 @@ def _decide_and_run(
     if decision.anew:  # with the cache, no node would train or push anything
         config = commands.load(arguments, "run.cache=false").config
     commands.reject_training(config, data, probe=True)
-    return commands.run_in_turn(run_id, config, data, reason=decision.reason)
+    new = frozenset(number for number, _ in decision.new)
+    return commands.run_in_turn(run_id, config, data, reason=decision.reason, new=new)
+
+
+def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:
+    """The data that a run would read, and the decision on it."""
+    connection = commands.connection(config)
+    data, left_out = retraining.accepted(config, data, connection)
+    return data, retraining.decide(config, data, connection, left_out)
 
 
 def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> int:

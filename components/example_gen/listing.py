@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen.spans import (
@@ -57,6 +58,10 @@ class Completeness:
         return [each for each in spans if now - _changed(each) >= self.quiet]
 
 
+class TooFewSpansError(BadInputError):
+    """The selection asks for more spans than there are."""
+
+
 class Listing:
     """The files of a run's data, listed at the first use only.
 
@@ -70,6 +75,7 @@ class Listing:
         complete: Completeness | None = None,
         until: int | None = None,
         held_out: int = 0,
+        left_out: frozenset[int] = frozenset(),
     ):
         """Stores the arguments; the first use of an attribute lists the files.
 
@@ -79,14 +85,27 @@ class Listing:
           complete: What makes a span complete; by default, every span is.
           until: The newest span to consider, as if later ones had not arrived.
           held_out: Number of the newest selected spans that are for evaluation only.
+          left_out: Numbers of spans to ignore, as if they did not exist.
         """
         self._pattern, self._which = pattern, which
         self._complete, self._until = complete, until
-        self._held_out = held_out
+        self._held_out, self._left_out = held_out, left_out
 
     def as_of(self, span: int) -> Listing:
         """This listing, as if no span after `span` had arrived."""
-        return Listing(self._pattern, self._which, self._complete, span, self._held_out)
+        return self._but(until=span)
+
+    def without(self, spans: Iterable[int]) -> Listing:
+        """This listing, as if these spans did not exist."""
+        return self._but(left_out=frozenset(spans))
+
+    def _but(self, **changes: Any) -> Listing:
+        mine = {
+            "until": self._until,
+            "held_out": self._held_out,
+            "left_out": self._left_out,
+        }
+        return Listing(self._pattern, self._which, self._complete, **mine | changes)
 
     @functools.cached_property
     def _editions(self) -> tuple[list[Span], list[Span]]:
@@ -94,12 +113,16 @@ class Listing:
         found = complete = find_editions(self._pattern)
         if self._complete is not None:
             complete = self._complete.of(found, time.time())
-        return self._until_now(found), self._until_now(complete)
+        return self._considered(found), self._considered(complete)
 
-    def _until_now(self, spans: list[Span]) -> list[Span]:
-        if self._until is None:
-            return spans
-        return [span for span in spans if span.number <= self._until]
+    def _considered(self, spans: list[Span]) -> list[Span]:
+        until = self._until
+        return [
+            span
+            for span in spans
+            if (until is None or span.number <= until)
+            and span.number not in self._left_out
+        ]
 
     @functools.cached_property
     def found(self) -> list[Span]:
@@ -135,11 +158,11 @@ class Listing:
         """The spans to read; raises as `found` and `select_spans`.
 
         Raises:
-          BadInputError: All selected spans are held out for evaluation.
+          TooFewSpansError: All selected spans are held out for evaluation.
         """
         chosen = select_spans(self.found, self._which)
         if self._held_out >= len(chosen):
-            raise BadInputError(
+            raise TooFewSpansError(
                 f"which leaves none for training; the run has: {describe(chosen)}",
                 key="data.split.spans",
                 received=f"{counted(self._held_out, 'span')} to hold out",
@@ -196,7 +219,7 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
 
 def _window(spans: Sequence[Span], size: int) -> list[Span]:
     if size > len(spans):
-        raise BadInputError(
+        raise TooFewSpansError(
             f"there are {len(spans)} spans: {describe(spans)}",
             key="data.spans",
             received=f"latest {size}",

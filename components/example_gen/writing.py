@@ -161,13 +161,13 @@ class WriteShard:
         writers = {split: _SplitWriter(self.examples, shard.number) for split in SPLITS}
         for piece in shard.pieces:
             read = 0
-            for raw, converted in self._batches(piece, rounded):
+            for raw, batch in self._batches(piece, rounded):
                 if self.label in self.kinds:
-                    label.see(converted.column(self.label))
+                    label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
                 train = self.splitter.trains(raw, piece.span, piece.name, first)
-                records = encode.serialize(converted)
-                compact = columns.compact(converted, self.lists)
+                records = encode.serialize(batch)
+                compact = columns.compact(batch, self.lists)
                 for split, mask in zip(SPLITS, (train, ~train), strict=True):
                     own = pa.array(mask)
                     writers[split].write(records.filter(own), compact.filter(own))
@@ -188,29 +188,15 @@ class WriteShard:
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         row = 0
         for raw in piece.source.batches(piece.part):
-            converted = self._convert(piece, row, raw)
+            batch = converted(piece, row, raw, self.kinds, self.nulls)
             for name in self.floats:
                 if name not in rounded:
-                    found = features.first_rounded(raw, converted, name, self.nulls)
+                    found = features.first_rounded(raw, batch, name, self.nulls)
                     if found:
                         place = _place(piece, row + found[0])
                         rounded[name] = self._rounded(name, found[1], place)
-            yield raw, converted
+            yield raw, batch
             row += raw.num_rows
-
-    def _convert(self, piece: Piece, row: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            return features.convert(batch, self.kinds, self.nulls)
-        except features.BadValueError as error:
-            place = f"{_place(piece, row + error.row)}: column `{error.column}`"
-            raise UserError(
-                error.reason,
-                place=Place(place),
-                received=repr(str(error.value)[:100]),
-                expected=self.kinds[error.column].name,
-                remedy="Correct the value (a missing one is an empty field), or the "
-                "column's type in the schema.",
-            ) from error
 
     def _rounded(self, name: str, value: str, place: str) -> str:
         return (
@@ -218,6 +204,39 @@ class WriteShard:
             f"represent {value[:100]} ({place}), so its value changes. Correct it, or "
             f"declare the type in a schema."
         )
+
+
+def converted(
+    piece: Piece,
+    row: int,
+    batch: pa.RecordBatch,
+    kinds: Mapping[str, Kind],
+    nulls: numerals.Nulls,
+) -> pa.RecordBatch:
+    """Converts rows of a piece to the features of tf.Examples.
+
+    Args:
+      piece: The piece, for messages.
+      row: Index in the piece of the first of these rows.
+      batch: Rows as the file has them.
+      kinds: Kind of each column.
+      nulls: Spellings of a missing value in columns of numbers.
+
+    Raises:
+      UserError: A value is not of its column's kind.
+    """
+    try:
+        return features.convert(batch, kinds, nulls)
+    except features.BadValueError as error:
+        place = f"{_place(piece, row + error.row)}: column `{error.column}`"
+        raise UserError(
+            error.reason,
+            place=Place(place),
+            received=repr(str(error.value)[:100]),
+            expected=kinds[error.column].name,
+            remedy="Correct the value (a missing one is an empty field), or the "
+            "column's type in the schema.",
+        ) from error
 
 
 def _place(piece: Piece, row: int) -> str:

@@ -1,1 +1,1 @@
-"""AnomalyGate and EvaluationGate: nodes that stop a run after a measurement."""
+"""Gates: nodes that stop a run after a measurement."""

@@ -7,7 +7,36 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
-from strategos.components.gate import anomalies, evaluation
+from strategos.components.gate import anomalies, evaluation, spans
+
+
+class SpanGateSpec(types.ComponentSpec):
+    """Takes the checks of spans; has no outputs."""
+
+    PARAMETERS = {}
+    INPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
+    OUTPUTS = {}
+
+
+class SpanGate(base_component.BaseComponent):
+    """Stops the run if a new span differs too much from the usual ones.
+
+    Usage:
+
+        gate = SpanGate(anomalies=span_validator.outputs["anomalies"])
+        example_gen.add_upstream_node(gate)
+    """
+
+    SPEC_CLASS = SpanGateSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(spans.Executor)
+
+    def __init__(self, *, anomalies: types.BaseChannel):
+        """Builds the component.
+
+        Args:
+          anomalies: The output of SpanValidator.
+        """
+        super().__init__(SpanGateSpec(anomalies=anomalies))
 
 
 class AnomalyGateSpec(types.ComponentSpec):

@@ -80,7 +80,7 @@ class Executor(EngineExecutor, stock.Executor):
             folder = artifact_utils.get_split_uri([statistics], split)
             fileio.makedirs(folder)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
-            result = _statistics(found.get(split) or _empty())
+            result = extracted(found.get(split) or _empty())
             with fileio.open(path, "wb") as file:
                 file.write(result.SerializeToString())
             rows += sum(each.num_examples for each in result.datasets)
@@ -95,7 +95,7 @@ def compute(
     Args:
       batches: Arrow batches of decoded tf.Examples.
     """
-    return _statistics(_add(batches))
+    return extracted(_add(batches))
 
 
 def read_batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -162,26 +162,38 @@ def _add(batches: Iterable[pa.RecordBatch]) -> list[Any]:
     return accumulators
 
 
+def accumulated(batches: Iterable[pa.RecordBatch]) -> list[Any]:
+    """The accumulators of all rows, for `merged` and `extracted`.
+
+    Args:
+      batches: Arrow batches of decoded tf.Examples.
+    """
+    pairs = zip(_generators(), _add(batches), strict=True)
+    return [generator.compact(found) for generator, found in pairs]
+
+
+def merged(earlier: list[Any], later: list[Any]) -> list[Any]:
+    """The accumulators of all rows of both arguments, which may be changed."""
+    triples = zip(_generators(), earlier, later, strict=True)
+    return [each.merge_accumulators([a, b]) for each, a, b in triples]
+
+
+def extracted(accumulators: list[Any]) -> statistics_pb2.DatasetFeatureStatisticsList:
+    """The statistics of the rows that `accumulated` saw."""
+    return stats_impl.extract_statistics_output(accumulators, _generators())
+
+
 def _accumulate(shard: _Shard) -> dict[str, list[Any]]:
     split, files = shard
-    pairs = zip(_generators(), _add(read_batches(files)), strict=True)
-    return {split: [generator.compact(found) for generator, found in pairs]}
+    return {split: accumulated(read_batches(files))}
 
 
 def _merge(
     earlier: dict[str, list[Any]], later: dict[str, list[Any]]
 ) -> dict[str, list[Any]]:
     for split, accumulators in later.items():
-        mine = earlier.get(split) or _empty()
-        triples = zip(_generators(), mine, accumulators, strict=True)
-        earlier[split] = [each.merge_accumulators([a, b]) for each, a, b in triples]
+        earlier[split] = merged(earlier.get(split) or _empty(), accumulators)
     return earlier
-
-
-def _statistics(
-    accumulators: list[Any],
-) -> statistics_pb2.DatasetFeatureStatisticsList:
-    return stats_impl.extract_statistics_output(accumulators, _generators())
 
 
 def _is_plain(

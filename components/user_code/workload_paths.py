@@ -28,12 +28,14 @@ class WorkloadPaths:
       folder: Folder of the user's modules.
       examples: Pattern of the data files.
       schema: The curated schema; "" if the schema is inferred.
+      serving: Pattern of the files of `gates.skew.serving`; "" without that setting.
       weights: The weights that `trainer.warm_start` names; "" if it names none.
     """
 
     folder: str = ""
     examples: str = ""
     schema: str = ""
+    serving: str = ""
     weights: str = ""
 
     def to_environment(self) -> dict[str, str]:

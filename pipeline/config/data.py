@@ -1,4 +1,4 @@
-"""The `data` section: the files that hold the rows, and the division of the rows."""
+"""The `data` and `gates` sections: files, the division of rows, bounds on new spans."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ _NULL_VALUES = (
     *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
     *("NaN", "nan", "-NaN", "-nan"),
 )
+
+
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Ratio = Annotated[float, Field(ge=0)]
 
 
 class Split(Section):
@@ -193,3 +197,76 @@ class Data(Section):
             return None
         quiet = seconds(complete.quiet) if complete.quiet else 0
         return Completeness(complete.marker, quiet)
+
+
+class Rows(Section):
+    """Bounds on the number of rows of a new span."""
+
+    at_least: _Ratio = Field(
+        0.6, description="Smallest number of rows, relative to what is usual."
+    )
+    at_most: _Ratio = Field(
+        1.6, description="Largest number of rows, relative to what is usual."
+    )
+
+    @field_validator("at_most")
+    @classmethod
+    def _possible(cls, high: float, info: ValidationInfo) -> float:
+        low = info.data.get("at_least", 0.0)
+        if high < low:
+            raise reject(f"{high:g} is less than at_least ({low:g}): nothing can pass")
+        return high
+
+
+class Distance(Section):
+    """Bounds on TFDV's distance between two data sets, 0 to 1."""
+
+    at_most: _Share = Field(
+        description="Largest distance of a feature: L-infinity for text, "
+        "Jensen-Shannon divergence for numbers."
+    )
+    features: dict[str, _Share] = Field(
+        default_factory=dict,
+        description="Bounds of single features; 1 lets any distance pass.",
+    )
+
+
+class Skew(Distance):
+    """Bounds on the distance between a new span and serving data."""
+
+    serving: PathText = Field(
+        description="Glob of files with the rows that the model in production was "
+        "given, CSV or Parquet; the label may be missing."
+    )
+
+    @field_validator("serving")
+    @classmethod
+    def _is_one(cls, serving: str) -> str:
+        if has_spans(serving):
+            raise reject(
+                f"received {serving}, which has spans",
+                remedy="Use a glob without placeholders.",
+            )
+        return serving
+
+
+class Gates(Section):
+    """What stops a run before the rows of a new span are read."""
+
+    rows: Rows = Field(
+        default_factory=Rows,
+        description="Number of rows, relative to the median of the usual spans.",
+    )
+    missing: _Share = Field(
+        0.2,
+        description="Largest rise of the share of rows without a value of a feature, "
+        "above the median of the usual spans.",
+    )
+    drift: Distance | None = Field(
+        None,
+        description="Distance from the span before. By default, none is computed.",
+    )
+    skew: Skew | None = Field(
+        None,
+        description="Distance from serving data. By default, none is computed.",
+    )

@@ -17,7 +17,7 @@ from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.shards import control_groups
-from strategos.pipeline.config.data import Data, Split
+from strategos.pipeline.config.data import Data, Gates, Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.engine import Engine
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
@@ -59,6 +59,7 @@ __all__ = [
     "EarlyStopping",
     "Engine",
     "Evaluator",
+    "Gates",
     "Kubeflow",
     "Limits",
     "Pusher",
@@ -187,6 +188,11 @@ class Config(Section):
         alias="schema",
         description="The schema, and what happens if the data do not fit it.",
     )
+    gates: Gates | None = Field(
+        None,
+        description="Bounds on what new spans look like, beside the usual ones. "
+        "Without this section, spans are not compared.",
+    )
     transform: Transform = Field(
         description="The user's preprocessing: from raw rows to features."
     )
@@ -247,6 +253,11 @@ class Config(Section):
         """The password of the ML Metadata server, from the environment."""
         return self._password
 
+    @property
+    def serving(self) -> str | None:
+        """`gates.skew.serving`; None where it is not set."""
+        return self.gates.skew.serving if self.gates and self.gates.skew else None
+
     def where(self, key: str) -> Place:
         """The place where `key` is set, else that of the nearest section above.
 
@@ -304,6 +315,17 @@ class Config(Section):
                 "model's folder.",
             )
         return pusher
+
+    @field_validator("gates")
+    @classmethod
+    def _compares_spans(cls, gates: Gates | None, info: ValidationInfo):
+        data = info.data.get("data")
+        if gates and data and not has_spans(data.examples):
+            raise reject(
+                "spans are compared, but `data.examples` has none",
+                remedy="Put {SPAN} or {DATE} into the pattern.",
+            )
+        return gates
 
     @field_validator("schedule")
     @classmethod

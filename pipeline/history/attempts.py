@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from strategos.pipeline.history.contexts import (
     pipelines,
@@ -22,6 +24,8 @@ from strategos.pipeline.root import RUN_CONTEXT
 Span = tuple[int, int | None]
 """Number and version of a span."""
 
+_MADE = ("blessed", "finished")
+
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
@@ -35,6 +39,7 @@ class Attempt:
       spans: The (number, version) of the spans that the run read; None if not recorded.
       data: Fingerprint of these files.
       settings: `caching.settings_key` of the run; None if not recorded.
+      at_fault: The spans at fault, by number, each with the fingerprint of its files.
     """
 
     run_id: str
@@ -44,11 +49,12 @@ class Attempt:
     spans: tuple[Span, ...] | None = None
     data: str | None = None
     settings: str | None = None
+    at_fault: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @property
     def made(self) -> bool:
         """Whether the run made a model that may serve."""
-        return self.outcome in ("blessed", "finished")
+        return self.outcome in _MADE
 
     @property
     def rejected(self) -> bool:
@@ -89,10 +95,37 @@ def attempts(store: Store, pipeline: str) -> list[Attempt]:
             spans=_spans(spans) if spans else None,
             data=facts.get("data"),
             settings=facts.get("settings"),
+            at_fault=_at_fault(facts),
         )
         found.append(attempt)
         if attempt.made:
             break
+    return found
+
+
+@reads_store
+def rejected_spans(store: Store, pipeline: str) -> dict[int, tuple[str, str]]:
+    """Finds the spans that a gate found at fault, and that no later run has accepted.
+
+    Args:
+      store: The root's ML Metadata.
+      pipeline: The pipeline's name.
+
+    Returns:
+      By number: the fingerprint of the span's files, and the id of the run.
+    """
+    contexts = run_contexts(store)
+    names = pipelines(store, contexts)
+    found: dict[int, tuple[str, str]] = {}
+    for context in reversed(contexts):
+        if names[context.name] != pipeline:
+            continue
+        facts = properties(context)
+        for number, fingerprint in _at_fault(facts).items():
+            found[number] = fingerprint, context.name
+        if facts.get("outcome") in _MADE:
+            for number, _ in _spans(facts.get("spans") or "[]"):
+                found.pop(number, None)
     return found
 
 
@@ -153,6 +186,11 @@ def trained_on(store: Store, model: int) -> tuple[Span, ...]:
         if recorded:
             return _spans(recorded)
     return ()
+
+
+def _at_fault(facts: Mapping[str, Any]) -> dict[int, str]:
+    error = json.loads(facts.get("error") or "{}")
+    return {int(span): found for span, found in error.get("spans", {}).items()}
 
 
 def _spans(recorded: str) -> tuple[Span, ...]:

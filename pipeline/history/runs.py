@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components import errors, node_ids
+from strategos.components import errors, node_ids, span_validator
 from strategos.components.errors import UserError
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.wording import nearest
@@ -78,6 +78,7 @@ class Run:
       reason: Why `strategos retrain` started the run; None for other runs.
       trainer: What the Trainer recorded: strategy, reason, steps, history, …
       summary: The evaluation's `summary.json`; None in a history.
+      gates: The checks of SpanValidator; empty in a history.
       types: The columns by inferred type, and doubtful ones; None if a schema declares
         the types, and in a history.
     """
@@ -101,6 +102,7 @@ class Run:
     reason: str | None = None
     trainer: dict[str, Any] = dataclasses.field(default_factory=dict)
     summary: dict[str, Any] | None = None
+    gates: tuple[dict[str, Any], ...] = ()
     types: str | None = None
 
     @property
@@ -166,6 +168,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
         metrics=summary["overall"] if summary else result.metrics,
         trainer=_trainer(found),
         summary=summary,
+        gates=_gates(found),
         types=_types(found),
     )
 
@@ -280,6 +283,16 @@ def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
             with contextlib.suppress(OSError, ValueError):
                 return json.loads(Path(artifact.uri, verdicts.FILE).read_text())
     return None
+
+
+def _gates(artifacts: Iterable[mlmd.Artifact]) -> tuple[dict[str, Any], ...]:
+    """The checks of spans, if they can be read from this machine."""
+    for artifact in artifacts:
+        if artifact.type == "ExampleAnomalies":
+            with contextlib.suppress(OSError, ValueError):
+                text = Path(artifact.uri, span_validator.FILE).read_text()
+                return tuple(json.loads(text)["checks"])
+    return ()
 
 
 def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:

@@ -211,7 +211,7 @@ def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
     """
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     digest = hashlib.sha256()
-    for name in sorted(_upstream(nodes, node_ids.TRAINER)):
+    for name in sorted(_upstream(nodes, node_ids.TRAINER) - {node_ids.SPAN_VALIDATOR}):
         digest.update(name.encode() + b"\0")
         digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
     return digest.hexdigest()[:16]

@@ -1,6 +1,7 @@
 """Wires the components of a config to a TFX pipeline; no other module wires any.
 
-    ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
+    SpanValidator → SpanGate
+      → ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
       → AnomalyGate → Transform → Trainer → BaselineModel → Evaluator
       → EvaluationGate → InfraValidator → Pusher
 
@@ -50,13 +51,16 @@ def build(
 
     paths = WorkloadPaths() if movable else workload_paths(config)
     parameters = _Parameters(defaults)
+    spans = _span_nodes(config, paths, fingerprints, parameters)
     data = _data_nodes(config, paths, fingerprints, parameters)
+    for gate in spans[1:]:
+        data["examples"].add_upstream_node(gate)
     model = _model_nodes(config, paths, fingerprints, parameters, data)
     release = _release_nodes(config, parameters, data, model)
     return Pipeline(
         pipeline_name=config.name,
         pipeline_root=os.path.join(config.run.root, config.name),
-        components=[*data.values(), *model.values(), *release.values()],
+        components=[*spans, *data.values(), *model.values(), *release.values()],
     )
 
 
@@ -66,6 +70,7 @@ def workload_paths(config: Config) -> WorkloadPaths:
         folder=str(config.folder),
         examples=config.data.examples,
         schema=config.schema_.file or "",
+        serving=config.serving or "",
         weights=config.trainer.named_weights or "",
     )
 
@@ -87,6 +92,31 @@ class _Parameters:
         """The keyword arguments of the node with this id."""
         taken = runtime_parameters.taken_by(node)
         return {each.argument: self._made[each.name] for each in taken}
+
+
+def _span_nodes(
+    config: Config,
+    paths: WorkloadPaths,
+    fingerprints: Fingerprints,
+    parameters: _Parameters,
+) -> list[BaseNode]:
+    if not config.gates:
+        return []
+    from strategos.components.gate.component import SpanGate
+    from strategos.components.span_validator.component import SpanValidator
+
+    without = {"skew": {"serving"}}  # a path: passed as `serving`
+    gates = config.gates.model_dump(mode="json", exclude=without)
+    validator = SpanValidator(
+        pattern=paths.examples,
+        serving=paths.serving,
+        gates=_json({**gates, "on_anomaly": config.schema_.on_anomaly}),
+        schema_file=paths.schema,
+        schema_fingerprint=fingerprints.schema,
+        null_values=_json(config.data.null_values),
+        **parameters.of(node_ids.SPAN_VALIDATOR),
+    )
+    return [validator, SpanGate(anomalies=validator.outputs["anomalies"])]
 
 
 def _data_nodes(

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import events, runtime_parameters
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
+from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import caching, graph, production, tfx_adapter
 from strategos.pipeline.plan.plan import Plan
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.components.example_gen.listing import Listing
+    from strategos.components.example_gen.spans import Span
     from strategos.pipeline.config.sections import Config
+
+
+_USUAL_SPANS = 6  # the newest ones before those that are judged
 
 
 class Compiler(Protocol):
@@ -62,12 +68,15 @@ class Options:
       to_node: The last node to run.
       from_scratch: Ignore the checkpoints of an interrupted training.
       reason: Why `strategos retrain` starts the run; "" for a run by hand.
+      new: Numbers of the spans that no earlier run has accepted; empty for a run by
+        hand, which takes the newest span as new.
     """
 
     from_node: str | None = None
     to_node: str | None = None
     from_scratch: bool = False
     reason: str = ""
+    new: frozenset[int] = frozenset()
 
     @property
     def partial(self) -> bool:
@@ -112,12 +121,15 @@ def earlier_runs(root: str) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def parameters(config: Config, data: Listing) -> dict[str, Any]:
+def parameters(
+    config: Config, data: Listing, new: Collection[int] = ()
+) -> dict[str, Any]:
     """Returns a value for each runtime parameter, by name.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
+      new: As of `Options`.
 
     Raises:
       BadInputError: No file matches the pattern or the choice of spans.
@@ -128,7 +140,37 @@ def parameters(config: Config, data: Listing) -> dict[str, Any]:
         **config.runtime_parameters(),
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
         "data_fingerprint": spans.fingerprint(chosen, memo),
+        "compared_spans": _compared(config, data, new),
     }
+
+
+def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
+    """The spans that `gates` judges, and the usual ones, as JSON; `NOTHING` without.
+
+    If all spans are new, as for the first run, only the newest one is judged.
+    """
+    if not config.gates:
+        return NOTHING
+    *_, newest = chosen = data.chosen
+    judged = [span for span in chosen if span.number in new]
+    before = [s for s in data.found if s.number < newest.number and s not in judged]
+    if not judged or not before:
+        judged = [newest]
+        before = [span for span in data.found if span.number < newest.number]
+    memo = file_hashes(config.run.root)
+
+    def described(some: Iterable[Span]) -> list[list[Any]]:
+        return [[s.number, s.version, spans.fingerprint([s], memo)] for s in some]
+
+    usual = before[-_USUAL_SPANS:]
+    compared = {"judged": described(judged), "usual": described(usual)}
+    if config.serving:
+        try:
+            serving = spans.find_spans(config.serving)
+        except UserError as error:
+            raise config.located(error.but(key="gates.skew.serving")) from error
+        compared["serving"] = spans.fingerprint(serving, memo)
+    return json.dumps(compared)
 
 
 def is_compiled(config: Config) -> bool:
@@ -157,7 +199,7 @@ def plan(
     Raises:
       BadInputError: The run is impossible as configured.
     """
-    values = parameters(config, data)
+    values = parameters(config, data, options.new)
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
@@ -179,6 +221,7 @@ def plan(
             **operation.to_environment(),
             **config.run.engine.settings().to_environment(),
             **graph.workload_paths(config).to_environment(),
+            FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),
         },
         config.run.metadata_timeout_seconds,
     )

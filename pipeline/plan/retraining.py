@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -35,6 +35,8 @@ class Facts:
       push: The last push; None without one.
       attempts: Runs, newest first, back to the newest one that made a model.
       pushes: Whether the pipeline pushes models.
+      left_out: The spans that a gate found at fault, with the run that it stopped; they
+        are not among `spans`.
     """
 
     now: float
@@ -44,6 +46,7 @@ class Facts:
     push: Push | None = None
     attempts: Sequence[Attempt] = ()
     pushes: bool = True
+    left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Decision:
       spans: The (number, version) of the spans to run on, ascending.
       new: The spans among them that no earlier run has tried.
       next: Unix seconds at which a run becomes due by the clock alone; None for never.
+      left_out: Numbers of spans that are not read, because a gate found them at fault.
     """
 
     due: bool
@@ -66,6 +70,7 @@ class Decision:
     spans: tuple[Span, ...]
     new: tuple[Span, ...] = ()
     next: float | None = None
+    left_out: tuple[int, ...] = ()
 
     @property
     def anew(self) -> bool:
@@ -122,12 +127,22 @@ class _Case:
         times = [self._retry_at(), self._tick(), self._too_old_at()]
         coming = [time for time in times if time is not None and time > self._facts.now]
         soonest = None if trigger else min(coming, default=None)
-        return Decision(bool(trigger), reason, trigger, self._spans, self._new, soonest)
+        left_out = tuple(sorted(self._facts.left_out))
+        if left_out:
+            reason = f"{reason[:-1]}; {self._left_out()}."
+        due = bool(trigger)
+        return Decision(due, reason, trigger, self._spans, self._new, soonest, left_out)
+
+    def _left_out(self) -> str:
+        stopped = self._facts.left_out
+        names = [f"span {number} (run {stopped[number]})" for number in sorted(stopped)]
+        return f"left out, because a gate found it at fault: {abridged(names, _SHOWN)}"
 
     def _tried(self) -> tuple[Span, ...]:
         """The spans of the newest run that came to a verdict."""
-        if self._concluded is not None and self._concluded.spans is not None:
-            return self._concluded.spans
+        last = self._concluded
+        if last is not None and last.spans is not None:
+            return tuple(span for span in last.spans if span[0] not in last.at_fault)
         return self._model.spans if self._model else ()
 
     # What holds a run back.

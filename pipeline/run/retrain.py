@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.example_gen import spans
-from strategos.components.example_gen.listing import NoneCompleteError
+from strategos.components.example_gen.listing import NoneCompleteError, TooFewSpansError
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import Decision
@@ -20,10 +22,46 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
 
+def accepted(
+    config: Config,
+    data: Listing,
+    connection: metadata_store_pb2.ConnectionConfig,
+) -> tuple[Listing, dict[int, str]]:
+    """Leaves the spans out that a gate found at fault, as long as they do not change.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+      connection: ML Metadata's.
+
+    Returns:
+      The data without them, and by number of a span the run that its gate stopped.
+    """
+    from strategos.pipeline.history import attempts
+    from strategos.pipeline.history.store import NoRunsError, Store
+
+    if not config.gates or data.is_empty or not data.any_complete:
+        return data, {}
+    try:
+        store = Store(connection, root=config.run.root)
+    except NoRunsError:
+        return data, {}
+    rejected = attempts.rejected_spans(store, config.name)
+    memo = file_hashes(config.run.root)
+    left_out = {
+        span.number: rejected[span.number][1]
+        for span in data.found
+        if span.number in rejected
+        and spans.fingerprint([span], memo) == rejected[span.number][0]
+    }
+    return data.without(left_out), left_out
+
+
 def decide(
     config: Config,
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
+    left_out: Mapping[int, str] = MappingProxyType({}),
 ) -> Decision:
     """Decides whether a run is due now.
 
@@ -31,6 +69,7 @@ def decide(
       config: The effective settings.
       data: The files that `data.examples` names.
       connection: ML Metadata's.
+      left_out: As `accepted` returns them.
 
     Raises:
       UserError: ML Metadata cannot be read.
@@ -42,12 +81,18 @@ def decide(
         chosen = data.chosen
     except NoneCompleteError as error:
         return Decision(False, f"Not due: {error.message}.", "", ())
+    except TooFewSpansError as error:
+        if not left_out:
+            raise
+        reason = f"Not due: {error.headline}; a gate found {sorted(left_out)} at fault."
+        return Decision(False, reason, "", (), left_out=tuple(sorted(left_out)))
     facts = retraining.Facts(
         now=time.time(),
         spans=[(span.number, span.version) for span in chosen],
         data=spans.fingerprint(chosen, file_hashes(config.run.root)),
         settings=caching.settings_key(config),
         pushes=config.pusher is not None,
+        left_out=left_out,
         **_history(config, connection),
     )
     return retraining.decide(facts, config.schedule or Schedule())

@@ -16,6 +16,7 @@ from strategos.components.errors import first_line
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
+from strategos.components.span_validator import wording
 from strategos.components.wording import duration, first
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
@@ -50,6 +51,9 @@ def report(
     console = console or terminal.console()
     console.print(_headline(run, console))
     terminal.show(console, _nodes(run.nodes, console), indent=2)
+    if run.gates:
+        console.print()
+        terminal.show(console, _gates(run.gates), indent=2)
     if run.summary:
         console.print()
         terminal.show(console, _overall(run.summary), indent=2)
@@ -174,6 +178,16 @@ def _nodes(nodes: Sequence[NodeRun], console: Console) -> Table:
             rows if plain else Text(node.state, style=terminal.style(node.state)),
             style="dim" if cached else "",
         )
+    return table
+
+
+def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
+    """For each gate of each new span, the check nearest to its bound."""
+    table = _grid("gates", "", "")
+    table.columns[1].justify = table.columns[2].justify = "left"
+    for check in wording.worst(checks):
+        line = Text(wording.describe(check), style="" if check["ok"] else "red")
+        table.add_row(check["gate"], f"span {check['span']}", line)
     return table
 
 

@@ -25,7 +25,8 @@ def small(make_small, tmp_path_factory):
     """The small workload whose data are made by `data.prepare` when missing."""
     made = make_small(tmp_path_factory.mktemp("checkout"))
     yaml = made.yaml.read_text()
-    made.yaml.write_text(yaml.replace("data: {", "data: {prepare: data, "))
+    yaml = yaml.replace("data: {", "data: {prepare: data, ")
+    made.yaml.write_text(yaml + "gates: {drift: {at_most: 0.1}}\n")
     (made.folder / "data.py").write_text(_DATA)
     shutil.move(made.folder / "data", made.folder / "later")
     return made
@@ -80,6 +81,43 @@ def test_what_is_due_is_run_and_then_it_is_not_due(small):
     assert "Not due: model " in shown
 
 
+def test_bad_spans_are_stopped_and_left_out_from_then_on(small):
+    rows = [line.split(",") for line in _read(small, 2)]
+    bad = {
+        11: ["x,late", *(f"{x},{late}" for x, late in rows[: len(rows) // 2])],
+        12: ["km,late", *(f"{x},{late}" for x, late in rows)],
+        13: ["x,late", *(f"{1.6 * float(x)},{late}" for x, late in rows)],
+        14: ["x,late", *(f",{late}" for _, late in rows)],
+        15: ["x,late", *(f"{x},1" for x, _ in rows)],
+    }
+    for span, lines in bad.items():
+        file = small.folder / "data" / f"span-{span}" / "rows.csv"
+        file.parent.mkdir()
+        file.write_text("\n".join(lines) + "\n")
+    before = small.serving()
+    stopped = retrain(small, "--if-due", expect=3).stdout
+    for line in (
+        "rows, span 11: 0.5 received, at least 0.6 required (100 rows; 200 are usual)",
+        "schema, span 12: ",
+        "drift, span 13: `x`: ",
+        "missing, span 14: `x`: 1 received, a rise of at most 0.2 allowed",
+        "drift, span 15: `late`: ",
+    ):
+        assert line in stopped
+    assert small.serving() == before
+    assert set(small.states()) <= {"ImportSchemaGen", "SpanValidator", "SpanGate"}
+    waits = retrain(small, "--if-due").stdout
+    assert waits.startswith("Not due: ")
+    assert "left out, because a gate found it at fault: span 11 (run 2" in waits
+    decided = json.loads(retrain(small, "--dry-run", "--json").stdout)
+    assert decided["left_out"] == list(bad)
+
+
+def _read(workspace, span):
+    file = workspace.folder / "data" / f"span-{span}" / "rows.csv"
+    return file.read_text().splitlines()[1:]
+
+
 def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
     small, write_span
 ):
@@ -95,9 +133,11 @@ def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
     write_span(small.folder, 4)
     process.communicate(timeout=500)
     assert process.returncode == 0
-    assert reason.startswith("Due: span 3 came after model ")
+    assert reason.startswith("Due: span 3 came after run ")
     assert spans(small) == [1, 2, 3]
     assert "Due: span 4 came after model" in retrain(small, "--dry-run").stdout
+    for bad in (small.folder / "data").glob("span-1?"):
+        shutil.rmtree(bad)
 
 
 def test_a_model_that_is_too_old_is_trained_anew(small):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from zoneinfo import ZoneInfo
 
@@ -54,6 +55,27 @@ def test_a_new_version_of_a_known_span_is_due():
     assert decision.due
     assert decision.new == ((1, 3),)
     assert "version 3 of span 1 (it saw 2)" in decision.reason
+
+
+def test_spans_at_fault_are_left_out_and_tried_again_once_they_change():
+    stopped = dataclasses.replace(
+        attempt("stopped", ONE, TWO, ago=_HOUR), at_fault={2: "f"}
+    )
+
+    def decided(*spans, left_out):
+        facts = retraining.Facts(
+            _NOW, spans, "d2", "s", push(ONE), [stopped], left_out=left_out
+        )
+        return retraining.decide(facts, Schedule())
+
+    unchanged = decided(ONE, left_out={2: "r1"})
+    assert (unchanged.due, unchanged.left_out) == (False, (2,))
+    why = "left out, because a gate found it at fault: span 2 (run r1)."
+    assert unchanged.reason.endswith(why)
+    later = decided(ONE, THREE, left_out={2: "r1"})
+    assert (later.due, later.new) == (True, (THREE,))
+    changed = decided(ONE, TWO, left_out={})
+    assert (changed.due, changed.new) == (True, (TWO,))
 
 
 def test_an_older_version_or_a_vanished_span_is_not_due():

@@ -1,0 +1,9 @@
+"""SpanValidator: compares new spans with the usual ones, before they are read."""
+
+from __future__ import annotations
+
+FOLDER_VARIABLE = "STRATEGOS_SPAN_STATISTICS"
+"""Names the environment variable with the folder of kept statistics; may be missing."""
+
+FILE = "checks.json"
+"""Name of the file with the checks, in the artifact of SpanValidator."""

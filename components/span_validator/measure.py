@@ -1,0 +1,145 @@
+"""Statistics of single spans, from their files, kept on disk by content."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+
+from strategos.components.example_gen import columns, numerals, shards, writing
+from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.spans import Span, fingerprint
+from strategos.components.shards.engine import Engine
+from strategos.components.span_validator import FOLDER_VARIABLE
+from strategos.components.statistics_gen import executor as statistics_gen
+
+Statistics = statistics_pb2.DatasetFeatureStatisticsList
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """Reads the statistics of spans.
+
+    Attributes:
+      engine: What works on the data.
+      pattern: `data.examples`.
+      schema_file: The curated schema; "": each span's types are inferred from it alone.
+      null_values: Spellings of a missing value in columns of numbers.
+      folder: Folder for results of workers.
+    """
+
+    engine: Engine
+    pattern: str
+    schema_file: str
+    null_values: tuple[str, ...]
+    folder: str
+
+    def of(self, span: Span) -> Statistics:
+        """Returns the statistics of a span's rows, equal to those of StatisticsGen.
+
+        Statistics of the same files are computed once, if the folder of
+        `FOLDER_VARIABLE` is there to keep them.
+
+        Args:
+          span: The span.
+
+        Raises:
+          UserError: A file does not have the columns or types that the schema declares,
+            or is malformed.
+        """
+        kept = self._kept(span)
+        if kept is not None and kept.is_file():
+            return Statistics.FromString(kept.read_bytes())
+        found = self._compute(span)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            partial = kept.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(found.SerializeToString())
+            partial.replace(kept)  # readers see all of it, or nothing
+        return found
+
+    def _kept(self, span: Span) -> Path | None:
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if not folder:
+            return None
+        schema = Path(self.schema_file).read_text() if self.schema_file else ""
+        version = metadata.version("tensorflow-data-validation")
+        parts = (fingerprint([span]), schema, version, *self.null_values)
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        return Path(folder) / f"{key}.pb"
+
+    def _compute(self, span: Span) -> Statistics:
+        runner = shards.Runner(self.engine, self.folder)
+        files = shards.open_files([span])
+        sources = [file for _, file in files]
+        nulls = numerals.Nulls.of(self.null_values)
+        if self.schema_file:
+            kinds = columns.from_schema(sources, self.schema_file)
+        else:
+            columns.check_same(sources)
+        data = runner.cut(self.pattern, files)
+        if not self.schema_file:
+            data, profiles = runner.inspect(data, nulls)
+            kinds = {name: profile.kind for name, profile in profiles.items()}
+        found = runner.fold(data, _Measure(kinds, nulls), statistics_gen.merged)
+        return statistics_gen.extracted(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measure:
+    """Accumulates the statistics of a shard.
+
+    Attributes:
+      kinds: Kind of each column.
+      nulls: Spellings of a missing value in columns of numbers.
+    """
+
+    kinds: dict[str, Kind]
+    nulls: numerals.Nulls
+
+    def __call__(self, shard: shards.Shard) -> list[Any]:
+        return statistics_gen.accumulated(self._batches(shard.pieces))
+
+    def _batches(self, pieces: Sequence[shards.Piece]) -> Iterator[pa.RecordBatch]:
+        for piece in pieces:
+            row = 0
+            for raw in piece.source.batches(piece.part):
+                yield writing.converted(piece, row, raw, self.kinds, self.nulls)
+                row += raw.num_rows
+
+
+def types_of(statistics: Statistics) -> dict[str, int]:
+    """The type in a schema of each feature that has a value, by name."""
+    types = {"INT": schema_pb2.INT, "FLOAT": schema_pb2.FLOAT}
+    found = {}
+    for feature in statistics.datasets[0].features:
+        name = statistics_pb2.FeatureNameStatistics.Type.Name(feature.type)
+        if _common(feature).num_non_missing:
+            found[feature.path.step[0]] = types.get(name, schema_pb2.BYTES)
+    return found
+
+
+def missing(statistics: Statistics) -> dict[str, float]:
+    """The share of the rows without a value of each column, by name; 0 to 1."""
+    dataset = statistics.datasets[0]
+    found = {}
+    for feature in dataset.features:
+        there = _common(feature).num_non_missing
+        found[feature.path.step[0]] = 1 - there / max(dataset.num_examples, 1)
+    return found
+
+
+def rows(statistics: Statistics) -> int:
+    """The number of rows."""
+    return int(statistics.datasets[0].num_examples)
+
+
+def _common(feature: statistics_pb2.FeatureNameStatistics) -> Any:
+    return getattr(feature, feature.WhichOneof("stats")).common_stats

@@ -1,0 +1,189 @@
+"""SpanValidator's figures beside those of stock TFX and of the formulas."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from strategos.components import span_validator
+from strategos.components.errors import GateStoppedError
+
+GATES = {
+    "rows": {"at_least": 0.6, "at_most": 1.6},
+    "missing": 0.2,
+    "drift": {"at_most": 0.3, "features": {"when": 1.0}},
+    "skew": {"at_most": 0.3, "features": {}},
+    "on_anomaly": "stop",
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a span: `write(number, columns)`, None for a missing value."""
+
+    def write(span, folder="data", **columns):
+        file = tmp_path / folder / str(span) / "rows.csv"
+        file.parent.mkdir(parents=True)
+        rows = zip(*columns.values(), strict=True)
+        lines = [",".join("" if v is None else str(v) for v in row) for row in rows]
+        file.write_text("\n".join([",".join(columns), *lines]) + "\n")
+        return file
+
+    return write
+
+
+@pytest.fixture
+def validate(tmp_path):
+    """Runs SpanValidator: `validate(judged, usual)`; its report by (gate, feature)."""
+    from tfx.types import standard_artifacts
+
+    from strategos.components.span_validator import executor
+
+    def validate(judged, usual, serving="", schema=""):
+        anomalies = standard_artifacts.ExampleAnomalies()
+        anomalies.uri = str(tmp_path / "anomalies")
+        gates = dict(GATES) if serving else {**GATES, "skew": None}
+        compared = {
+            "judged": [[number, None, "f"] for number in judged],
+            "usual": [[number, None, ""] for number in usual],
+        }
+        properties = {
+            "pattern": str(tmp_path / "data" / "{SPAN}" / "rows.csv"),
+            "serving": serving,
+            "compared_spans": json.dumps(compared),
+            "gates": json.dumps(gates),
+            "schema_file": schema,
+            "schema_fingerprint": "",
+            "null_values": "[]",
+        }
+        executor.Executor().Do({}, {"anomalies": [anomalies]}, properties)
+        text = (tmp_path / "anomalies" / span_validator.FILE).read_text()
+        found = json.loads(text)
+        by_name = {(c["gate"], c["feature"]): c for c in found["checks"]}
+        return anomalies, found, by_name
+
+    return validate
+
+
+def _columns(rows, seed=0, late=0.25, mean=0.0, silent=False):
+    random = np.random.default_rng(seed)
+    return {
+        "late": (random.random(rows) < late).astype(int),
+        "delay": random.normal(mean, 1, rows).round(4),
+        "carrier": [None] * rows if silent else random.choice(["A", "B"], rows),
+        "when": np.arange(rows) + 1000 * seed,
+    }
+
+
+def test_figures_of_a_good_span(write, validate, tmp_path):
+    before, after = _columns(2000, 1), _columns(1900, 2, late=0.5)
+    write(1, **before)
+    write(2, **after)
+    served = {name: after[name] for name in ("delay", "carrier")}
+    serving = write("", "serving", **served)
+    _, found, checks = validate([2], [1], serving=str(serving))
+    assert found["spans"] == {}
+    assert checks["rows", ""]["received"] == pytest.approx(0.95)
+    shares = [np.mean(np.asarray(c["carrier"]) == "A") for c in (before, after)]
+    received = checks["drift", "carrier"]["received"]
+    assert received == pytest.approx(abs(shares[0] - shares[1]))
+    middle = [(p + q) / 2 for p, q in zip(*_bernoulli(before, after), strict=True)]
+    parts = [_kl(p, middle) / 2 for p in _bernoulli(before, after)]
+    received = checks["drift", "late"]["received"]
+    assert received == pytest.approx(sum(parts), rel=0.02)  # TFDV smooths
+    assert checks["skew", "carrier"]["received"] == 0
+    assert ("skew", "late") not in checks
+
+
+def _bernoulli(*columns):
+    return [(1 - c["late"].mean(), c["late"].mean()) for c in columns]
+
+
+def _kl(p, q):
+    return sum(a * np.log2(a / b) for a, b in zip(p, q, strict=True))
+
+
+def test_statistics_are_those_of_tfx(write, tmp_path):
+    import tensorflow_data_validation as tfdv
+
+    from strategos.components.example_gen.spans import find_spans
+    from strategos.components.shards.engine import Engine
+    from strategos.components.span_validator.measure import Reader
+
+    columns = {**_columns(500, 3), "odd": [None, 1.5, "é"] * 166 + [None] * 2}
+    file = write(1, **columns)
+    pattern = str(tmp_path / "data" / "{SPAN}" / "rows.csv")
+    reader = Reader(Engine(), pattern, "", (), str(tmp_path / "work"))
+    found = reader.of(find_spans(pattern)[0])
+    stock = tfdv.generate_statistics_from_csv(str(file))
+
+    def figures(statistics):
+        dataset = statistics.datasets[0]
+        return dataset.num_examples, {
+            feature.path.step[0]: (
+                (common := _stats(feature).common_stats).num_missing,
+                common.num_non_missing,
+                feature.num_stats.mean,
+                feature.num_stats.std_dev,
+                feature.string_stats.unique,
+            )
+            for feature in dataset.features
+        }
+
+    rows, mine = figures(found)
+    assert rows == figures(stock)[0] == 500
+    theirs = figures(stock)[1]
+    assert mine.keys() == theirs.keys()
+    for name, values in mine.items():
+        assert values == pytest.approx(theirs[name], rel=1e-6), name
+
+
+def _stats(feature):
+    return getattr(feature, feature.WhichOneof("stats"))
+
+
+def test_a_bad_span_is_named_with_gate_feature_figure_and_bound(write, validate):
+    from strategos.components.gate import spans as gate
+
+    for span in (1, 2, 3):
+        write(span, **_columns(1000, span))
+    write(4, **_columns(400, 4, mean=100.0, silent=True))
+    renamed = _columns(1000, 5)
+    write(5, **{"dep_delay" if n == "delay" else n: v for n, v in renamed.items()})
+    anomalies, found, _ = validate([4, 5], [1, 2, 3])
+    assert found["spans"] == {"4": "f", "5": "f"}
+    with pytest.raises(GateStoppedError) as caught:
+        gate.Executor().Do({"anomalies": [anomalies]}, {}, {})
+    lines = str(caught.value).splitlines()
+    assert caught.value.exit_code == 3
+    assert caught.value.spans == found["spans"]
+    assert lines[0] == "spans 4, 5 failed 5 checks of `gates`:"
+    assert [line.strip() for line in lines[1:6]] == [
+        "rows, span 4: 0.4 received, at least 0.6 required (400 rows; 1,000 are usual)",
+        "missing, span 4: `carrier`: 1 received, a rise of at most 0.2 allowed (no "
+        "value in 100.0% of the rows; 0.0% are usual)",
+        "drift, span 4: `delay`: 1 received, at most 0.3 allowed (against span 3)",
+        "schema, span 5: `dep_delay`: a column that span 3 does not have",
+        "missing, span 5: `delay`: 1 received, a rise of at most 0.2 allowed (the "
+        "column does not exist; no value in 100.0% of the rows; 0.0% are usual)",
+    ]
+
+
+def test_a_span_that_does_not_fit_the_schema_is_named(write, validate, tmp_path):
+    schema = tmp_path / "s.pbtxt"
+    schema.write_text('feature { name: "x" type: INT int_domain { min: 0 max: 9 } }')
+    write(1, x=[1, 2])
+    write(2, x=[3, 11])
+    write(3, x=[4, "many"])
+    _, found, _ = validate([2, 3], [1], schema=str(schema))
+    assert found["spans"] == {"2": "f", "3": "f"}
+    notes = [check["note"] for check in found["checks"] if not check["ok"]]
+    assert "11" in notes[0]
+    assert "'many'" in notes[-1] and "rows.csv" in notes[-1]
+
+
+def test_the_first_span_has_nothing_to_be_compared_with(write, validate):
+    write(1, x=[1, 2])
+    assert validate([1], [])[1] == {"checks": [], "spans": {}}
