@@ -9,12 +9,20 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import queue
 import re
 import sys
+import threading
+import uuid
 
-from strategos.components.errors import UserError
+from strategos.components.errors import BadInputError, UserError, first_line
 
 _NEEDS = {"gs": None, "s3": "tensorflow_io"}
+_CREDENTIALS = {
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`",
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION; S3_ENDPOINT for a "
+    "server other than Amazon's",
+}
 _HAS_S3 = sys.version_info < (3, 11)  # tensorflow-io exists for no later TensorFlow
 
 
@@ -59,6 +67,54 @@ def register(uri: str) -> None:
         raise UserError(f"{uri}: {problem}.")
     if uri.startswith("s3://"):
         import tensorflow_io  # noqa: F401
+
+
+@functools.cache
+def check_writable(uri: str, seconds: float = 60.0) -> None:
+    """Writes a small file below a URL and removes it; a path is not checked.
+
+    Without credentials, TensorFlow's S3 tries again for minutes, and `makedirs` then
+    returns as if it had succeeded.
+
+    Args:
+      uri: Path or URL, of a file system that is registered.
+      seconds: Time allowed.
+
+    Raises:
+      BadInputError: The file could not be written, or not in time.
+    """
+    if not is_remote(uri):
+        return
+    ended: queue.Queue[str] = queue.Queue()
+    probe = f"{uri.rstrip('/')}/.probe-{uuid.uuid4().hex}"
+    threading.Thread(
+        target=lambda: ended.put(_write_problem(probe)), daemon=True
+    ).start()
+    try:
+        problem = ended.get(timeout=seconds)
+    except queue.Empty:
+        problem = f"no answer in {seconds:g} s"
+    if problem:
+        scheme = uri.partition("://")[0]
+        raise BadInputError(
+            f"but nothing can be written there: {problem}",
+            key="run.root",
+            received=uri,
+            remedy=f"Check the bucket, and the credentials: {_CREDENTIALS[scheme]}.",
+        )
+
+
+def _write_problem(path: str) -> str:
+    """Why a file cannot be written; "" if it can."""
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write("probe")
+        tf.io.gfile.remove(path)
+    except tf.errors.OpError as error:
+        return first_line(error.message)
+    return ""
 
 
 def register_with_tfx(uri: str) -> None:

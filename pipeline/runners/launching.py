@@ -65,6 +65,7 @@ def _launch(
     )
     root = _root(ir)
     filesystems.register_with_tfx(root)
+    filesystems.check_writable(root)
     name = node.node_info.id
     with handle:
         _reject_lost_history(handle.store, node, root)

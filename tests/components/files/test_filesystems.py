@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from strategos.components.errors import UserError
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems
 
 
@@ -31,3 +31,18 @@ def test_missing_s3_names_the_extra_to_install(monkeypatch):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the other stack has s3")
 def test_s3_is_refused_on_the_newer_stack():
     assert "Python 3.10" in filesystems.missing("s3://bucket")
+
+
+def test_bucket_that_cannot_be_written_is_named_with_what_credentials_it_needs():
+    with pytest.raises(BadInputError) as error:
+        filesystems.check_writable("gs://strategos-has-no-such-bucket/a")
+    message = str(error.value)
+    assert message.startswith("run.root: received gs://strategos-has-no-such-bucket/a")
+    assert "nothing can be written there: " in message
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in message
+    assert filesystems.check_writable("/a/path/is/checked/elsewhere") is None
+
+
+def test_bucket_that_does_not_answer_is_not_waited_for():
+    with pytest.raises(BadInputError, match="written there: no answer in 0 s"):
+        filesystems.check_writable("gs://strategos-has-no-such-bucket/b", seconds=0)
