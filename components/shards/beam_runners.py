@@ -58,12 +58,14 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
     """
     if engine.runner == "direct":
         return beam.Pipeline(argv=list(_IN_PROCESS))
+    name, limits = _job_name(), Limits(engine.timeout, engine.stall_timeout)
+    if engine.runner == "dataflow":
+        return Job(name, None, limits, [*_dataflow(engine), f"--job_name={name}"])
     endpoint, master, workers = engine.job_endpoint, engine.master, engine.workers
     if engine.runner == "flink":
         connection = shared.connection(engine)
         endpoint, master = connection.job_endpoint, connection.master
         workers = engine.threads
-    name, limits = _job_name(), Limits(engine.timeout, engine.stall_timeout)
     spread = [f"--parallelism={workers}"] if workers else []
     arguments = [*_portable(os.environ), f"--job_endpoint={endpoint}", *spread]
     return Job(name, master, limits, [*arguments, f"--job_name={name}"])
@@ -86,6 +88,22 @@ def _portable(environ: Mapping[str, str]) -> list[str]:
         "--default_sdk_harness_log_level=WARN",
         "--experiments=disable_logging_submission_environment",  # runs `pip freeze`
         "--no_pipeline_type_check",
+    ]
+
+
+def _dataflow(engine: Engine) -> list[str]:
+    """For Dataflow, whose workers run the image with nothing added to it."""
+    most = [f"--max_num_workers={engine.workers}"] if engine.workers else []
+    return [
+        "--runner=DataflowRunner",
+        f"--project={engine.project}",
+        f"--region={engine.region}",
+        f"--temp_location={engine.temp_location}",
+        f"--sdk_container_image={engine.image}",
+        "--sdk_location=container",
+        "--experiments=disable_logging_submission_environment",  # runs `pip freeze`
+        "--no_pipeline_type_check",
+        *most,
     ]
 
 

@@ -28,16 +28,20 @@ class Engine:
 
     Attributes:
       runner: `direct`: this process, with threads for shards, and Beam's in-process
-        runner for pipelines. `flink`: a Flink cluster. `portable`: a runner behind a
-        Beam job server.
+        runner for pipelines. `flink`: a Flink cluster. `spark`, `portable`: a runner
+        behind a Beam job server. `dataflow`: Google Cloud Dataflow.
       workers: Number of shards worked on at a time; None for one per available core,
-        or, for `portable`, for what the runner has.
-      job_endpoint: Address of the job server of `portable`, as `HOST:PORT`.
+        or, for the last three runners, for what the runner has.
+      job_endpoint: Address of the job server of `spark` and `portable`, as `HOST:PORT`.
       master: Address of the REST API of a Flink cluster, as `HOST:PORT`; None to start
         a cluster on this machine.
       taskmanagers: Number of TaskManagers of a cluster that is started.
       timeout: Seconds for one job on Flink; None for no limit.
       stall_timeout: Seconds that a job on Flink may make no progress.
+      project: Google Cloud project of a job on Dataflow.
+      region: Its region.
+      temp_location: `gs://` folder for its staged and temporary files.
+      image: Container image of its workers, which holds Strategos and the workload.
     """
 
     runner: str = "direct"
@@ -47,6 +51,10 @@ class Engine:
     taskmanagers: int = 2
     timeout: float | None = None
     stall_timeout: float = 1800.0
+    project: str | None = None
+    region: str | None = None
+    temp_location: str | None = None
+    image: str | None = None
 
     @property
     def threads(self) -> int:

@@ -33,7 +33,9 @@ def check(config: Config, *, here: bool = True) -> Iterator[UserError]:
             remedy="Remove it, or run the pipeline by `strategos run`.",
         )
         return
-    if is_remote(config.run.root):
+    if engine.runner == "dataflow":
+        yield from _unseen_by_dataflow(config)
+    elif is_remote(config.run.root):
         yield config.problem(
             "run.root",
             f"but workers of `run.engine.runner: {engine.runner}` cannot write there",
@@ -52,6 +54,20 @@ def check(config: Config, *, here: bool = True) -> Iterator[UserError]:
             received=endpoint,
             remedy="Start it, or correct the address.",
         )
+
+
+def _unseen_by_dataflow(config: Config) -> Iterator[UserError]:
+    paths = {"data.examples": config.data.examples, "run.root": config.run.root}
+    for key, path in paths.items():
+        if not path.startswith("gs://"):
+            yield config.problem(
+                key,
+                "which workers of `run.engine.runner: dataflow` do not see",
+                received=path,
+                expected="gs://BUCKET/FOLDER",
+                remedy="Use `flink` or `portable` on hosts that see it: as long as "
+                "data on gs:// cannot be read, no run can use Dataflow.",
+            )
 
 
 def _flink_problems(config: Config) -> Iterator[UserError]:

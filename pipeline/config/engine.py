@@ -15,21 +15,47 @@ from strategos.pipeline.config.types import (
     Duration,
     Positive,
     Section,
-    not_yet,
     seconds,
 )
 
+Project = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z][-a-z0-9:.]*[a-z0-9]$"),
+    Allowed("the ID of a Google Cloud project"),
+]
+Region = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z]+(-[a-z]+)+[0-9]+$"),
+    Allowed("a region, such as europe-west4"),
+]
+Bucket = Annotated[
+    str,
+    StringConstraints(pattern=r"^gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/\S+$"),
+    Allowed("gs://BUCKET/FOLDER"),
+]
+Image = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\s/]+(/[^\s/]+)+$"),
+    Allowed("REGISTRY/IMAGE:TAG"),
+]
 Address = Annotated[
     str, StringConstraints(pattern=r"^[^\s:/]+:[0-9]{1,5}$"), Allowed("HOST:PORT")
 ]
 
+_OF_DATAFLOW = ("project", "region", "temp_location", "image")
 _UNDER = {
-    "job_endpoint": "portable",
-    **dict.fromkeys(("master", "local_cluster", "timeout", "stall_timeout"), "flink"),
+    "job_endpoint": ("portable", "spark"),
+    **dict.fromkeys(
+        ("master", "local_cluster", "timeout", "stall_timeout"), ("flink",)
+    ),
+    **dict.fromkeys(_OF_DATAFLOW, ("dataflow",)),
 }
-"""The runner that each option belongs to."""
-_NEEDED = {"portable": "job_endpoint"}
-"""The option without which a runner cannot run."""
+"""The runners that each option belongs to."""
+_NEEDED = {
+    **dict.fromkeys(_UNDER["job_endpoint"], ("job_endpoint",)),
+    "dataflow": _OF_DATAFLOW,
+}
+"""The options without which a runner cannot run."""
 
 
 class LocalCluster(Section):
@@ -64,36 +90,43 @@ class Options(Section):
         "default.",
     )
     job_endpoint: Address | None = Field(
-        None, description="`portable`: address of the Beam job server. Required there."
+        None,
+        description="`spark`, `portable`: address of the Beam job server. Required "
+        "there.",
+    )
+    project: Project | None = Field(
+        None, description="`dataflow`: Google Cloud project. Required there."
+    )
+    region: Region | None = Field(
+        None, description="`dataflow`: region of the workers. Required there."
+    )
+    temp_location: Bucket | None = Field(
+        None,
+        description="`dataflow`: folder for temporary files. Required there.",
+    )
+    image: Image | None = Field(
+        None,
+        description="`dataflow`: container image of the workers, which holds Strategos "
+        "and the modules. Required there.",
     )
 
 
 class Engine(Section):
     """What works on the data; every engine gives the same results."""
 
-    runner: Annotated[
-        Literal["direct", "flink", "portable"],
-        not_yet(
-            ("dataflow",),
-            "workers of Dataflow do not see the folders that data are read from; use "
-            "`flink` on machines that do.",
-        ),
-        not_yet(
-            ("spark",),
-            "use `portable`, with the address of Beam's Spark job server in "
-            "`options.job_endpoint`.",
-        ),
-    ] = Field(
+    runner: Literal["direct", "flink", "spark", "portable", "dataflow"] = Field(
         "direct",
         description="`direct`: threads of the executor's process. `flink`: a Flink "
-        "cluster. `portable`: a runner behind a Beam job server. Workers of the last "
-        "two see the same files and the same Python environment as this machine.",
+        "cluster. `spark`: Beam's Spark job server. `portable`: another Beam job "
+        "server. Workers of the last three see the same files and the same Python "
+        "environment as this machine. `dataflow`: Google Cloud Dataflow; its options "
+        "are checked, but no run can use it until data on gs:// can be read.",
     )
     workers: Positive | None = Field(
         None,
         description="Number of shards worked on at a time. By default, one for each "
         "core that the process may use (affinity and control groups are respected); "
-        "for `portable`, what the runner has.",
+        "for `spark`, `portable` and `dataflow`, what the runner has.",
     )
     options: Options = Field(
         default_factory=Options, description="Options of the runner."
@@ -107,12 +140,13 @@ class Engine(Section):
         return self
 
     def _misplaced(self) -> Iterator[InitErrorDetails]:
-        for name, runner in _UNDER.items():
-            if getattr(self.options, name) is not None and self.runner != runner:
+        for name, runners in _UNDER.items():
+            if getattr(self.options, name) is not None and self.runner not in runners:
+                fitting = " or ".join(f"`runner: {runner}`" for runner in runners)
                 yield reject_at(
                     ("options", name),
                     f"has no effect under `runner: {self.runner}`",
-                    remedy=f"Remove it, or use `runner: {runner}`.",
+                    remedy=f"Remove it, or use {fitting}.",
                 )
         if self.options.master and self.options.local_cluster:
             yield reject_at(
@@ -122,13 +156,13 @@ class Engine(Section):
             )
 
     def _missing(self) -> Iterator[InitErrorDetails]:
-        name = _NEEDED.get(self.runner)
-        if name and getattr(self.options, name) is None:
-            yield reject_at(
-                ("options", name),
-                f"is required under `runner: {self.runner}`",
-                remedy=f"Add `--set run.engine.options.{name}=…`.",
-            )
+        for name in _NEEDED.get(self.runner, ()):
+            if getattr(self.options, name) is None:
+                yield reject_at(
+                    ("options", name),
+                    f"is required under `runner: {self.runner}`",
+                    remedy=f"Add `--set run.engine.options.{name}=…`.",
+                )
 
     def settings(self) -> Settings:
         """The settings that executors receive."""
@@ -139,6 +173,7 @@ class Engine(Section):
             job_endpoint=self.options.job_endpoint,
             master=self.options.master,
             taskmanagers=cluster.taskmanagers,
+            **{name: getattr(self.options, name) for name in _OF_DATAFLOW},
             **{
                 name: float(seconds(limit))
                 for name in ("timeout", "stall_timeout")

@@ -284,3 +284,38 @@ def workload_in(copy_workload) -> Callable[..., Workload]:
 def transform() -> Callable[..., None]:
     """Runs Transform's executor: `transform(workload, module)`."""
     return _transform
+
+
+@pytest.fixture
+def dataflow_jobs(monkeypatch):
+    """Dry runs of pipelines on Dataflow; each pipeline then runs in process."""
+    import apache_beam as beam
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
+    from strategos.components.shards import beam_runners
+    from strategos.components.shards.engine import Engine
+
+    found = []
+    engine = Engine(
+        "dataflow",
+        workers=3,
+        project="flights-17",
+        region="europe-west4",
+        temp_location="gs://a-bucket/temp",
+        image="registry.example.com/flights:1",
+    )
+    (variable,) = engine.to_environment().items()
+    monkeypatch.setenv(*variable)
+
+    class DryRun(beam.Pipeline):
+        def __init__(self, name, master, limits, argv):
+            # Beam's validator checks the options.
+            self._on_dataflow = beam.Pipeline(argv=[*argv, "--dry_run=True"]).options
+            super().__init__(argv=list(beam_runners._IN_PROCESS))
+
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            found.append(DataflowRunner().run_pipeline(self, self._on_dataflow).job)
+
+    monkeypatch.setattr(beam_runners, "Job", DryRun)
+    return found

@@ -127,6 +127,17 @@ def test_many_files_give_the_result_of_one(
     assert whole == apart
 
 
+@pytest.mark.engine
+def test_evaluation_becomes_a_job_on_dataflow(
+    workload, tmp_path, table, eval_split, monkeypatch, evaluate, dataflow_jobs
+):
+    monkeypatch.setattr(scoring, "SHARD_BYTES", 1)
+    evaluate(workload, tmp_path, examples=eval_split(table, files=3))
+    (job,) = dataflow_jobs
+    transforms = job.proto_pipeline.components.transforms.values()
+    assert {"Work", "Merge0"} <= {each.unique_name for each in transforms}
+
+
 def test_feature_that_grows_with_the_rows_is_refused(
     workload, tmp_path, eval_split, monkeypatch, evaluate
 ):

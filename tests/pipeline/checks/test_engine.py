@@ -9,7 +9,15 @@ import pytest
 from strategos.pipeline.checks import engine
 from strategos.pipeline.config.loading import ConfigError, load
 
-RUNNER, ENDPOINT = "run.engine.runner", "run.engine.options.job_endpoint"
+RUNNER, OPTIONS = "run.engine.runner", "run.engine.options"
+ENDPOINT = f"{OPTIONS}.job_endpoint"
+DATAFLOW = [
+    f"{RUNNER}=dataflow",
+    f"{OPTIONS}.project=flights-17",
+    f"{OPTIONS}.region=europe-west4",
+    f"{OPTIONS}.temp_location=gs://a-bucket/temp",
+    f"{OPTIONS}.image=registry.example.com/flights:1",
+]
 
 
 def found(workload, *sets: str, **where) -> list[str]:
@@ -24,8 +32,16 @@ def found(workload, *sets: str, **where) -> list[str]:
         ([f"{ENDPOINT}=a:1"], f"{ENDPOINT}: has no effect under `runner: direct`"),
         ([f"{RUNNER}=portable", f"{ENDPOINT}=a"], f'{ENDPOINT}: received "a" (text)'),
         ([f"{RUNNER}=flnk"], f'{RUNNER}: received "flnk" (text)'),
-        ([f"{RUNNER}=spark"], 'received "spark": use `portable`, with the address'),
-        ([f"{RUNNER}=dataflow"], "workers of Dataflow do not see the folders"),
+        ([f"{RUNNER}=spark"], f"{ENDPOINT}: is required under `runner: spark`"),
+        ([f"{ENDPOINT}=a:1"], "use `runner: portable` or `runner: spark`"),
+        ([f"{RUNNER}=dataflow"], "options.image: is required under `runner: dataflow`"),
+        (DATAFLOW[:-1], "options.image: is required under `runner: dataflow`"),
+        ([*DATAFLOW[1:]], "options.project: has no effect under `runner: direct`"),
+        ([*DATAFLOW, f"{OPTIONS}.project=17"], "the ID of a Google Cloud project"),
+        ([*DATAFLOW, f"{OPTIONS}.region=Belgium"], "such as europe-west4"),
+        ([*DATAFLOW, f"{OPTIONS}.temp_location=/tmp/a"], "Allowed: gs://BUCKET/FOLDER"),
+        ([*DATAFLOW, f"{OPTIONS}.temp_location=gs://b"], "Allowed: gs://BUCKET/FOLDER"),
+        ([*DATAFLOW, f"{OPTIONS}.image=flights"], "Allowed: REGISTRY/IMAGE:TAG"),
         (["run.engine.options.endpoint=a:1"], "unknown key"),
         (["run.engine.options.master=a:1"], "Remove it, or use `runner: flink`"),
         ([f"{RUNNER}=flink", f"{ENDPOINT}=a:1"], "no effect under `runner: flink`"),
@@ -44,10 +60,17 @@ def test_options_that_do_not_fit_the_runner_are_rejected(workload, sets, message
     assert message in str(error.value)
 
 
-def test_job_server_must_answer_before_data_are_read(workload):
+def test_dataflow_needs_data_and_root_that_its_workers_see(workload):
+    examples, root = found(workload, *DATAFLOW)
+    assert "data.examples: received " in examples and "run.root: received " in root
+    assert "which workers of `run.engine.runner: dataflow` do not see" in examples
+
+
+@pytest.mark.parametrize("runner", ["portable", "spark"])
+def test_job_server_must_answer_before_data_are_read(workload, runner):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        sets = [f"{RUNNER}=portable", f"{ENDPOINT}={address}"]
+        sets = [f"{RUNNER}={runner}", f"{ENDPOINT}={address}"]
         assert found(workload, *sets) == []
     (problem,) = found(workload, *sets)
     assert f"{ENDPOINT}: received {address}, where no job server listens" in problem
