@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from strategos.components.evaluator import curves, sums
 from strategos.components.evaluator.curves import Curves, precision_recall, roc
@@ -65,6 +66,34 @@ def test_a_few_distinct_scores_stay_exact_for_any_number_of_rows(monkeypatch):
     found, errors = counted(*data).areas(roc, 3)
     assert not errors.any()
     assert found == pytest.approx(exact(data, roc, 3), abs=1e-12)
+
+
+SCORES = {
+    "equal": lambda draw: np.full(5000, 0.3),
+    "zeros and ones": lambda draw: draw.choice([0.0, -0.0, 1.0], 5000),
+    "unknown": lambda draw: np.where(
+        draw.random(5000) < 0.1, np.nan, draw.random(5000)
+    ),
+    "tiny": lambda draw: draw.random(5000) * 1e-310,
+    "within one bin": lambda draw: 0.5 + draw.random(5000) * 1e-7,
+    "outside of 0 to 1": lambda draw: draw.normal(size=5000),
+}
+
+
+@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
+def test_areas_of_odd_scores_are_within_their_bound_of_scikit_learn(
+    monkeypatch, scores
+):
+    draw = np.random.default_rng(0)
+    score = scores(draw)
+    late = score > np.nanmedian(score)
+    label = (draw.random(5000) < 0.3 + 0.3 * late).astype(np.float64)
+    expected = roc_auc_score(label[~np.isnan(score)], score[~np.isnan(score)])
+    data = np.zeros(5000, np.int64), score, label
+    assert exact(data, roc, 1) == pytest.approx(expected, abs=1e-12)
+    monkeypatch.setattr(curves, "EXACT_SCORES", 500)
+    (found,), (error,) = counted(*data).areas(roc, 1)
+    assert abs(found - expected) <= error + 1e-12
 
 
 def test_bins_depend_neither_on_the_cut_nor_on_the_order(monkeypatch):
