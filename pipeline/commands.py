@@ -79,10 +79,17 @@ def report(config: Config, result: orchestration.Result) -> int:
     from strategos.pipeline.run import notification
     from strategos.pipeline.view import report
 
-    store = runs.Store(connection(config), root=config.run.root)
     query = f"strategos predict {_shown(config.path)} ROWS.csv"
-    done = runs.run(store, result.run_id)
-    report.report(done, next_step=query)
+    try:
+        store = runs.Store(connection(config), root=config.run.root)
+        done = runs.run(store, result.run_id)
+        report.report(done, next_step=query)
+    except UserError as error:  # ML Metadata is gone, which may have ended the run
+        print(f"strategos: the run is {result.outcome}; {error}", file=sys.stderr)
+        cause = str(result.error or error)
+        done = runs.Run(
+            result.run_id, config.name, 0.0, None, result.outcome, cause=cause
+        )
     if config.notify:
         notification.notify(config, done)
     return result.exit_code

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, ExitCode
+from strategos.components.wording import duration
 from strategos.pipeline import commands
 from strategos.pipeline.config.types import seconds
 from strategos.pipeline.history import decisions
@@ -135,7 +136,7 @@ def _cron(config: Config, tick: list[str], every: int) -> str:
         raise BadInputError(
             "which cron cannot do",
             key="--every",
-            received=f"{every}s",
+            received=duration(every),
             expected="minutes that divide an hour: 1m, 5m, 15m, 1h",
         )
     field = "0" if minutes == 60 else f"*/{minutes}"

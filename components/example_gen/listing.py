@@ -207,6 +207,13 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
     first, last = int(form[1]), int(form[3] or form[1])
     if form[2] and not form[3]:
         last = max((span.number for span in spans), default=first)
+    if form[3] and last < first:
+        raise BadInputError(
+            "but the range ends before it starts",
+            key="data.spans",
+            received=repr(which),
+            remedy=f"Write `{last}..{first}`.",
+        )
     selected = [span for span in spans if first <= span.number <= last]
     if not selected:
         raise BadInputError(

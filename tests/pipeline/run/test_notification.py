@@ -9,9 +9,12 @@ import time
 
 import pytest
 
+from strategos.components.errors import ExitCode, UserError
+from strategos.pipeline import commands
 from strategos.pipeline.config import loading
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.run import notification
+from strategos.pipeline.run.orchestration import Result
 
 _DONE = Run("r7", "flights", 1.0, 9.0, "blessed", metrics={"auc": 0.7})
 
@@ -125,3 +128,16 @@ def test_what_cannot_be_told_here_is_known_before_a_run(workload, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("STRATEGOS_WEBHOOK", "https://example.org")
     assert not list(notification.problems(config))
+
+
+def test_the_end_of_a_run_is_told_without_ml_metadata(workload, capsys):
+    notify = "notify={command: [sh, -c, cat > heard.json]}"
+    server = "run.metadata=mysql://user@127.0.0.1:1/gone"
+    config = loading.load(workload, sets=(notify, server)).config
+    failure = UserError("the server went away")
+    result = Result("r7", "failed", ExitCode.FAILED, failure, "Trainer")
+    assert commands.report(config, result) == ExitCode.FAILED
+    heard = json.loads((workload.parent / "heard.json").read_text())
+    assert (heard["run_id"], heard["outcome"]) == ("r7", "failed")
+    assert heard["error"] == "the server went away"
+    assert "the run is failed; ML Metadata on mysql" in capsys.readouterr().err
