@@ -77,6 +77,25 @@ class Reader:
 
     def _compute(self, span: Span) -> Statistics:
         runner = shards.Runner(self.engine, self.folder)
+        kinds, nulls, data = self.kinds(runner, span)
+        found = runner.fold(data, _Measure(kinds, nulls), statistics_gen.merged)
+        return statistics_gen.extracted(found)
+
+    def kinds(
+        self, runner: shards.Runner, span: Span
+    ) -> tuple[dict[str, Kind], numerals.Nulls, list[shards.Shard]]:
+        """Returns the kinds of a span's columns, with what reading its rows needs.
+
+        Args:
+          runner: What works on the span.
+          span: The span.
+
+        Returns:
+          The kind of each column, spellings of missing numbers, and the span's shards.
+
+        Raises:
+          UserError: As for `of`.
+        """
         files = shards.open_files([span])
         sources = [file for _, file in files]
         nulls = numerals.Nulls.of(self.null_values)
@@ -88,8 +107,7 @@ class Reader:
         if not self.schema_file:
             data, profiles = runner.inspect(data, nulls)
             kinds = {name: profile.kind for name, profile in profiles.items()}
-        found = runner.fold(data, _Measure(kinds, nulls), statistics_gen.merged)
-        return statistics_gen.extracted(found)
+        return kinds, nulls, data
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
+from strategos.pipeline.config.data import Distance
+from strategos.pipeline.config.evaluator import Limits
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
@@ -63,6 +65,16 @@ class Schedule(Section):
         "1",
         description="Number of spans, new since the last run, that makes a run due; "
         "with `never`, new spans do not.",
+    )
+    drift: Distance | None = Field(
+        None,
+        description="A run is due if the distance of a new span from the newest data "
+        "of the model in production is larger. By default, none is computed.",
+    )
+    metrics: dict[str, Limits] = Field(
+        default_factory=dict,
+        description="A run is due if a metric of the model in production on the rows "
+        "of a new span is out of these bounds, by metric.",
     )
     cron: Cron | None = Field(
         None,

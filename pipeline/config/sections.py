@@ -330,11 +330,20 @@ class Config(Section):
     @field_validator("schedule")
     @classmethod
     def _spans_come(cls, schedule: Schedule | None, info: ValidationInfo):
-        data = info.data.get("data")
+        data, evaluator = info.data.get("data"), info.data.get("evaluator")
+        known = evaluator.metrics if evaluator else ()
+        for name in schedule.metrics if schedule else ():
+            if name not in known:
+                raise reject(
+                    f"`metrics` names `{name}`, which is not in `evaluator.metrics`",
+                    expected=", ".join(known) or "nothing: no model is evaluated",
+                    remedy="Add it to `evaluator.metrics`.",
+                )
         if not schedule or not data or schedule.ever_due:
             return schedule
         remedy = "Set `cron`, `max_age` or `on_change`"
-        if schedule.wanted_spans is None:
+        watches = schedule.drift or schedule.metrics
+        if schedule.wanted_spans is None and not watches:
             raise reject("no run is ever due", remedy=f"{remedy}, or `new_spans`.")
         if not has_spans(data.examples):
             raise reject(

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from strategos.components.wording import abridged, counted, duration, listed
+from strategos.pipeline.plan import previews
+from strategos.pipeline.plan.previews import Preview
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
     from strategos.pipeline.history.attempts import Attempt, Push, Span
+
+TRIGGERS = (
+    *("first", "new_spans", "drift", "metrics"),
+    *("cron", "max_age", "on_change", "retry"),
+)
+"""What can make a run due; the first that applies is the reason."""
 
 _SHOWN = 4
 _LONGEST_WAIT = 86400  # seconds between two attempts, however many failed
@@ -37,6 +45,7 @@ class Facts:
       pushes: Whether the pipeline pushes models.
       left_out: The spans that a gate found at fault, with the run that it stopped; they
         are not among `spans`.
+      previews: Measurements of spans that came after those of the model in production.
     """
 
     now: float
@@ -47,6 +56,7 @@ class Facts:
     attempts: Sequence[Attempt] = ()
     pushes: bool = True
     left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    previews: Mapping[int, Preview] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +66,7 @@ class Decision:
     Attributes:
       due: Whether to run.
       reason: Why, or why not: one sentence.
-      trigger: What made the run due: `first`, `new_spans`, `cron`, `max_age`,
-        `on_change` or `retry`; "" if none is due.
+      trigger: What made the run due, one of `TRIGGERS`; "" if none is due.
       spans: The (number, version) of the spans to run on, ascending.
       new: The spans among them that no earlier run has tried.
       next: Unix seconds at which a run becomes due by the clock alone; None for never.
@@ -117,7 +126,7 @@ class _Case:
         held = self._running() or self._backing_off() or self._rejected()
         if held:
             return self._decided("", f"Not due: {held}.")
-        for trigger in ("first", "new_spans", "cron", "max_age", "on_change", "retry"):
+        for trigger in TRIGGERS:
             reason = getattr(self, f"_{trigger}")()
             if reason:
                 return self._decided(trigger, f"Due: {reason}.")
@@ -185,6 +194,19 @@ class _Case:
         if wanted is None or len(self._new) < wanted:
             return ""
         return f"{_describe(self._new, self._seen)} came after {self._reference()}"
+
+    def _drift(self) -> str:
+        return self._first_of(previews.drift)
+
+    def _metrics(self) -> str:
+        return self._first_of(previews.fall)
+
+    def _first_of(self, describe: Callable[[int, Preview, Schedule], str]) -> str:
+        """What the first new span says that says anything."""
+        known = self._facts.previews
+        numbers = [number for number, _ in self._new if number in known]
+        found = (describe(each, known[each], self._schedule) for each in numbers)
+        return next(filter(None, found), "")
 
     def _cron(self) -> str:
         tick = self._tick()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,17 @@ from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import Decision
 from strategos.pipeline.root.state import file_hashes
+from strategos.pipeline.run import previewing
 
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.components.example_gen.listing import Listing
+    from strategos.components.example_gen.spans import Span
     from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.attempts import Push
+    from strategos.pipeline.history.store import Store
+    from strategos.pipeline.plan.previews import Preview
 
 
 def accepted(
@@ -93,7 +98,7 @@ def decide(
         settings=caching.settings_key(config),
         pushes=config.pusher is not None,
         left_out=left_out,
-        **_history(config, connection),
+        **_history(config, connection, data.found),
     )
     return retraining.decide(facts, config.schedule or Schedule())
 
@@ -104,9 +109,11 @@ def to_json(decision: Decision) -> dict[str, Any]:
 
 
 def _history(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+    found: Sequence[Span],
 ) -> dict[str, Any]:
-    """The attempts and the last push; none if nothing has run."""
+    """The attempts, the last push, and previews of spans; none if nothing has run."""
     from strategos.pipeline.history import attempts
     from strategos.pipeline.history.store import NoRunsError, Store
 
@@ -114,7 +121,27 @@ def _history(
         store = Store(connection, root=config.run.root)
     except NoRunsError:
         return {}
+    push = attempts.last_push(store, config.name) if config.pusher else None
     return {
         "attempts": attempts.attempts(store, config.name),
-        "push": attempts.last_push(store, config.name) if config.pusher else None,
+        "push": push,
+        "previews": _previews(config, store, push, found),
     }
+
+
+def _previews(
+    config: Config, store: Store, push: Push | None, found: Sequence[Span]
+) -> dict[int, Preview]:
+    """Measurements of new spans, if the schedule asks for any."""
+    from strategos.pipeline.history import models
+
+    schedule = config.schedule
+    if push is None or not schedule or not (schedule.drift or schedule.metrics):
+        return {}
+    versions = models.versions(store, config.pusher.to)
+    live = next((each for each in versions if each.live), None)
+    if live is None:
+        return {}
+    seen = [number for number, _ in live.spans or push.spans]
+    model = previewing.Model(live.path, seen, live.metrics)
+    return previewing.measure(config, found, model)

@@ -187,3 +187,49 @@ def test_a_span_that_does_not_fit_the_schema_is_named(write, validate, tmp_path)
 def test_the_first_span_has_nothing_to_be_compared_with(write, validate):
     write(1, x=[1, 2])
     assert validate([1], [])[1] == {"checks": [], "spans": {}}
+
+
+def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tmp_path):
+    import tensorflow as tf
+    from sklearn.metrics import accuracy_score, roc_auc_score
+
+    from strategos.components.span_validator import preview
+
+    class Sigmoid(tf.Module):
+        @tf.function(
+            input_signature=[tf.TensorSpec([None], tf.string, name="examples")]
+        )
+        def serve(self, examples):
+            spec = {"delay": tf.io.FixedLenFeature([1], tf.float32)}
+            delay = tf.io.parse_example(examples, spec)["delay"]
+            return {"predictions": tf.sigmoid(delay)}
+
+    model = Sigmoid()
+    signatures = {"serving_default": model.serve}
+    tf.saved_model.save(model, str(tmp_path / "model"), signatures=signatures)
+    write(1, **_columns(500, 1))
+    new = _columns(600, 2, mean=1.0)
+    write(2, **new)
+    request = {
+        "pattern": str(tmp_path / "data" / "{SPAN}" / "rows.csv"),
+        "schema": "",
+        "null_values": [],
+        "folder": str(tmp_path / "work"),
+        "span": [2, None],
+        "reference": [1, None],
+        "model": str(tmp_path / "model"),
+        "label": "late",
+        "task": "binary",
+        "metrics": ["auc", "accuracy"],
+    }
+    found = preview.preview(request)
+    scores = 1 / (1 + np.exp(-new["delay"]))
+    assert found["metrics"] == pytest.approx(
+        {
+            "auc": roc_auc_score(new["late"], scores),
+            "accuracy": accuracy_score(new["late"], scores > 0.5),
+        }
+    )
+    assert found["distances"]["delay"] > 0.1 > found["distances"]["late"]
+    alone = preview.preview({**request, "reference": None, "model": None})
+    assert alone == {"distances": {}, "metrics": {}}

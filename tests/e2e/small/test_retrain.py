@@ -118,6 +118,19 @@ def _read(workspace, span):
     return file.read_text().splitlines()[1:]
 
 
+def test_a_fall_of_the_metrics_on_a_new_span_makes_a_run_due(small, write_span):
+    file = write_span(small.folder, 10)
+    quiet = "schedule={new_spans: never, metrics: {auc: {at_least: 0.99}}}"
+    words = ("--dry-run", "--json", "--set", quiet)
+    decision = json.loads(retrain(small, *words).stdout)
+    shutil.rmtree(file.parent)
+    assert decision["trigger"] == "metrics"
+    start = "Due: auc of the model in production on span 10 is 0."
+    assert decision["reason"].startswith(start)
+    wrong = retrain(small, *words[:3], quiet.replace("auc", "loss"), expect=2).stderr
+    assert "schedule: `metrics` names `loss`, which is not in `evaluator" in wrong
+
+
 def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
     small, write_span
 ):

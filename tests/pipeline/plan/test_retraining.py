@@ -11,6 +11,7 @@ import pytest
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history.attempts import Attempt, Push
 from strategos.pipeline.plan import retraining
+from strategos.pipeline.plan.previews import Preview
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _NOW = 1_795_278_914.0  # Saturday, 2026-11-21 16:35:14 UTC
@@ -55,6 +56,48 @@ def test_a_new_version_of_a_known_span_is_due():
     assert decision.due
     assert decision.new == ((1, 3),)
     assert "version 3 of span 1 (it saw 2)" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("preview", "trigger", "reason"),
+    [
+        ({"distances": {"x": 0.1, "y": 0.5}}, "", ""),
+        (
+            {"distances": {"x": 0.2, "y": 0.7}},
+            "drift",
+            "`x` of span 2 is at a distance of 0.2 from span 1, the newest one of the "
+            "model in production (`schedule.drift` allows 0.1)",
+        ),
+        ({"problem": "no column `x`"}, "drift", "span 2 cannot be compared: no column"),
+        ({"metrics": {"auc": 0.76}}, "", ""),
+        (
+            {"metrics": {"auc": 0.7}},
+            "metrics",
+            "auc of the model in production on span 2 is 0.7, 0.8 at its evaluation "
+            "(`schedule.metrics`: a drop of at most 0.05)",
+        ),
+        ({"metrics": {"auc": None}}, "metrics", "on span 2 is undefined"),
+    ],
+)
+def test_drift_and_a_fall_of_metrics_make_a_run_due(preview, trigger, reason):
+    previews = {2: Preview(reference=1, usual={"auc": 0.8}, **preview)}
+    schedule = Schedule(
+        new_spans="never",
+        drift={"at_most": 0.1, "features": {"y": 0.65}},
+        metrics={"auc": {"may_drop": 0.05}},
+    )
+
+    def decided(*attempts):
+        facts = retraining.Facts(
+            _NOW, [ONE, TWO], "d", "s", push(ONE), attempts, previews=previews
+        )
+        return retraining.decide(facts, schedule)
+
+    decision = decided()
+    assert (decision.due, decision.trigger) == (bool(trigger), trigger)
+    assert reason in decision.reason
+    rejected = attempt("not blessed", ONE, TWO, ago=_HOUR)
+    assert not decided(rejected).due
 
 
 def test_spans_at_fault_are_left_out_and_tried_again_once_they_change():

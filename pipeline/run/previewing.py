@@ -1,0 +1,114 @@
+"""Measures new spans for a decision to retrain, once for each span and model."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import worker_process
+from strategos.components.errors import UserError
+from strategos.components.example_gen import spans
+from strategos.components.span_validator import FOLDER_VARIABLE
+from strategos.pipeline.plan.previews import Preview
+from strategos.pipeline.root.state import file_hashes, make_state, state_folder
+
+if TYPE_CHECKING:
+    from strategos.components.example_gen.spans import Span
+    from strategos.pipeline.config.sections import Config
+
+_WORKER = "strategos.components.span_validator.preview"
+_QUIET = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}  # of imports
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The model in production.
+
+    Attributes:
+      path: Its folder.
+      spans: Numbers of the spans that it was trained on.
+      metrics: Metrics of its own evaluation.
+    """
+
+    path: str
+    spans: Sequence[int]
+    metrics: Mapping[str, float]
+
+
+def measure(config: Config, found: Sequence[Span], model: Model) -> dict[int, Preview]:
+    """Measures the spans that came after those of the model in production, by number.
+
+    Measurements are kept in the local state of the root, so that a span is measured
+    once for each model in production.
+
+    Args:
+      config: The effective settings.
+      found: All spans, ascending by number.
+      model: The model in production.
+    """
+    schedule = config.schedule
+    if schedule is None or not (schedule.drift or schedule.metrics):
+        return {}
+    known = [span for span in found if span.number in model.spans]
+    reference = known[-1] if known and schedule.drift else None
+    return {
+        span.number: _preview(config, span, reference, model)
+        for span in found
+        if span.number > max(model.spans, default=-1)
+    }
+
+
+def _preview(
+    config: Config, span: Span, reference: Span | None, model: Model
+) -> Preview:
+    request = _request(config, span, reference, model)
+    memo = file_hashes(config.run.root)
+    files = [spans.fingerprint([each], memo) for each in (span, reference) if each]
+    schema = config.schema_.file
+    content = Path(schema).read_text() if schema else ""
+    text = json.dumps([request, files, content], sort_keys=True)
+    folder = state_folder(config.run.root) / "span-statistics"
+    kept = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    if kept.is_file():
+        answer = json.loads(kept.read_text())
+    else:
+        answer = _measured(request, folder)
+        make_state(folder)
+        partial = kept.with_suffix(".new")
+        partial.write_text(json.dumps(answer))
+        partial.replace(kept)
+    usual = dict(model.metrics)
+    number = reference.number if reference else None
+    return Preview(**answer, reference=number, usual=usual)
+
+
+def _request(
+    config: Config, span: Span, reference: Span | None, model: Model
+) -> dict[str, Any]:
+    wanted = sorted(config.schedule.metrics) if config.schedule else []
+    return {
+        "pattern": config.data.examples,
+        "schema": config.schema_.file or "",
+        "null_values": config.data.null_values,
+        "span": [span.number, span.version],
+        "reference": [reference.number, reference.version] if reference else None,
+        "model": model.path if wanted else None,
+        "label": config.label,
+        "task": config.evaluator.task if config.evaluator else "",
+        "metrics": wanted,
+    }
+
+
+def _measured(request: Mapping[str, Any], kept: Path) -> dict[str, Any]:
+    env = {**worker_process.TENSORFLOW, **_QUIET, FOLDER_VARIABLE: str(kept)}
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {**request, "folder": folder}
+        try:
+            return worker_process.run(_WORKER, asked, name="preview", env=env)
+        except UserError as error:
+            return {"problem": error.headline}
