@@ -18,5 +18,16 @@ EVALUATION_GATE = "EvaluationGate"
 INFRA_VALIDATOR = "InfraValidator"
 PUSHER = "Pusher"
 
+RESOLVE = "Resolve"
+"""The first step of a compiled pipeline; `strategos run` has no such node."""
+
+ALL = (
+    *(SPAN_VALIDATOR, SPAN_GATE),
+    *(EXAMPLE_GEN, STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, EXAMPLE_VALIDATOR),
+    *(ANOMALY_GATE, TRANSFORM, TRAINER, BASELINE_MODEL, EVALUATOR, EVALUATION_GATE),
+    *(INFRA_VALIDATOR, PUSHER),
+)
+"""Every node, in the order of the graph."""
+
 ON_ENGINE = (SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
 """Nodes whose work on data runs on the engine of the run."""

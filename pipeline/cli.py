@@ -363,7 +363,10 @@ def _add_deploying(commands, parents) -> None:
     )
     compile_.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
     compile_.add_argument(
-        "--output", "-o", metavar="FILE", help="default: NAME-TARGET.json"
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="default: NAME-kubeflow.yaml or NAME-vertex.json",
     )
 
 

@@ -234,35 +234,26 @@ def engine(arguments: argparse.Namespace) -> int:
 
 
 def compile(arguments: argparse.Namespace) -> int:
-    """`strategos compile`: writes the pipeline to a file for Kubeflow or Vertex."""
-    from strategos.pipeline.run import orchestration
+    """`strategos compile`: writes the pipeline to a file for Kubeflow or Vertex.
+
+    Raises:
+      BadInputError: The pipeline cannot run on the target; names every reason.
+    """
+    from strategos.pipeline.checks import cluster
+    from strategos.pipeline.config import loading
     from strategos.pipeline.view import quiet
 
-    settings = load(arguments).config
-    data = settings.data.listing()
-    reject(settings, data, here=False)
-    orchestration.make_data(settings, data)
+    settings, target = load(arguments).config, arguments.target
+    problems = cluster.check(settings, settings.data.listing(), target)
+    if problems:
+        raise loading.ConfigError(problems, str(settings.path))
     quiet.hush()
-    from strategos.pipeline.config.types import LATEST
-    from strategos.pipeline.plan import kubeflow
+    from strategos.pipeline.plan.cluster import compiling
 
-    default = f"{settings.name}-{arguments.target}.json"
-    output = Path(arguments.output or default)
-    kubeflow.compile_to(settings, data, arguments.target, output)
-    print(f"{output}: compiled for {arguments.target}")
-    if settings.trainer.warm_start == LATEST:
-        print(
-            "strategos: trainer.warm_start: latest: a compiled pipeline starts from "
-            "fresh weights, unless its runtime parameter `warm_start` names others",
-            file=sys.stderr,
-        )
-    if settings.evaluator and settings.evaluator.compares:
-        print(
-            "strategos: evaluator.bounds: a compiled pipeline skips `may_drop` and "
-            "`may_rise`, unless its runtime parameter `baseline` names the folder of "
-            "the model in production",
-            file=sys.stderr,
-        )
+    suffix = {"kubeflow": "yaml", "vertex": "json"}[target]
+    output = Path(arguments.output or f"{settings.name}-{target}.{suffix}")
+    compiling.compile_to(settings, target, output)
+    print(f"{output}: compiled for {target}")
     return ExitCode.DONE
 
 
@@ -274,22 +265,21 @@ def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     return loading.load(arguments.pipeline, arguments.overlay, sets)
 
 
-def reject(config: Config, data: Listing, *, here: bool = True) -> None:
+def reject(config: Config, data: Listing) -> None:
     """Raises a ConfigError for problems with files, modules, folders and `notify`.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      here: Whether the pipeline runs on this machine; False for a cluster.
     """
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.config import loading
     from strategos.pipeline.run import notification
 
-    problems = file_checks.check(config, data, here=here)
-    problems += engine_checks.check(config, here=here)
-    problems += notification.problems(config) if here else ()
+    problems = file_checks.check(config, data)
+    problems += engine_checks.check(config)
+    problems += notification.problems(config)
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 

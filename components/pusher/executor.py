@@ -41,7 +41,13 @@ class Executor(tfx_pusher.Executor):
             return
         model, target = self.GetModelPath(input_dict), targets.of(destination)
         run_id = getattr(self._context, "pipeline_run_id", None) or ""
-        about = manifest.of(model, run_id, exec_properties["candidate"], input_dict)
+        about = manifest.of(
+            model,
+            run_id,
+            exec_properties["candidate"],
+            exec_properties["baseline"],
+            input_dict,
+        )
         version = target.push(model, exec_properties["keep"], about)
         path = target.path(version)
         if target.is_remote:

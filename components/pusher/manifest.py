@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
+from strategos.components.evaluator.metrics import METRICS
 
 if TYPE_CHECKING:
     from tfx import types
 
 
 def of(
-    model: str, run_id: str, candidate: str, inputs: Mapping[str, Sequence[Any]]
+    model: str,
+    run_id: str,
+    candidate: str,
+    baseline: str,
+    inputs: Mapping[str, Sequence[Any]],
 ) -> dict[str, Any]:
     """Makes the manifest of a model that is about to be pushed.
 
@@ -28,12 +33,13 @@ def of(
       model: The SavedModel's folder, a path or a URL.
       run_id: The run that pushes the model.
       candidate: Key of the data, code and settings behind the model.
+      baseline: Folder of the model that it was compared with, or "none".
       inputs: The Pusher's input artifacts; `examples` and `evaluation` may be missing.
 
     Returns:
       JSON-able values: `run_id`, `spans` ([number, version] each), `metrics`,
-      `strategy`, `fingerprint`, and `signatures`, a hash of the names, types and
-      shapes in all signatures.
+      `strategy`, `fingerprint`, `baseline`, and `signatures`, a hash of the names,
+      types and shapes in all signatures.
     """
     spans = _property(inputs, "examples", "spans")
     return {
@@ -42,6 +48,7 @@ def of(
         "metrics": _metrics(inputs),
         "strategy": _property(inputs, "model", "strategy"),
         "fingerprint": candidate,
+        "baseline": baseline,
         "signatures": signatures(model),
     }
 
@@ -92,9 +99,10 @@ def _property(inputs: Mapping[str, Sequence[types.Artifact]], key: str, name: st
 
 
 def _metrics(inputs: Mapping[str, Sequence[types.Artifact]]) -> dict[str, float]:
+    # Read by name: launchers of clusters hand all numbers over as floats.
     return {
-        name: value.double_value
+        name: artifact.get_custom_property(name)
         for artifact in inputs.get("evaluation", ())
-        for name, value in artifact.mlmd_artifact.custom_properties.items()
-        if value.WhichOneof("value") == "double_value"
+        for name in METRICS
+        if artifact.has_custom_property(name)
     }

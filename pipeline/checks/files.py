@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,15 +40,22 @@ _NOT_FOR_STOCK = (
 """Keys of `trainer` without effect on a module that is written for TFX's Trainer."""
 
 
-def check(config: Config, data: Listing, *, here: bool = True) -> list[UserError]:
+def check(
+    config: Config, data: Listing, *, seen: Callable[[str], bool] | None = None
+) -> list[UserError]:
     """Returns problems with the files, modules and folders that `config` names.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      here: Whether the pipeline runs on this machine; False for a cluster.
+      seen: For a pipeline that runs on a cluster: whether its steps see a path at the
+        same place, on a volume, so that it may be missing on this machine.
     """
-    files, problems = data_files(config, data)
+    elsewhere = seen or (lambda path: False)
+    if elsewhere(config.data.examples) and data.is_empty:
+        files, problems = [], []
+    else:
+        files, problems = data_files(config, data)
     schema, found = _schema_features(config)
     return [
         *problems,
@@ -56,9 +63,8 @@ def check(config: Config, data: Listing, *, here: bool = True) -> list[UserError
         *column_problems(config, files, schema),
         *_module_problems(config),
         *_custom_config_problems(config),
-        *_weights_problems(config),
-        *_folder_problems(config),
-        *(serving_problems(config) if here else ()),
+        *_weights_problems(config, elsewhere),
+        *(() if seen else (*_folder_problems(config), *serving_problems(config))),
     ]
 
 
@@ -315,9 +321,13 @@ def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
     return [feature.name for feature in schema.feature], []
 
 
-def _weights_problems(config: Config) -> Iterator[UserError]:
+def _weights_problems(
+    config: Config, elsewhere: Callable[[str], bool]
+) -> Iterator[UserError]:
     """Yields a problem if the model to start from is missing."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
+    if folder and elsewhere(folder):
+        return
     if folder and missing(folder):
         yield config.problem(key, missing(folder) or "")
     elif folder and not is_remote(folder) and not Path(folder).is_dir():

@@ -187,11 +187,18 @@ class Data(Section):
 
     def listing(self) -> Listing:
         """Lists the data files; a command does so once and passes the listing on."""
-        held_out = self.split.spans if self.split.by == "span" else 0
-        return Listing(self.examples, self.spans, self._completeness, held_out=held_out)
+        return Listing(
+            self.examples, self.spans, self.completeness, held_out=self.held_out
+        )
 
     @property
-    def _completeness(self) -> Completeness | None:
+    def held_out(self) -> int:
+        """Number of the newest spans that are for evaluation only."""
+        return self.split.spans if self.split.by == "span" else 0
+
+    @property
+    def completeness(self) -> Completeness | None:
+        """`complete`, as the listing reads it; None if every span is complete."""
         complete = self.complete
         if complete is None:
             return None

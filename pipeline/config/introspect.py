@@ -18,6 +18,9 @@ from pydantic.fields import FieldInfo
 
 from strategos.components.wording import listed
 
+KEY = "[key]"
+"""What pydantic adds to the path of a name in a mapping that is not valid."""
+
 
 @dataclass(frozen=True)
 class Allowed:
@@ -89,10 +92,15 @@ def at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
 
     Args:
       model: The section that `path` starts at.
-      path: Names of keys, and indices of list items.
+      path: Names of keys, and indices of list items; `KEY` at its end for the name
+        before it, which the user chose.
     """
+    parts = list(path)
+    if parts[-1:] == [KEY]:  # not the value, but its name in a mapping
+        mapping, _ = _strip(at(model, parts[:-2]))
+        return typing.get_args(mapping)[0]
     annotation: Any = model
-    for part in path:
+    for part in parts:
         bare, _ = _strip(annotation)
         if _is_model(bare):
             field = fields(bare).get(str(part))
@@ -152,7 +160,8 @@ def _describe_bare(bare: Any, bounds: str) -> str:
     if origin is tuple:
         return f"a list of {describe(arguments[0])}"
     if origin is dict:
-        named = "settings" if arguments[1] is Any else "sections"
+        named = "sections" if is_mapping_of_models(bare) else "texts"
+        named = "settings" if arguments[1] is Any else named
         return f"a mapping of names to {named}"
     if _is_model(bare):
         return f"a mapping with the keys {', '.join(fields(bare))}"

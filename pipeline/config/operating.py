@@ -1,22 +1,19 @@
-"""How a pipeline is operated: its schedule, who is told, and on which clusters."""
+"""How a pipeline is operated: its schedule, and who is told."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from strategos.pipeline.config.data import Distance
 from strategos.pipeline.config.evaluator import Limits
-from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     CountOrNever,
     Cron,
     Duration,
-    PathText,
     Section,
-    Text,
     Texts,
     TimeZone,
     seconds,
@@ -24,38 +21,6 @@ from strategos.pipeline.config.types import (
 
 WEBHOOK_VARIABLE = "STRATEGOS_WEBHOOK"
 """The environment variable that holds the URL of `notify.webhook`."""
-
-
-class Kubeflow(Section):
-    """Settings of `strategos compile --target kubeflow`."""
-
-    image: Text = Field(description="Container image that holds Strategos.")
-    root: Text = Field(
-        "minio://mlpipeline/v2/artifacts", description="URL of the artifacts."
-    )
-    context: PathText = Field(
-        ".",
-        validate_default=True,
-        description="Folder that the image contains as `/workload`, with the modules, "
-        "the schema and the data.",
-    )
-
-
-class Vertex(Section):
-    """Settings of `strategos compile --target vertex`."""
-
-    project: Text = Field(description="Google Cloud project.")
-    region: Text = Field("us-central1", description="Google Cloud region.")
-    image: Text = Field(description="Container image that holds Strategos.")
-    root: Annotated[
-        str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
-    ] = Field(description="URL of the artifacts.")
-    context: PathText = Field(
-        ".",
-        validate_default=True,
-        description="Folder that the image contains as `/workload`, with the modules, "
-        "the schema and the data.",
-    )
 
 
 class Schedule(Section):

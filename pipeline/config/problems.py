@@ -198,4 +198,4 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> UserErro
 
 
 def _dotted(loc: tuple) -> str:
-    return ".".join(map(str, loc))
+    return ".".join(str(part) for part in loc if part != introspect.KEY)

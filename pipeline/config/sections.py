@@ -17,11 +17,12 @@ from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.shards import control_groups
+from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.data import Data, Gates, Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.engine import Engine
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
-from strategos.pipeline.config.operating import Kubeflow, Notify, Schedule, Vertex
+from strategos.pipeline.config.operating import Notify, Schedule
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.trainer import (
     Callbacks,

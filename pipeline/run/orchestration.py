@@ -146,22 +146,6 @@ def _open_metadata(
     journal.close_abandoned(connection, earlier)
 
 
-def make_data(config: Config, data: Listing) -> None:
-    """Calls `prepare_data` in a `turn`, for commands that do not run the pipeline.
-
-    Args:
-      config: The effective settings.
-      data: The files that `data.examples` names.
-
-    Raises:
-      BadInputError: As for `prepare_data`; or a run holds the lock, and may be making
-        the data.
-    """
-    if config.data.prepare and data.is_empty:
-        with turn(config):
-            prepare_data(config, data)
-
-
 def prepare_data(config: Config, data: Listing) -> None:
     """Calls the workload's `data.prepare`, if it is set and the data are missing.
 

@@ -196,6 +196,7 @@ def test_a_version_says_what_it_is_without_ml_metadata(model, serving, tmp_path)
         "metrics": {"auc": 0.75},
         "strategy": "one_device",
         "fingerprint": "abc",
+        "baseline": "/serving/1",
     }
     _SIGNATURES["serving_default"].outputs["late"].dtype = 1
     execute(model, serving, tmp_path / "other")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -282,6 +283,12 @@ def copy_example(make_workspace):
         return make_workspace(target, settings, rows)
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def kfp_launcher() -> type:
+    """The `Launcher` of kfp_launcher.py."""
+    return runpy.run_path(str(Path(__file__).with_name("kfp_launcher.py")))["Launcher"]
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import json
 import sqlite3
 
 import pytest
+import yaml
 
 DATA_NODES = ("ExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator")
 MODEL_NODES = ("Trainer", "Evaluator", "InfraValidator", "Pusher")
@@ -75,6 +76,39 @@ def test_changed_model_code_re_runs_what_depends_on_it(flights):
     assert states["Transform"] == "cached"
     assert {states[node] for node in MODEL_NODES} == {"complete"}
     assert flights.last_run()["summary"]["baseline"] is not None
+
+
+def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path):
+    checkout, mounted = flights.folder.parents[1], tmp_path / "mounted"
+    section = {
+        "image": "registry.example.com/flights:1",
+        "context": str(checkout),
+        "volumes": [{"claim": "serving", "path": str(mounted)}],
+    }
+    overlay, file = tmp_path / "cluster.yaml", tmp_path / "pipeline.yaml"
+    overlay.write_text(
+        json.dumps({"kubeflow": section, "pusher": {"to": str(mounted)}})
+    )
+    words = ("--target", "kubeflow", "--overlay", str(overlay), "-o", str(file))
+    flights.strategos("compile", str(flights.yaml), *flights.sets(), *words)
+    spec = next(yaml.safe_load_all(file.read_text()))
+    launcher = kfp_launcher(spec, tmp_path / "cluster", flights.warm, checkout)
+    launcher.run()
+    there = json.loads(
+        (launcher.files("Evaluator", "evaluation") / "summary.json").read_text()
+    )
+    here = flights.last_run()
+    assert there["overall"] == here["metrics"]
+    found, wanted = there["slices"], here["summary"]["slices"]
+    assert [s["metrics"] for s in found] == [s["metrics"] for s in wanted]
+    (version,) = mounted.iterdir()
+    assert (version / "saved_model.pb").is_file()
+    pushed = launcher.artifacts["Pusher", "pushed_model"]["metadata"]
+    assert pushed["pushed_destination"] == str(version)
+    assert pushed["candidate"] == launcher.outputs["Resolve", "candidate"]
+    about = json.loads((version / "assets.extra" / "manifest.json").read_text())
+    assert about["metrics"] == here["metrics"]
+    assert about["fingerprint"] == pushed["candidate"]
 
 
 def test_model_below_its_bound_is_not_blessed_and_the_old_one_serves(flights):

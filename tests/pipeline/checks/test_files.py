@@ -272,7 +272,7 @@ def test_a_remote_place_that_would_not_be_read_is_rejected(workload, key, why):
 
 def test_a_cluster_may_push_to_a_remote_folder(workload):
     config = load(workload, sets=["pusher.to=gs://bucket/x"]).config
-    assert check(config, here=False) == []
+    assert check(config, seen=lambda path: False) == []
 
 
 def test_nothing_heavy_is_imported(workload):

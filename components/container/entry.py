@@ -1,0 +1,96 @@
+"""The program of a step: TFX's container entry point, for the launchers that exist.
+
+    python -m strategos.components.container.entry kubeflow|vertex ARGUMENTS
+
+Under the launcher of Kubeflow Pipelines, TFX's entry point alone fails: inputs come
+without their types, and with URLs that TensorFlow cannot open although the files are in
+a folder of the container. So types are taken from the specification of the inputs, and
+URLs become paths and, in the output file, URLs again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from strategos.components import worker_process
+from strategos.components.container import mounts
+from strategos.components.errors import UserError
+
+_CALL = "--json_serialized_invocation_args"
+_INPUTS = "--json_serialized_inputs_spec_args"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs an executor; returns the exit code of the step.
+
+    Args:
+      arguments: `kubeflow` or `vertex`, then those of TFX's entry point.
+    """
+    launcher, *rest = arguments
+    for name, value in worker_process.TENSORFLOW.items():
+        os.environ.setdefault(name, value)
+    try:
+        if launcher == "kubeflow":
+            _execute_on_mounts(rest, mounts.Mounts())
+        else:
+            _execute(rest)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _execute_on_mounts(arguments: Sequence[str], mounted: mounts.Mounts) -> None:
+    """Runs an executor on the files that the launcher of Kubeflow Pipelines copied."""
+    words = list(arguments)
+    at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
+    call, inputs = json.loads(words[at_call]), json.loads(words[at_inputs])
+    scheme = next((mounts.scheme_of(uri) for uri in _outputs(call)), "")
+    call = mounts.mapped(call, mounted.local)
+    _fill_types(call, inputs)
+    _make_folders(call)
+    words[at_call] = json.dumps(call)
+    _execute(words)
+    file = Path(call["outputs"]["outputFile"])
+    written = json.loads(file.read_text())
+    remote = mounts.mapped(written, lambda uri: mounted.remote(uri, scheme))
+    file.write_text(json.dumps(remote))
+
+
+def _outputs(call: dict[str, Any]) -> list[str]:
+    """URIs of the outputs."""
+    lists = call["outputs"].get("artifacts", {}).values()
+    return [artifact["uri"] for each in lists for artifact in each["artifacts"]]
+
+
+def _fill_types(call: dict[str, Any], inputs: dict[str, Any]) -> None:
+    """Sets the types of input artifacts from the specification, in place."""
+    given = call.get("inputs", {}).get("artifacts", {})
+    for name, found in given.items():
+        declared = inputs["artifacts"][name]["artifactType"]
+        for artifact in found["artifacts"]:
+            if not artifact.get("type", {}).get("instanceSchema"):
+                artifact["type"] = declared
+
+
+def _make_folders(call: dict[str, Any]) -> None:
+    """Makes the folders of all artifacts: object stores hold no empty ones."""
+    for side in ("inputs", "outputs"):
+        for found in call.get(side, {}).get("artifacts", {}).values():
+            for artifact in found["artifacts"]:
+                os.makedirs(artifact["uri"], exist_ok=True)
+
+
+def _execute(arguments: Sequence[str]) -> None:
+    from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as tfx
+
+    tfx.main(tfx._parse_flags([sys.argv[0], *arguments]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""Checks of a pipeline that is compiled for a cluster: what its target cannot do.
+
+Everything is found on this machine, before anything is compiled; no cluster is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from strategos.components import node_ids
+from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.example_gen.listing import Listing
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.checks import engine, files
+from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
+from strategos.pipeline.config.cluster.types import WORKLOAD
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.plan.cluster import paths
+from strategos.pipeline.plan.cluster.resolve import GANGS
+
+_FIXES = {
+    "kubeflow": "Move it below `kubeflow.context`, or name a folder of "
+    "`kubeflow.volumes`.",
+    "vertex": "Move it below `vertex.context`, or name a folder below /gcs/BUCKET.",
+}
+_PUSH_FIXES = {
+    "kubeflow": "Name a folder of `kubeflow.volumes`, or a URL such as "
+    "s3://BUCKET/FOLDER.",
+    "vertex": "Name a URL such as gs://BUCKET/FOLDER.",
+}
+_PUSH_TO = {"kubeflow": ("s3", "gs"), "vertex": ("gs",)}
+
+
+def check(config: Config, data: Listing, target: str) -> list[UserError]:
+    """Returns all problems of `config` with a target.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names on this machine.
+      target: `kubeflow` or `vertex`.
+    """
+    section = getattr(config, target)
+    if section is None:
+        more = ", project: …, root: gs://…" if target == "vertex" else ""
+        return [
+            BadInputError(
+                "the required section is missing",
+                key=target,
+                place=Place(str(config.path)),
+                remedy=f"Add `{target}: {{image: …{more}}}`, in the file or in an "
+                "overlay.",
+            )
+        ]
+    return [
+        *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
+        *engine.check(config, here=False),
+        *_name_problems(config),
+        *_gate_problems(config),
+        *_path_problems(config, section, target),
+        *_pusher_problems(config, section, target),
+        *_distribution_problems(config),
+        *_accelerator_problems(config, section, target),
+    ]
+
+
+def _name_problems(config: Config) -> Iterator[UserError]:
+    if not re.fullmatch("[a-z]([a-z0-9-]{0,50}[a-z0-9])?", config.name):
+        yield config.problem(
+            "name",
+            "which names pods, where the cluster adds to it",
+            received=config.name,
+            expected="at most 52 lower-case letters, digits and `-`, with a letter or "
+            "a digit at the end",
+            remedy="Set `name` to another one.",
+        )
+
+
+def _gate_problems(config: Config) -> Iterator[UserError]:
+    if config.gates:
+        yield config.problem(
+            "gates",
+            "but a step does not know yet which spans are new",
+            remedy="Leave the section out: `--set gates=null`. `schema.on_anomaly` and "
+            "`evaluator.bounds` hold on a cluster too.",
+        )
+
+
+def _path_problems(
+    config: Config, section: Kubeflow | Vertex, target: str
+) -> Iterator[UserError]:
+    """Yields a problem for each file that no step would see."""
+    complete = config.data.complete
+    named = {
+        "data.examples": config.data.examples,
+        "data.complete.marker": complete.marker if complete else None,
+        "schema.file": config.schema_.file,
+        "trainer.warm_start": config.trainer.named_weights,
+    }
+    if not paths.is_in_image(str(config.folder), section):
+        yield config.problem(
+            f"{target}.context",
+            f"which does not contain {config.folder}, the folder of the YAML and its "
+            "modules",
+            received=section.context,
+            remedy="Name a folder above it.",
+        )
+    for key, path in named.items():
+        if not path or is_remote(path):  # of remote ones `files` knows which
+            continue
+        if not (paths.is_in_image(path, section) or paths.is_mounted(path, section)):
+            yield config.problem(
+                key,
+                f"which no step would see: the image contains {section.context}",
+                received=path,
+                remedy=_FIXES[target],
+            )
+    if config.trainer.warm_start == LATEST:
+        yield config.problem(
+            "trainer.warm_start",
+            "but a step does not know the weights of the model in production",
+            received=LATEST,
+            remedy="Name the folder of a Model artifact, or remove the setting: "
+            "`--set trainer.warm_start=null`.",
+        )
+
+
+def _pusher_problems(
+    config: Config, section: Kubeflow | Vertex, target: str
+) -> Iterator[UserError]:
+    if not config.pusher:
+        return
+    to, key = config.pusher.to, "pusher.to"
+    scheme = to.partition("://")[0] if is_remote(to) else ""
+    if scheme and scheme not in _PUSH_TO[target]:
+        allowed = " or ".join(f"{each}://…" for each in _PUSH_TO[target])
+        yield config.problem(
+            key, "but steps cannot write there", received=to, expected=allowed
+        )
+    elif not scheme and not paths.is_mounted(to, section):
+        inside = paths.in_step(to, section)
+        where = inside if inside.startswith(WORKLOAD) else to
+        yield config.problem(
+            key,
+            f"which would be {where} inside a container, and deleted with it",
+            received=to,
+            remedy=_PUSH_FIXES[target],
+        )
+
+
+def _distribution_problems(config: Config) -> Iterator[UserError]:
+    distribution = config.trainer.distribution
+    if distribution.strategy in GANGS:
+        yield config.problem(
+            "trainer.distribution.strategy",
+            "but all its processes would run in the one container of the step",
+            received=distribution.strategy,
+            expected="for `strategos compile`: auto, one_device, mirrored, "
+            "central_storage or tpu",
+            remedy="Use `mirrored` on a node with several GPUs.",
+        )
+    if distribution.launcher != "local":
+        yield config.problem(
+            "trainer.distribution.launcher",
+            "but no other host joins the step of a compiled pipeline",
+            received=distribution.launcher,
+            expected="local",
+        )
+
+
+def _accelerator_problems(
+    config: Config, section: Kubeflow | Vertex, target: str
+) -> Iterator[UserError]:
+    """Yields a problem if the Trainer's strategy would not use what it is given."""
+    distribution = config.trainer.distribution
+    strategy, devices = distribution.strategy, distribution.devices
+    accelerator = section.step(node_ids.TRAINER).accelerator
+    own = section.steps.get(node_ids.TRAINER)
+    name = node_ids.TRAINER if own and own.accelerator else "default"
+    key = f"{target}.steps.{name}.accelerator"
+    is_tpu = accelerator is not None and "tpu" in accelerator.type.lower()
+    if strategy == "tpu" and not is_tpu and not distribution.tpu.name:
+        yield config.problem(
+            "trainer.distribution.strategy",
+            "but the step of the Trainer has no TPU",
+            received=strategy,
+            remedy=f"Set `{target}.steps.Trainer.accelerator` to a TPU, or "
+            "`trainer.distribution.tpu.name`.",
+        )
+    if accelerator is None:
+        return
+    received = f"{accelerator.count} {accelerator.type}"
+    if is_tpu and strategy not in ("tpu", "auto"):
+        yield config.problem(
+            key,
+            f"which `trainer.distribution.strategy: {strategy}` does not use",
+            received=received,
+            remedy="Use `strategy: tpu`, or remove the accelerator.",
+        )
+    elif strategy == "one_device" and accelerator.count > 1:
+        yield config.problem(
+            key,
+            "of which `trainer.distribution.strategy: one_device` uses one",
+            received=received,
+            remedy="Set `count: 1`, or use `strategy: mirrored`.",
+        )
+    elif not is_tpu and devices and devices > accelerator.count:
+        yield config.problem(
+            "trainer.distribution.devices",
+            f"but the step of the Trainer has {received}",
+            received=str(devices),
+            remedy=f"Use fewer, or raise `{key}.count`.",
+        )

@@ -1,0 +1,267 @@
+"""The sections `kubeflow` and `vertex`: how a compiled pipeline runs on a cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+from strategos.components import node_ids
+from strategos.pipeline.config.cluster.types import (
+    WORKLOAD,
+    ClusterName,
+    Cpu,
+    LabelKey,
+    LabelValue,
+    Memory,
+    MountPath,
+    Variable,
+)
+from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.types import (
+    Duration,
+    NotNegative,
+    PathText,
+    Positive,
+    Section,
+    Text,
+    seconds,
+)
+
+DEFAULT = "default"
+"""The name under `steps` whose settings hold for every step."""
+
+_DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def _is_step(steps: dict[str, Step]) -> dict[str, Step]:
+    known = (DEFAULT, node_ids.RESOLVE, *node_ids.ALL)
+    unknown = sorted(steps.keys() - set(known))
+    if unknown:
+        raise reject(
+            f"no step has the name {', '.join(unknown)}", expected=", ".join(known)
+        )
+    return steps
+
+
+class Accelerator(Section):
+    """GPUs or TPU chips of a step."""
+
+    type: Text = Field(
+        description="Kubeflow: the resource, such as `nvidia.com/gpu` or "
+        "`google.com/tpu`. Vertex: the accelerator, such as `NVIDIA_L4`."
+    )
+    count: Positive = Field(1, description="Number of them.")
+
+
+class Step(Section):
+    """Resources, retries and caching of a step."""
+
+    cpu: Cpu | None = Field(None, description="Limit of cores.")
+    memory: Memory | None = Field(None, description="Limit of memory.")
+    accelerator: Accelerator | None = Field(None, description="GPUs or TPU chips.")
+    retries: NotNegative = Field(
+        0, description="Number of times that a failed step is started again."
+    )
+    cache: bool = Field(
+        True,
+        description="Whether the cluster may reuse the step's earlier outputs; "
+        "`run.cache: false` forbids it for all.",
+    )
+
+    @property
+    def cores(self) -> float | None:
+        """`cpu` as a number of cores."""
+        if self.cpu is None:
+            return None
+        milli = self.cpu.endswith("m")
+        return int(self.cpu[:-1]) / 1000 if milli else float(self.cpu)
+
+    @property
+    def gigabytes(self) -> float | None:
+        """`memory` in units of 10**9 bytes."""
+        if self.memory is None:
+            return None
+        binary = self.memory.endswith("i")
+        number = self.memory[:-2] if binary else self.memory[:-1]
+        power = _DECIMAL[self.memory[len(number)].replace("K", "k")]
+        return float(number) * (1024 if binary else 1000) ** power / 1e9
+
+
+class Toleration(Section):
+    """A taint of nodes that steps tolerate."""
+
+    key: LabelKey | None = Field(
+        None, description="The taint's key. By default, every taint."
+    )
+    operator: Literal["Exists", "Equal"] = Field(
+        "Exists", description="Whether `value` is compared."
+    )
+    value: LabelValue | None = Field(None, description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="The taint's effect. By default, every effect."
+    )
+
+    @model_validator(mode="after")
+    def _fits_operator(self) -> Toleration:
+        if (self.operator == "Equal") != (self.value is not None) or (
+            self.operator == "Equal" and self.key is None
+        ):
+            raise reject(
+                "`key` and `value` belong to `operator: Equal`, and only `key` to "
+                "`Exists`",
+                remedy="Set `operator: Equal` with both, or remove `value`.",
+            )
+        return self
+
+
+class PodStep(Step):
+    """A step of Kubeflow Pipelines, which is a pod."""
+
+    timeout: Duration | None = Field(
+        None, description="Time from the start of the pod after which the step fails."
+    )
+    node_selector: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, description="Labels of the nodes that may run the step."
+    )
+    tolerations: Annotated[tuple[Toleration, ...], Field(strict=False)] = Field(
+        (), description="Taints of nodes that the step tolerates."
+    )
+
+    @property
+    def timeout_seconds(self) -> int | None:
+        """`timeout` in seconds; None where it is not set."""
+        return None if self.timeout is None else seconds(self.timeout)
+
+
+class Volume(Section):
+    """A PersistentVolumeClaim in each step."""
+
+    claim: ClusterName = Field(description="Name of the PersistentVolumeClaim.")
+    path: MountPath = Field(description="Its path in each step.")
+
+
+class Keys(Section):
+    """A Secret or ConfigMap in each step: as variables, as files, or both."""
+
+    name: ClusterName = Field(description="Name of the Secret or the ConfigMap.")
+    env: dict[Variable, Text] = Field(
+        default_factory=dict,
+        description="Environment variables, each with the key that holds its value.",
+    )
+    path: MountPath | None = Field(
+        None, description="Folder in each step with a file per key."
+    )
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Keys:
+        if not self.env and not self.path:
+            raise reject("no step would see it", remedy="Set `env` or `path`.")
+        return self
+
+
+_StepT = TypeVar("_StepT", bound=Step)
+
+
+def _merged(steps: dict[str, _StepT], node: str, empty: _StepT) -> _StepT:
+    base, own = steps.get(DEFAULT, empty), steps.get(node, empty)
+    given = {name: getattr(own, name) for name in own.model_fields_set}
+    return base.model_copy(update=given)
+
+
+_STEPS = (
+    "Settings of single steps, by the name of the node, such as `Trainer`; "
+    "those of `default` hold for all others."
+)
+_CONTEXT = (
+    f"Folder that the image contains as `{WORKLOAD}`, with the modules, the schema and "
+    "the data."
+)
+
+
+class Kubeflow(Section):
+    """Settings of `strategos compile --target kubeflow`."""
+
+    image: Text = Field(description="Container image that holds Strategos.")
+    root: Annotated[
+        str,
+        StringConstraints(pattern="^(minio|s3|gs)://[^/]+"),
+        Allowed("minio://BUCKET/FOLDER, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+    ] = Field("minio://mlpipeline/v2/artifacts", description="URL of the artifacts.")
+    context: PathText = Field(".", validate_default=True, description=_CONTEXT)
+    steps: Annotated[dict[str, PodStep], AfterValidator(_is_step)] = Field(
+        default_factory=dict, description=_STEPS
+    )
+    volumes: Annotated[tuple[Volume, ...], Field(strict=False)] = Field(
+        (), description="PersistentVolumeClaims in each step, as `{claim, path}`."
+    )
+    secrets: Annotated[tuple[Keys, ...], Field(strict=False)] = Field(
+        (),
+        description="Secrets in each step, as `{name, env, path}`: environment "
+        "variables by key, a folder with a file per key, or both.",
+    )
+    config_maps: Annotated[tuple[Keys, ...], Field(strict=False)] = Field(
+        (), description="ConfigMaps in each step, in the form of `secrets`."
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        None, description="When nodes pull the image. By default, the cluster's rule."
+    )
+    image_pull_secrets: Annotated[tuple[ClusterName, ...], Field(strict=False)] = Field(
+        (), description="Secrets with the credentials of the image's registry."
+    )
+
+    @model_validator(mode="after")
+    def _paths_differ(self) -> Kubeflow:
+        twice = [path for path, n in Counter(self._paths()).items() if n > 1]
+        if twice:
+            raise reject(
+                f"two volumes, secrets or config maps have the path {twice[0]}",
+                remedy="Give each a path of its own.",
+            )
+        return self
+
+    def _paths(self) -> Iterator[str]:
+        for each in (*self.volumes, *self.secrets, *self.config_maps):
+            if each.path:
+                yield each.path
+
+    def step(self, node: str) -> PodStep:
+        """The settings of a step: its own over those of `default`."""
+        return _merged(self.steps, node, PodStep())
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """Folders that every step sees at the same path, and that outlive it."""
+        return tuple(volume.path for volume in self.volumes)
+
+
+class Vertex(Section):
+    """Settings of `strategos compile --target vertex`."""
+
+    project: Text = Field(description="Google Cloud project.")
+    region: Text = Field("us-central1", description="Google Cloud region.")
+    image: Text = Field(description="Container image that holds Strategos.")
+    root: Annotated[
+        str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
+    ] = Field(description="URL of the artifacts.")
+    context: PathText = Field(".", validate_default=True, description=_CONTEXT)
+    steps: Annotated[dict[str, Step], AfterValidator(_is_step)] = Field(
+        default_factory=dict, description=_STEPS
+    )
+
+    def step(self, node: str) -> Step:
+        """The settings of a step: its own over those of `default`."""
+        return _merged(self.steps, node, Step())
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """Folders that every step sees: Vertex mounts buckets under `/gcs`."""
+        return ("/gcs",)

@@ -1,0 +1,1 @@
+"""What a pipeline becomes for Kubeflow Pipelines and Vertex AI."""

@@ -1,0 +1,99 @@
+"""Compiles the graph to a file for Kubeflow Pipelines or Vertex AI.
+
+Open-source KFP 2 reads a bare PipelineSpec of schema 2.1.0; Vertex reads TFX's
+PipelineJob, which contains one. Neither runs a Resolver or a custom driver from a
+compiled spec, and the graph has none. The first step, `Resolve`, is an ordinary
+container: it decides what `strategos run` decides before a run, and the other steps
+take its outputs as parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from strategos.components import node_ids, runtime_parameters
+from strategos.components.container import ENTRY
+from strategos.components.runtime_parameters import NOTHING
+from strategos.pipeline.plan import caching, graph, tfx_adapter
+from strategos.pipeline.plan.cluster import paths, resolve, steps
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
+    from strategos.pipeline.config.sections import Config
+
+Json = dict[str, Any]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes equal parts out, each time: not every reader follows aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """See SafeDumper."""
+        return True
+
+
+def compile_to(config: Config, target: str, output: Path) -> None:
+    """Writes the pipeline of `config` for `target` to a file.
+
+    Args:
+      config: The effective settings, already checked for the target.
+      target: `kubeflow` (YAML: the pipeline spec and, if a step needs one, the platform
+        spec) or `vertex` (JSON: the pipeline job).
+      output: The file; replaced as a whole.
+    """
+    section = getattr(config, target)
+    job = _compile(config, section, target)
+    if target == "vertex":
+        text = json.dumps(job, indent=1, sort_keys=True) + "\n"
+    else:
+        spec = job["pipelineSpec"]
+        platform = steps.platform(spec, section)
+        documents = [spec, platform] if platform else [spec]
+        text = yaml.dump_all(documents, Dumper=_Dumper, width=1000)
+    aside = output.with_name(f".{output.name}.tmp")
+    aside.write_text(text)
+    aside.replace(output)
+
+
+def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
+    from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
+
+    fingerprints = caching.Fingerprints.of(config)
+    moved = paths.moved(config, section)
+    names = (each.name for each in runtime_parameters.TABLE)
+    defaults = {**dict.fromkeys(names, NOTHING), **moved.runtime_parameters()}
+    defaults["baseline"] = resolve.PRODUCTION
+    key = caching.candidate_key(
+        tfx_adapter.compile_ir(graph.build(moved, fingerprints, defaults))
+    )
+    runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
+        default_image=section.image,
+        default_commands=[*ENTRY, target],
+        use_pipeline_spec_2_1=True,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        kubeflow_v2_dag_runner.KubeflowV2DagRunner(
+            config=runner_config, output_dir=folder, output_filename="job.json"
+        ).run(graph.build(moved, fingerprints, defaults))
+        job = json.loads(Path(folder, "job.json").read_text())
+    spec = job["pipelineSpec"]
+    spec["defaultPipelineRoot"] = section.root
+    resolve.add_to(spec, resolve.Question.of(moved, key), defaults, section.image)
+    _set_environment(spec, node_ids.TRAINER, config.trainer.operation())
+    for node in spec["components"].keys() & node_ids.ON_ENGINE:
+        _set_environment(spec, node, config.run.engine.settings())
+    steps.configure(spec, section, config.run.cache)
+    return job
+
+
+def _set_environment(spec: Json, node: str, how: Any) -> None:
+    """Sets environment variables of a node: how it works, which is no parameter."""
+    variables: Mapping[str, str] = how.to_environment()
+    container = steps.container(spec, node)
+    container["env"] = [{"name": k, "value": v} for k, v in variables.items()]

@@ -1,0 +1,254 @@
+"""The first step of a compiled pipeline: decides what a run reads and compares with.
+
+On this machine `planning` decides that before a run. A recurring run on a cluster has
+nobody before it, so a step in a container does it with the same functions: the spans
+that `data.spans` selects, the hash of their files, the model in production, and the key
+of the candidate.
+
+    python -m strategos.pipeline.plan.cluster.resolve --question JSON --input JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import node_ids, runtime_parameters
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.example_gen import spans
+from strategos.components.example_gen.listing import Completeness, Listing
+from strategos.components.files import filesystems
+from strategos.components.pusher import manifest, targets
+from strategos.components.runtime_parameters import NOTHING
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+
+PRODUCTION = "production"
+"""Value of the parameter `baseline` that stands for the model in production."""
+
+GANGS = ("multi_worker_mirrored", "parameter_server")
+"""Strategies of several processes, which a step does not start yet."""
+
+NODE = node_ids.RESOLVE
+_COMMAND = ["python", "-m", "strategos.pipeline.plan.cluster.resolve"]
+_OUTPUTS = ("spans", "data_fingerprint", "baseline", "candidate")
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What the step needs to know of the settings.
+
+    Attributes:
+      pattern: `data.examples`, as steps see it.
+      marker: `data.complete.marker`, as steps see it.
+      quiet: `data.complete.quiet` in seconds.
+      held_out: Number of the newest spans that are for evaluation only.
+      destination: `pusher.to`; "" without a Pusher.
+      key: Hash of the code and of all settings that are no parameters.
+    """
+
+    pattern: str
+    marker: str | None
+    quiet: int
+    held_out: int
+    destination: str
+    key: str
+
+    @classmethod
+    def of(cls, config: Config, key: str) -> Question:
+        """The question for settings with the paths of steps.
+
+        Args:
+          config: The settings, see `paths.moved`.
+          key: `caching.candidate_key` of the graph without values of its parameters.
+        """
+        complete = config.data.completeness or Completeness()
+        to = config.pusher.to if config.pusher else ""
+        return cls(
+            pattern=config.data.examples,
+            marker=complete.marker,
+            quiet=complete.quiet,
+            held_out=config.data.held_out,
+            destination=to,
+            key=key,
+        )
+
+
+def add_to(
+    spec: dict[str, Any],
+    question: Question,
+    defaults: Mapping[str, int | str],
+    image: str,
+) -> None:
+    """Adds the step to a pipeline spec in place, and lets others take its outputs.
+
+    Args:
+      spec: The pipeline spec; every runtime parameter is an input of the pipeline.
+      question: What the step needs to know.
+      defaults: A value for each runtime parameter.
+      image: The container image.
+    """
+    given = spec["root"]["inputDefinitions"]["parameters"]
+    for name in set(_OUTPUTS) - {"spans", "baseline"}:
+        given.pop(name, None)
+    for name, parameter in given.items():
+        parameter |= {"defaultValue": defaults[name], "isOptional": True}
+    for task in spec["root"]["dag"]["tasks"].values():
+        _take_outputs(task)
+    spec["components"][NODE] = {
+        "executorLabel": f"{NODE}_executor",
+        "inputDefinitions": {
+            "parameters": {
+                name: {"parameterType": each["parameterType"]}
+                for name, each in given.items()
+            }
+        },
+        "outputDefinitions": {
+            "parameters": {name: {"parameterType": "STRING"} for name in _OUTPUTS}
+        },
+    }
+    spec["root"]["dag"]["tasks"][NODE] = {
+        "componentRef": {"name": NODE},
+        "inputs": {
+            "parameters": {name: {"componentInputParameter": name} for name in given}
+        },
+        "taskInfo": {"name": NODE},
+    }
+    text = json.dumps(dataclasses.asdict(question), sort_keys=True)
+    spec["deploymentSpec"]["executors"][f"{NODE}_executor"] = {
+        "container": {
+            "image": image,
+            "command": _COMMAND,
+            "args": ["--question", text, "--input", "{{$}}"],
+        }
+    }
+
+
+def _take_outputs(task: dict[str, Any]) -> None:
+    taken = task.get("inputs", {}).get("parameters", {})
+    for name, source in taken.items():
+        parameter = source.get("componentInputParameter")
+        if parameter in _OUTPUTS:
+            taken[name] = {
+                "taskOutputParameter": {
+                    "producerTask": NODE,
+                    "outputParameterKey": parameter,
+                }
+            }
+    task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), NODE})
+
+
+def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Decides on the outputs of the step.
+
+    Args:
+      question: What was known when the pipeline was compiled.
+      parameters: The values of the run's parameters, by name.
+
+    Returns:
+      A value for each of `spans`, `data_fingerprint`, `baseline` and `candidate`.
+
+    Raises:
+      BadInputError: A parameter is impossible, or its spans do not exist.
+    """
+    _reject_gangs(parameters["distribution"])
+    chosen = Listing(
+        question.pattern,
+        parameters["spans"],
+        Completeness(question.marker, question.quiet),
+        held_out=question.held_out,
+    ).chosen
+    values = {
+        **parameters,
+        "spans": json.dumps([[span.number, span.version] for span in chosen]),
+        "data_fingerprint": spans.fingerprint(chosen),
+    }
+    candidate = _candidate(question.key, values)
+    return {
+        "spans": values["spans"],
+        "data_fingerprint": values["data_fingerprint"],
+        "baseline": _baseline(question.destination, parameters["baseline"], candidate),
+        "candidate": candidate,
+    }
+
+
+def _reject_gangs(distribution: str) -> None:
+    strategy = json.loads(distribution).get("strategy")
+    if strategy in GANGS:
+        raise BadInputError(
+            "but a step starts no processes in other pods yet",
+            key="distribution",
+            received=strategy,
+            expected="a strategy of one process: auto, one_device, mirrored, tpu",
+        )
+
+
+def _candidate(key: str, values: Mapping[str, Any]) -> str:
+    """The key of the model that a run with these values trains."""
+    nodes = (node_ids.EXAMPLE_GEN, node_ids.TRAINER)
+    names = {each.name for node in nodes for each in runtime_parameters.taken_by(node)}
+    text = json.dumps([key, {name: _plain(values[name]) for name in sorted(names)}])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> str:
+    """A value as text: launchers hand whole numbers over as 3 or as 3.0."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value)
+
+
+def _baseline(destination: str, wanted: str, candidate: str) -> str:
+    """The folder of the model to compare with; `NOTHING` for none.
+
+    Where the model in production is the candidate itself, it is what that model was
+    compared with, as in `production.baseline`: an unchanged run stays cached.
+    """
+    if wanted != PRODUCTION:
+        return wanted
+    if not destination:
+        return NOTHING
+    filesystems.register(destination)
+    target = targets.of(destination)
+    served = [number for number in target.versions() if target.serves(number)]
+    if not served:
+        return NOTHING
+    path = target.path(max(served))
+    known = manifest.read(path)
+    same = known.get("fingerprint") == candidate and "baseline" in known
+    return known["baseline"] if same else path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the step; returns its exit code.
+
+    Args:
+      arguments: By default those of the command line.
+    """
+    parser = argparse.ArgumentParser(prog=NODE)
+    parser.add_argument("--question", required=True, type=json.loads)
+    parser.add_argument("--input", required=True, type=json.loads)
+    given = parser.parse_args(arguments)
+    try:
+        found = answer(
+            Question(**given.question), given.input["inputs"]["parameterValues"]
+        )
+    except UserError as error:
+        print(f"{NODE}: {error}", file=sys.stderr)
+        return error.exit_code
+    for name, output in given.input["outputs"]["parameters"].items():
+        file = Path(output["outputFile"])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(found[name])
+    print("\n".join(f"{name}: {value}" for name, value in found.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""The entry point of steps; whole runs of it are in `tests/e2e/test_flights.py`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from strategos.components.container import entry, mounts
+
+URLS = {
+    "minio://mlpipeline/v2/a": "/minio/mlpipeline/v2/a",
+    "s3://bucket/a b/ü": "/s3/bucket/a b/ü",
+    "gs://bucket": "/gcs/bucket",
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("base", ["", "/elsewhere"])
+def test_urls_become_paths_of_the_launcher_and_urls_again(url, base):
+    mounted = mounts.Mounts({mounts.VARIABLE: base} if base else {})
+    path = mounted.local(url)
+    assert path == base + URLS[url]
+    assert mounted.remote(path, mounts.scheme_of(url)) == url
+
+
+@pytest.mark.parametrize("text", ["/mnt/serving/1", "https://host/x", "none", ""])
+def test_other_texts_stay(text):
+    mounted = mounts.Mounts({})
+    assert mounted.local(text) == text
+    assert mounted.remote(text, "minio") == text
+
+
+def test_only_uris_of_artifacts_are_mapped():
+    value = {"uri": "s3://b/x", "metadata": {"module": "s3://b/x", "n": [1, None]}}
+    found = mounts.mapped([value], mounts.Mounts({}).local)
+    assert found == [{**value, "uri": "/s3/b/x"}]
+
+
+def test_problem_of_the_user_ends_a_step_without_a_traceback(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv(mounts.VARIABLE, str(tmp_path))
+    artifact = {"uri": "minio://b/model", "type": {"schemaTitle": "tfx.Model"}}
+    model = {"model": {"artifacts": [artifact]}}
+    call = {
+        "inputs": {"parameterValues": {"baseline": "/gone"}},
+        "outputs": {"artifacts": model, "outputFile": str(tmp_path / "out")},
+    }
+    inputs = {"parameters": {"baseline": {"parameterType": "STRING"}}}
+    executor = "strategos.components.baseline_model.executor.Executor"
+    code = entry.main(
+        [
+            *("kubeflow", "--executor_class_path", executor),
+            *("--json_serialized_invocation_args", json.dumps(call)),
+            *("--json_serialized_inputs_spec_args", json.dumps(inputs)),
+        ]
+    )
+    assert code == 1
+    printed = capsys.readouterr().err.splitlines()[-2:]
+    assert printed[0].startswith("pusher.to: /gone has no SavedModel")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,171 @@
+"""Runs a compiled pipeline as the launcher of Kubeflow Pipelines does, on this machine.
+
+Recorded from KFP 2.0.5: inputs are handed over with an empty type and the URL of an
+object store, while their files lie in a folder of the container; outputs are uploaded
+from that folder; metadata pass through JSON. An object store holds files, no folders.
+Each step has a container's view: only its own inputs are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_MODULE = """
+import runpy, sys
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+class Launcher:
+    """One run of a pipeline spec.
+
+    Args:
+      spec: The PipelineSpec.
+      folder: An empty folder for the object store and the containers.
+      warm: A process that has imported TFX, which the steps are forks of.
+      image: The folder that the image holds as `/workload`.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], folder: Path, warm: Any, image: Path):
+        self._spec, self._folder, self._warm, self._image = spec, folder, warm, image
+        self._store = folder / "store"
+        self.artifacts: dict[tuple[str, str], dict] = {}
+        self.outputs: dict[tuple[str, str], str] = {}
+
+    def run(self, **parameters: Any) -> None:
+        """Runs every task; fails with the output of the first that fails."""
+        given = self._spec["root"]["inputDefinitions"]["parameters"]
+        values = {name: each["defaultValue"] for name, each in given.items()}
+        for node in self._order():
+            self._step(node, values | parameters)
+
+    def files(self, node: str, output: str) -> Path:
+        """The folder of an output in the object store."""
+        return self._store / self.artifacts[node, output]["uri"].split("://")[1]
+
+    def _order(self) -> Iterator[str]:
+        tasks, done = dict(self._spec["root"]["dag"]["tasks"]), set()
+        while tasks:
+            ready = sorted(n for n, t in tasks.items() if done >= _needs(t))
+            assert ready, f"a cycle of {sorted(tasks)}"
+            yield ready[0]
+            done.add(ready[0])
+            tasks.pop(ready[0])
+
+    def _step(self, node: str, parameters: Mapping[str, Any]) -> None:
+        label = self._spec["components"][node]["executorLabel"]
+        container = self._spec["deploymentSpec"]["executors"][label]["container"]
+        place = self._folder / "containers" / node
+        call = self._call(node, parameters, place)
+        for _, artifact in _artifacts(call["inputs"]):
+            path = artifact["uri"].split("://")[1]
+            if (self._store / path).exists():
+                shutil.copytree(self._store / path, place / "minio" / path)
+        words = [*container["command"], *container["args"]]
+        words = [word.replace("{{$}}", json.dumps(call)) for word in words]
+        words = [word.replace("/workload", str(self._image)) for word in words]
+        assert words[:2] == ["python", "-m"]
+        env = {each["name"]: each["value"] for each in container.get("env", ())}
+        env["STRATEGOS_MOUNTS"] = str(place)
+        self._warm.script(_MODULE, *words[2:], **env).output()
+        self._publish(node, call, place)
+
+    def _call(
+        self, node: str, parameters: Mapping[str, Any], place: Path
+    ) -> dict[str, Any]:
+        """The ExecutorInput of a step."""
+        component = self._spec["components"][node]
+        inputs = self._spec["root"]["dag"]["tasks"][node].get("inputs", {})
+        produced = component.get("outputDefinitions", {})
+        base = f"{self._spec['defaultPipelineRoot']}/run-1/{node}"
+        return {
+            "inputs": {
+                "parameterValues": {
+                    name: self._value(source, parameters)
+                    for name, source in inputs.get("parameters", {}).items()
+                },
+                "artifacts": {
+                    name: {"artifacts": [self._input(source)]}
+                    for name, source in inputs.get("artifacts", {}).items()
+                },
+            },
+            "outputs": {
+                "parameters": {
+                    name: {"outputFile": str(place / "outputs" / name)}
+                    for name in produced.get("parameters", {})
+                },
+                "artifacts": {
+                    name: {
+                        "artifacts": [
+                            {
+                                "type": each["artifactType"],
+                                "uri": f"{base}/{name}",
+                                "metadata": {},
+                            }
+                        ]
+                    }
+                    for name, each in produced.get("artifacts", {}).items()
+                },
+                "outputFile": str(place / "kfp_outputs" / "output_metadata.json"),
+            },
+        }
+
+    def _value(self, source: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+        match source:
+            case {"componentInputParameter": name}:
+                return parameters[name]
+            case {"runtimeValue": {"constant": value}}:
+                return value
+            case {"taskOutputParameter": produced}:
+                return self.outputs[
+                    produced["producerTask"], produced["outputParameterKey"]
+                ]
+        raise AssertionError(source)
+
+    def _input(self, source: Mapping[str, Any]) -> dict[str, Any]:
+        produced = source["taskOutputArtifact"]
+        key = produced["producerTask"], produced["outputArtifactKey"]
+        return {**self.artifacts[key], "type": {"instanceSchema": ""}}
+
+    def _publish(self, node: str, call: Mapping[str, Any], place: Path) -> None:
+        """Takes over what the step has written."""
+        file = Path(call["outputs"]["outputFile"])
+        written = json.loads(file.read_text()) if file.exists() else {}
+        for number, (name, artifact) in enumerate(_artifacts(call["outputs"])):
+            (told,) = written["artifacts"][name]["artifacts"]
+            assert told["uri"] == artifact["uri"], "files are uploaded from elsewhere"
+            path = artifact["uri"].split("://")[1]
+            _upload(place / "minio" / path, self._store / path)
+            named = {"name": f"{node}/{number}", "uri": told["uri"]}
+            self.artifacts[node, name] = {**named, "metadata": told.get("metadata", {})}
+        for name, output in call["outputs"]["parameters"].items():
+            self.outputs[node, name] = Path(output["outputFile"]).read_text()
+
+
+def _needs(task: Mapping[str, Any]) -> set[str]:
+    inputs = task.get("inputs", {})
+    sources = [*inputs.get("parameters", {}).values()]
+    sources += inputs.get("artifacts", {}).values()
+    produced = [each for source in sources for each in source.values()]
+    tasks = {each["producerTask"] for each in produced if "producerTask" in each}
+    return tasks | set(task.get("dependentTasks", ()))
+
+
+def _artifacts(side: Mapping[str, Any]) -> Iterator[tuple[str, dict]]:
+    for name, found in side["artifacts"].items():
+        for artifact in found["artifacts"]:
+            yield name, artifact
+
+
+def _upload(folder: Path, target: Path) -> None:
+    for parent, _, names in os.walk(folder, followlinks=True):
+        for name in names:
+            file = Path(parent, name)
+            copy = target / file.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)

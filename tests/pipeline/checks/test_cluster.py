@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import pytest
+
+from strategos.pipeline.checks import cluster
+from strategos.pipeline.config import loading
+
+KUBEFLOW = "kubeflow={image: i, volumes: [{claim: c, path: /mnt/v}]}"
+VERTEX = "vertex={image: i, project: p, root: gs://b}"
+PUSHED = "pusher.to=/mnt/v/serving"
+
+
+def check(workload, *sets, target="kubeflow"):
+    sections = {"kubeflow": KUBEFLOW, "vertex": VERTEX}
+    config = loading.load(workload, (), [sections[target], PUSHED, *sets]).config
+    found = cluster.check(config, config.data.listing(), target)
+    return {problem.key: str(problem) for problem in found}
+
+
+def test_pipeline_that_its_target_can_run_has_no_problem(workload):
+    assert check(workload) == {}
+    assert check(workload, "pusher.to=s3://bucket/serving") == {}
+    assert check(workload, "pusher.to=gs://bucket/x", target="vertex") == {}
+    assert check(workload, "pusher.to=/gcs/bucket/x", target="vertex") == {}
+
+
+def test_files_on_a_volume_need_not_be_on_this_machine(workload):
+    sets = ["data.examples=/mnt/v/span-{SPAN}/*.csv", "trainer.warm_start=/mnt/v/model"]
+    assert check(workload, *sets) == {}
+
+
+def test_missing_section_is_named_with_what_to_add(workload):
+    config = loading.load(workload, (), []).config
+    (problem,) = cluster.check(config, config.data.listing(), "vertex")
+    assert problem.key == "vertex"
+    assert problem.exit_code == 2
+    assert "Add `vertex: {image: …, project: …, root: gs://…}`" in str(problem)
+
+
+def test_all_problems_are_found_at_once(workload, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "schema.pbtxt").write_text(
+        workload.with_name("schema.pbtxt").read_text()
+    )
+    found = check(
+        workload,
+        "name=flights-",
+        f"schema.file={outside}/schema.pbtxt",
+        "pusher.to=serving",
+        "trainer.warm_start=latest",
+        "trainer.distribution.strategy=multi_worker_mirrored",
+    )
+    assert found.keys() == {
+        *("name", "schema.file", "pusher.to", "trainer.warm_start"),
+        "trainer.distribution.strategy",
+    }
+    assert all(problem.startswith("--set ") for problem in found.values())
+    assert "/workload/serving inside a container" in found["pusher.to"]
+    assert "in the one container of the step" in found["trainer.distribution.strategy"]
+
+
+@pytest.mark.parametrize(
+    "sets, key, why",
+    [
+        (["kubeflow.context=data"], "kubeflow.context", "does not contain"),
+        (["pusher.to=minio://b/x"], "pusher.to", "s3://… or gs://…"),
+        (["gates={missing: 0.1}"], "gates", "which spans are new"),
+        (["data.examples=gs://b/x"], "data.examples", "remote files"),
+        (
+            ["trainer.distribution.strategy=tpu"],
+            "trainer.distribution.strategy",
+            "no TPU",
+        ),
+        (
+            [
+                "trainer.distribution.strategy=one_device",
+                "kubeflow.steps.Trainer.accelerator={type: nvidia.com/gpu, count: 2}",
+            ],
+            "kubeflow.steps.Trainer.accelerator",
+            "received 2 nvidia.com/gpu, of which",
+        ),
+        (
+            [
+                "trainer.distribution.strategy=mirrored",
+                "kubeflow.steps.default.accelerator={type: google.com/tpu}",
+            ],
+            "kubeflow.steps.default.accelerator",
+            "does not use",
+        ),
+        (
+            [
+                "trainer.distribution={strategy: mirrored, devices: 4}",
+                "kubeflow.steps.Trainer.accelerator={type: nvidia.com/gpu, count: 2}",
+            ],
+            "trainer.distribution.devices",
+            "received 4, but",
+        ),
+    ],
+)
+def test_what_the_cluster_cannot_do_is_rejected(workload, sets, key, why):
+    found = check(workload, *sets)
+    assert why in found[key], found
+
+
+def test_vertex_pushes_to_buckets_only(workload):
+    assert (
+        "gs://…" in check(workload, "pusher.to=s3://b/x", target="vertex")["pusher.to"]
+    )
+    assert "gs://BUCKET" in check(workload, target="vertex")["pusher.to"]
+
+
+@pytest.mark.parametrize(
+    "setting, key, expected",
+    [
+        ("steps.Trainer.cpu=two", "steps.Trainer.cpu", "500m"),
+        ("steps.Trainer.memory=12", "steps.Trainer.memory", "8Gi"),
+        ("steps.Trainer.timeout=1 h", "steps.Trainer.timeout", "12h"),
+        ("steps.Trianer.cpu=1", "steps", "no step has the name Trianer"),
+        ("steps.Trainer.gpu=1", "steps.Trainer.gpu", "unknown key"),
+        (
+            "steps.Trainer.node_selector={a b: c}",
+            "steps.Trainer.node_selector.a b",
+            "the key of a label",
+        ),
+        (
+            "steps.Trainer.node_selector={spot: true}",
+            "steps.Trainer.node_selector.spot",
+            '`"true"` in quotes',
+        ),
+        (
+            "steps.Trainer.tolerations=[{key: a, value: b}]",
+            "steps.Trainer.tolerations.0",
+            "operator: Equal",
+        ),
+        ("volumes=[{claim: A_b, path: /x}]", "volumes.0.claim", "name of Kubernetes"),
+        ("volumes=[{claim: a, path: x}]", "volumes.0.path", "absolute path"),
+        ("volumes=[{claim: a, path: /minio/x}]", "volumes.0.path", "in use"),
+        (
+            "volumes=[{claim: a, path: /x}, {claim: b, path: /x}]",
+            "",
+            "have the path /x",
+        ),
+        ("secrets=[{name: a}]", "secrets.0", "Set `env` or `path`"),
+        ("secrets=[{name: a, env: {1A: k}}]", "secrets.0.env.1A", "variable"),
+        ("root=/tmp", "root", "minio://BUCKET/FOLDER"),
+        ("image=", "image", "the required key is missing"),
+    ],
+)
+def test_sections_that_no_cluster_takes_are_rejected(workload, setting, key, expected):
+    with pytest.raises(loading.ConfigError) as raised:
+        check(workload, f"kubeflow.{setting}")
+    (problem,) = raised.value.problems
+    assert problem.key == f"kubeflow.{key}".rstrip(".")
+    assert expected in str(problem)

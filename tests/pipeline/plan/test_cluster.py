@@ -1,0 +1,149 @@
+"""What a pipeline becomes for Kubeflow Pipelines and Vertex AI.
+
+`STRATEGOS_GOLDEN=write pytest tests/pipeline/plan/test_cluster.py` writes the golden
+files again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from strategos.pipeline.config import loading
+from strategos.pipeline.plan.cluster import compiling
+
+GOLDEN = Path(__file__).with_name("golden")
+SCHEMA = json.loads((GOLDEN / "kubernetes_executor_config.schema.json").read_text())
+
+SECTIONS = """
+kubeflow:
+  image: registry.example.com/flights:1
+  volumes: [{claim: serving, path: /mnt/serving}]
+  secrets: [{name: s3, env: {AWS_SECRET_ACCESS_KEY: secret}}]
+  config_maps: [{name: hosts, path: /etc/hosts.d}]
+  image_pull_policy: IfNotPresent
+  image_pull_secrets: [registry]
+  steps:
+    default: {cpu: 500m, memory: 2Gi, retries: 1}
+    Resolve: {cpu: 1, retries: 0}
+    Trainer:
+      cpu: 8
+      accelerator: {type: nvidia.com/gpu, count: 2}
+      timeout: 12h
+      node_selector: {cloud.google.com/gke-spot: "true"}
+      tolerations: [{key: gpu, effect: NoSchedule}, {key: a, operator: Equal, value: b}]
+vertex:
+  image: registry.example.com/flights:1
+  project: p
+  root: gs://bucket/root
+  steps: {Trainer: {memory: 16G, accelerator: {type: NVIDIA_L4}, cache: false}}
+"""
+HASHES = r'(\\*"(?:key|fingerprint)\\*": \\*")[0-9a-f]{16}'
+
+
+@pytest.fixture
+def compiled(workload, tmp_path):
+    """Compiles the workload for a target with `--set` values; the file."""
+    overlays = [str(workload.with_name("cluster.yaml"))]
+
+    def compile_for(target, *sets, sections=SECTIONS):
+        workload.with_name("cluster.yaml").write_text(sections)
+        config = loading.load(
+            workload, overlays, ["pusher.to=/mnt/serving/flights", *sets]
+        ).config
+        compiling.compile_to(config, target, tmp_path / "out")
+        return tmp_path / "out"
+
+    return compile_for
+
+
+def outline(node, name=""):
+    """A spec without TFX's types, and without settings whose tests are elsewhere."""
+    if isinstance(node, list):
+        return [outline(each, name) for each in node]
+    if isinstance(node, dict):
+        return {key: outline(each, key) for key, each in node.items()}
+    if name == "instanceSchema":
+        return node.partition("\n")[0]
+    if name in ("sdkVersion", "constant"):
+        return "…"
+    if isinstance(node, str) and node.startswith('{"destination"'):
+        return re.sub(HASHES, r"\1HASH", node)
+    if isinstance(node, str) and node.startswith("{") and node != "{{$}}":
+        return "{…}"
+    return node
+
+
+@pytest.mark.parametrize("target", ["kubeflow", "vertex"])
+def test_compiled_file_is_the_golden_one(compiled, target):
+    documents = yaml.safe_load_all(compiled(target).read_text())
+    found = yaml.safe_dump_all(map(outline, documents), allow_unicode=True)
+    golden = GOLDEN / f"{target}.yaml"
+    if os.environ.get("STRATEGOS_GOLDEN") == "write":
+        golden.write_text(found)
+    assert found == golden.read_text()
+    assert compiled(target).read_bytes() == compiled(target).read_bytes()
+
+
+def test_spec_is_one_that_kfp_reads(compiled):
+    from google.protobuf import json_format
+    from kfp.pipeline_spec import pipeline_spec_pb2
+
+    spec, platform = yaml.safe_load_all(compiled("kubeflow").read_text())
+    json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
+    for executor in spec["deploymentSpec"]["executors"].values():
+        json_format.ParseDict(
+            executor, pipeline_spec_pb2.PipelineDeploymentConfig.ExecutorSpec()
+        )
+    assert not any("lifecycle" in str(each) for each in spec["components"].values())
+    job = json.loads(compiled("vertex").read_text())
+    json_format.ParseDict(job, pipeline_spec_pb2.PipelineJob())
+
+
+def test_settings_of_pods_are_those_of_kfp_kubernetes(compiled):
+    _, platform = yaml.safe_load_all(compiled("kubeflow").read_text())
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    for executor in executors.values():
+        jsonschema.validate(executor, SCHEMA)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"pvcMount": [{"claim": "serving"}]}, SCHEMA)
+    trainer, transform = (executors[f"{n}_executor"] for n in ("Trainer", "Transform"))
+    assert trainer["activeDeadlineSeconds"] == str(12 * 3600)
+    assert transform.keys() == trainer.keys() - {
+        *("activeDeadlineSeconds", "nodeSelector", "tolerations")
+    }
+
+
+def test_every_step_waits_for_the_one_that_resolves(compiled):
+    spec, _ = yaml.safe_load_all(compiled("kubeflow").read_text())
+    tasks = spec["root"]["dag"]["tasks"]
+    assert all(
+        "Resolve" in t["dependentTasks"] for n, t in tasks.items() if n != "Resolve"
+    )
+    given = spec["root"]["inputDefinitions"]["parameters"]
+    assert given["spans"]["defaultValue"] == "all"
+    assert given["baseline"]["defaultValue"] == "production"
+    assert given["epochs"]["defaultValue"] == 5
+    assert not {"candidate", "data_fingerprint"} & given.keys()
+    assert tasks["Resolve"]["cachingOptions"] == {}
+    caching = [task["cachingOptions"] for n, task in tasks.items() if n != "Resolve"]
+    assert all(each == {"enableCache": True} for each in caching)
+
+
+def test_pipeline_without_cache_or_settings_of_pods(compiled):
+    sections = "kubeflow: {image: x}"
+    (spec,) = yaml.safe_load_all(
+        compiled("kubeflow", "run.cache=false", sections=sections).read_text()
+    )
+    tasks = spec["root"]["dag"]["tasks"].values()
+    assert all(task["cachingOptions"] == {} for task in tasks)
+    containers = [e["container"] for e in spec["deploymentSpec"]["executors"].values()]
+    assert not any("resources" in each for each in containers)
+    assert {each["image"] for each in containers} == {"x"}

@@ -1,0 +1,123 @@
+"""The first step of a compiled pipeline, as it runs in a container."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from strategos.components.errors import BadInputError
+from strategos.pipeline.config import loading
+from strategos.pipeline.plan import planning
+from strategos.pipeline.plan.cluster import resolve
+
+RUN = {
+    **{"spans": "all", "baseline": "production", "warm_start": "none"},
+    **{"batch_size": 512.0, "epochs": 5, "seed": 0, "hyperparameters": "{}"},
+    "distribution": '{"strategy": "auto"}',
+}
+
+
+@pytest.fixture
+def question(workload, tmp_path):
+    to = f"pusher.to={tmp_path / 'serving'}"
+    return resolve.Question.of(loading.load(workload, (), [to]).config, "code")
+
+
+def test_spans_and_their_content_are_those_of_a_run_here(workload, question):
+    for which in ("all", "latest", "1..2", "2"):
+        config = loading.load(workload, (), [f"data.spans={which}"]).config
+        here = planning.parameters(config, config.data.listing())
+        there = resolve.answer(question, {**RUN, "spans": which})
+        for name in ("spans", "data_fingerprint"):
+            assert there[name] == here[name]
+
+
+def test_only_complete_spans_are_read(workload):
+    marked = ["data.complete.marker=data/span-{SPAN}/_SUCCESS"]
+    (workload.parent / "data" / "span-1" / "_SUCCESS").touch()
+    config = loading.load(workload, (), marked).config
+    found = resolve.answer(resolve.Question.of(config, "code"), RUN)
+    assert json.loads(found["spans"]) == [[1, None]]
+
+
+def test_baseline_is_the_newest_version_that_serves(question, tmp_path):
+    def baseline(**given):
+        return resolve.answer(question, {**RUN, **given})["baseline"]
+
+    assert baseline() == "none"
+    for version in (9, 10, 11):
+        (tmp_path / "serving" / str(version)).mkdir(parents=True)
+    for version in (9, 10):
+        (tmp_path / "serving" / str(version) / "saved_model.pb").touch()
+    assert baseline() == str(tmp_path / "serving" / "10")
+    assert baseline(baseline="none") == "none"
+    assert baseline(baseline="/mnt/other/3") == "/mnt/other/3"
+
+
+def test_unchanged_candidate_keeps_the_baseline_that_it_was_compared_with(
+    question, tmp_path
+):
+    version = tmp_path / "serving" / "10"
+    (version / "assets.extra").mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    first = resolve.answer(question, RUN)
+    assert first["baseline"] == str(version)
+    pushed = {"fingerprint": first["candidate"], "baseline": "none"}
+    (version / "assets.extra" / "manifest.json").write_text(json.dumps(pushed))
+    assert resolve.answer(question, RUN) == {**first, "baseline": "none"}
+    assert resolve.answer(question, {**RUN, "epochs": 6})["baseline"] == str(version)
+
+
+def test_a_window_that_leaves_no_span_for_training_is_rejected(workload):
+    config = loading.load(
+        workload, (), ["data.split={by: span, spans: 2, keys: []}"]
+    ).config
+    with pytest.raises(BadInputError) as raised:
+        resolve.answer(resolve.Question.of(config, "code"), RUN)
+    assert raised.value.key == "data.split.spans"
+
+
+def test_candidate_is_another_if_data_code_or_parameters_are(question, workload):
+    def candidate(key="code", **given):
+        asked = resolve.Question(**{**vars(question), "key": key})
+        return resolve.answer(asked, {**RUN, **given})["candidate"]
+
+    first = candidate()
+    assert candidate(batch_size=512, baseline="none") == first
+    others = [candidate("other"), candidate(epochs=6), candidate(spans="latest")]
+    (workload.parent / "data" / "span-2" / "a.csv").write_text(
+        "late,tail,carrier\n0,N1,UA\n"
+    )
+    assert len({first, *others, candidate()}) == 5
+
+
+@pytest.mark.parametrize(
+    "given, key, expected",
+    [
+        ({"spans": "newest"}, "data.spans", "`all`, `latest`"),
+        ({"spans": "7"}, "data.spans", "there are: 1, 2"),
+        (
+            {"distribution": '{"strategy": "parameter_server"}'},
+            "distribution",
+            "no processes in other pods",
+        ),
+    ],
+)
+def test_impossible_parameters_are_rejected(question, given, key, expected):
+    with pytest.raises(BadInputError) as raised:
+        resolve.answer(question, {**RUN, **given})
+    assert raised.value.key == key
+    assert expected in str(raised.value)
+
+
+def test_step_fails_by_a_message_without_a_traceback(question, capsys, tmp_path):
+    call = {
+        "inputs": {"parameterValues": {**RUN, "spans": "9"}},
+        "outputs": {"parameters": {"spans": {"outputFile": str(tmp_path / "o")}}},
+    }
+    words = ["--question", json.dumps(vars(question)), "--input", json.dumps(call)]
+    assert resolve.main(words) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("Resolve: data.spans")
+    assert not (tmp_path / "o").exists()
