@@ -10,8 +10,9 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     gang/test_contact.py loop/test_strategies.py loop/test_parameter_server.py \
     loop/test_checkpoints.py model/test_uneven_batches.py model/test_effects.py \
     model/test_varying.py run) \
-  $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py) \
-  tests/test_wheel.py $(addprefix tests/e2e/, test_compile.py test_digits.py \
+  $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py \
+    plan/test_cluster.py) \
+  tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \
     test_flights.py test_interruption.py test_readme.py test_runners.py \
     test_strategies.py test_text.py servers/test_metadata_servers.py)
 # Test files that run at a time, each with up to two gigabytes. Tests wait for processes
