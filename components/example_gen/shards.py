@@ -12,15 +12,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from strategos.components import events
 from strategos.components.example_gen import numerals, spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
+from strategos.components.wording import abridged
 
 File = tuple[spans.Span, Source]
 
 _SHARDS = 64  # into which data of medium size are cut
+_LARGE_BYTES = 256 << 20  # of a part, where more parts would use more workers
 _LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20  # of a shard
 
 
@@ -106,6 +109,7 @@ class Runner:
         sizes = [os.path.getsize(source.path) for _, source in files]
         most = min(max(sum(sizes) // _SHARDS, _LEAST_BYTES), _MOST_BYTES)
         parts = self._parts([source for _, source in files], most)
+        _warn_of_large_parts(files, sizes, parts)
         base = spans.fixed_folder(pattern)
         pieces: list[tuple[Piece, int]] = []
         for (span, source), size, of_file in zip(files, sizes, parts, strict=True):
@@ -157,6 +161,23 @@ class Runner:
                 found = [next(scans) for _ in parts[number]]
                 parts[number] = source.cut(parts[number], found)
         return parts
+
+
+def _warn_of_large_parts(
+    files: Sequence[File], sizes: Sequence[int], parts: Sequence[Sequence[Part]]
+) -> None:
+    whole = [
+        source.path
+        for (_, source), size, of_file in zip(files, sizes, parts, strict=True)
+        if size // len(of_file) > _LARGE_BYTES
+    ]
+    if whole:
+        events.emit(
+            "warning",
+            message=f"{abridged(whole, 3)}: one worker reads more than "
+            f"{_LARGE_BYTES >> 20} MB alone, as gzip is not cut, and Parquet only "
+            "between row groups. More files, or smaller row groups, use more workers.",
+        )
 
 
 def _group(

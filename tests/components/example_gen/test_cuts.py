@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.example_gen import shards, spans
 from strategos.components.example_gen.sources import open_source
+from strategos.components.shards.engine import Engine
 
 FIELDS = (
     *("", "a", "ab", '"c"', '"d,e"', '"two\nlines"', '"cr\r\nlf"', '"say ""x"""', '""'),
@@ -107,8 +112,6 @@ def texts(tmp_path):
 
 @pytest.mark.parametrize("declared", [False, True])
 def test_examples_are_the_same_for_any_cut(texts, run, monkeypatch, declared):
-    from strategos.components.example_gen import shards
-
     schema = ""
     if declared:
         kinds = {"id": "INT", "x": "BYTES", "kind": "BYTES"}
@@ -126,3 +129,18 @@ def test_examples_are_the_same_for_any_cut(texts, run, monkeypatch, declared):
             assert "a.csv: line 4002)" in "".join(examples.report())
     assert all(rows == written[0] for rows in written[1:])
     assert sum(map(len, written[0])) == 6000
+
+
+def test_files_that_one_worker_reads_alone_are_warned_of(texts, monkeypatch):
+    content = (texts / "a.csv").read_bytes()
+    (texts / "c.csv.gz").write_bytes(gzip.compress(content, 1))
+    monkeypatch.setattr(shards, "_LARGE_BYTES", 10_000)
+    monkeypatch.setattr(shards, "_LEAST_BYTES", 5_000)
+    files = shards.open_files(spans.find_spans(f"{texts}/*"))
+    events.open_sink(str(texts / "events"))
+    try:
+        shards.Runner(Engine(), str(texts)).cut(f"{texts}/*", files)
+    finally:
+        events.open_sink(None)
+    (warning,) = map(json.loads, (texts / "events").read_text().splitlines())
+    assert warning["message"].startswith(f"{texts}/c.csv.gz: one worker reads")
