@@ -12,6 +12,8 @@ from strategos.components.errors import UserError, first_line
 from strategos.components.shards.flink import watch
 
 _TRACEBACK = "Traceback (most recent call last):\n"
+# An error of ours, with what Python puts before it and Beam behind it.
+_OWN = re.compile(r"^\S+\.UserError: (.*) \[while running '[^']*'\]$", re.S)
 _JAVA_FRAMES = re.compile(r"\n\s*(?:at |Caused by: |\.\.\. \d+ more)")
 
 
@@ -59,4 +61,4 @@ def reason(message: str) -> str:
         return f"the job on `run.engine` failed: {first_line(message)}"
     while lines and lines[0].startswith(" "):  # frames
         lines.pop(0)
-    return "\n".join(lines).strip()
+    return _OWN.sub(r"\1", "\n".join(lines).strip())

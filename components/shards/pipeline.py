@@ -18,6 +18,7 @@ import apache_beam as beam
 from tfx.dsl.io import fileio
 
 from strategos.components.errors import UserError
+from strategos.components.files.filesystems import is_remote
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -98,6 +99,26 @@ def _unseen(folder: str, who: str, whose: str) -> UserError:
     )
 
 
+def _check_writable(folder: str) -> None:
+    """Rejects a folder where a failure could not be written either: the job ends.
+
+    Raises:
+      UserError: Complete by its message, as Beam drops the other fields.
+    """
+    if is_remote(folder):
+        return
+    try:
+        os.makedirs(folder, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+    except OSError:
+        writable = False
+    if not writable:
+        raise UserError(
+            f"run.root: a worker on {socket.gethostname()} (user id {os.geteuid()}) "
+            f"cannot write to {folder}. Let it, or use another folder."
+        )
+
+
 class _Work(beam.DoFn):
     """From (number, shard) to (group, (number, outcome)).
 
@@ -112,6 +133,7 @@ class _Work(beam.DoFn):
     def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
         number, shard = element
         outcome = (None, None)
+        _check_writable(os.path.dirname(self._result))
         if not self._failed_before(number):
             try:
                 self._check()
@@ -124,7 +146,6 @@ class _Work(beam.DoFn):
     def _check(self) -> None:
         if not fileio.exists(f"{self._result}{_BEGUN}"):
             folder = os.path.dirname(self._result)
-            fileio.makedirs(folder)  # where the failure is written
             raise _unseen(folder, "a worker", "the driver writes to")
 
     def _failed_before(self, number: int) -> bool:

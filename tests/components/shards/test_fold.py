@@ -109,6 +109,23 @@ def test_workers_that_do_not_see_the_folder_are_named(tmp_path):
     assert error.value.key == "run.root"
 
 
+def test_workers_that_cannot_write_to_the_folder_are_named(tmp_path, request):
+    """The workers are another user's: here, this process while it runs the pipeline."""
+    if os.geteuid():
+        pytest.skip("only root can work as another user")
+
+    class OfNobody(InPipeline):
+        def make_pipeline(self):
+            request.addfinalizer(lambda: os.seteuid(0))
+            os.seteuid(65534)
+            return super().make_pipeline()
+
+    with pytest.raises(
+        Exception, match=r"a worker on .* \(user id 65534\) cannot write"
+    ):
+        fold(OfNobody("pipeline"), range(3), numbers, join, str(tmp_path))
+
+
 def test_shards_are_worked_on_at_the_same_time_but_few_at_once(tmp_path):
     together = threading.Barrier(3)
     begun = []

@@ -31,6 +31,15 @@ def test_exception_of_python_code_is_shown_without_the_frames():
     )
 
 
+def test_error_of_ours_is_shown_without_its_type():
+    error = (
+        "Traceback (most recent call last):\n  File\n"
+        "strategos.components.errors.UserError: run.root: a worker on a cannot write "
+        "to /b. Let it. [while running 'Work']\n"
+    )
+    assert reason(error) == "run.root: a worker on a cannot write to /b. Let it."
+
+
 def test_other_failures_are_shown_by_their_first_line():
     message = (
         "Pipeline a failed in state FAILED: java.lang.Exception: no slots\n\tat a.b"
