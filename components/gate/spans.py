@@ -18,8 +18,8 @@ from strategos.components.wording import counted, first
 
 _SHOWN = 20
 _REMEDY = (
-    "Correct the data of the span: it is left out of runs that `strategos retrain` "
-    "starts until its files change. If the data are right, run once with a wider bound "
+    "Correct the data of the span: `strategos retrain` leaves it out until its files "
+    "change (except for skew). If the data are right, run once with a wider bound "
     "(`--set`)."
 )
 

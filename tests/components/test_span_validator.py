@@ -95,6 +95,10 @@ def test_figures_of_a_good_span(write, validate, tmp_path):
     assert received == pytest.approx(sum(parts), rel=0.02)  # TFDV smooths
     assert checks["skew", "carrier"]["received"] == 0
     assert ("skew", "late") not in checks
+    write("", "other", **{name: after[name] for name in ("carrier",)}, delay=[9] * 1900)
+    _, found, checks = validate([2], [1], serving=str(tmp_path / "other/rows.csv"))
+    assert checks["skew", "delay"]["ok"] is False
+    assert found["spans"] == {}  # the serving data may be at fault
 
 
 def _bernoulli(*columns):
