@@ -11,7 +11,6 @@ import os
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -108,12 +107,14 @@ def test_spec_is_one_that_kfp_reads(compiled):
 
 
 def test_settings_of_pods_are_those_of_kfp_kubernetes(compiled):
+    jsonschema = pytest.importorskip("jsonschema")  # not in the newer stack
     _, platform = yaml.safe_load_all(compiled("kubeflow").read_text())
     executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    validator = jsonschema.Draft202012Validator(SCHEMA)
     for executor in executors.values():
-        jsonschema.validate(executor, SCHEMA)
+        validator.validate(executor)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"pvcMount": [{"claim": "serving"}]}, SCHEMA)
+        validator.validate({"pvcMount": [{"claim": "serving"}]})
     trainer, transform = (executors[f"{n}_executor"] for n in ("Trainer", "Transform"))
     assert trainer["activeDeadlineSeconds"] == str(12 * 3600)
     assert transform.keys() == trainer.keys() - {

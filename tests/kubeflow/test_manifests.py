@@ -1,0 +1,62 @@
+"""What `kubeflow/` holds for a cluster, as strictly as an API server would check it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from strategos.pipeline.checks import cluster
+from strategos.pipeline.config import loading
+
+jsonschema = pytest.importorskip("jsonschema")  # not in the newer stack
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = json.loads(Path(__file__).with_name("kubernetes.schema.json").read_text())
+MANIFESTS = {
+    f"{path.stem}: {each['kind']}": each
+    for path in sorted((ROOT / "kubeflow" / "manifests").glob("*.yaml"))
+    for each in yaml.safe_load_all(path.read_text())
+}
+
+
+def check(manifest):
+    reference = {"$ref": f"#/$defs/{SCHEMAS['kinds'][manifest['kind']]}"}
+    schema = {**reference, "$defs": SCHEMAS["$defs"]}
+    jsonschema.Draft202012Validator(schema).validate(manifest)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifest_is_one_of_its_kind(name):
+    check(MANIFESTS[name])
+    assert "namespace" not in MANIFESTS[name]["metadata"]
+    misspelt = copy.deepcopy(MANIFESTS[name])
+    misspelt["metadata"]["nmae"] = "x"
+    with pytest.raises(jsonschema.ValidationError):
+        check(misspelt)
+
+
+def test_steps_may_read_two_objects_and_write_their_results():
+    (role,) = (each for each in MANIFESTS.values() if each["kind"] == "Role")
+    for rule in role["rules"]:
+        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+        reads = set(rule["verbs"]) <= {"get"}
+        assert rule.get("resourceNames") if reads else rule["apiGroups"][0]
+
+
+@pytest.mark.parametrize("example", ["flights", "digits"])
+def test_overlay_fits_the_examples(example):
+    overlay = ROOT / "kubeflow" / "overlays" / "kubeflow.yaml"
+    yaml_file = ROOT / "examples" / example / "pipeline.yaml"
+    config = loading.load(yaml_file, [str(overlay)], ()).config
+    found = cluster.check(config, config.data.listing(), "kubeflow")
+    assert [str(problem) for problem in found] == []
+    claims = {
+        each["metadata"]["name"]
+        for each in MANIFESTS.values()
+        if each["kind"] == "PersistentVolumeClaim"
+    }
+    assert {volume.claim for volume in config.kubeflow.volumes} == claims
