@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategos.pipeline.history.contexts import (
+    named,
     pipelines,
     run_contexts,
     running,
@@ -15,11 +16,11 @@ from strategos.pipeline.history.contexts import (
 )
 from strategos.pipeline.history.store import (
     Store,
+    newest_pushed,
     properties,
-    pushed_models,
     reads_store,
 )
-from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root import RUN_CONTEXT, recent
 
 Span = tuple[int, int | None]
 """Number and version of a span."""
@@ -77,12 +78,11 @@ def attempts(store: Store, pipeline: str) -> list[Attempt]:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
     """
-    contexts = run_contexts(store)
-    names, current = pipelines(store, contexts), running(store)
+    current = running(store)
     found: list[Attempt] = []
-    for context in contexts:
+    for context, name in named(store, recent.runs(store.mlmd)):
         facts = properties(context)
-        if names[context.name] != pipeline or facts.get("part"):
+        if name != pipeline or facts.get("part"):
             continue
         end = "running" if context.name == current else "interrupted"
         spans = facts.get("spans")
@@ -156,11 +156,10 @@ def last_push(store: Store, pipeline: str) -> Push | None:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
     """
-    pushed = pushed_models(store)
-    producers = store.producers_of(artifact.id for artifact in pushed)
-    places = store.contexts_of(producers.values())
-    for artifact in reversed(pushed):
-        place = places.get(producers.get(artifact.id, 0), {})
+    for artifact in newest_pushed(store):
+        producers = store.producers_of([artifact.id]).values()
+        places = store.contexts_of(producers).values()
+        place = next(iter(places), {})
         if place.get("pipeline") == pipeline:
             facts = properties(artifact)
             return Push(

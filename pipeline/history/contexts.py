@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
@@ -24,14 +24,19 @@ def started(context: mlmd.Context) -> float:
 
 def pipelines(store: Store, runs: Iterable[mlmd.Context]) -> dict[str, str]:
     """The pipeline of each run, by the run's id; "" if unknown."""
+    return {context.name: name for context, name in named(store, runs)}
+
+
+def named(
+    store: Store, runs: Iterable[mlmd.Context]
+) -> Iterator[tuple[mlmd.Context, str]]:
+    """Yields each run with the name of its pipeline; "" if unknown."""
     known = store.mlmd.get_contexts_by_type("pipeline")
-    names = {}
     for context in runs:
         name = context.custom_properties["pipeline"].string_value
         if not name and len(known) == 1:
             name = known[0].name
-        names[context.name] = name or _pipeline_by_node(store, context)
-    return names
+        yield context, name or _pipeline_by_node(store, context)
 
 
 def _pipeline_by_node(store: Store, context: mlmd.Context) -> str:

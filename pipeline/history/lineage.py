@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components.errors import UserError
 from strategos.pipeline.history.store import (
     Store,
+    newest_pushed,
     properties,
-    pushed_models,
     reads_store,
 )
 from strategos.pipeline.root import RUN_CONTEXT
@@ -167,7 +168,7 @@ def _is_trained(artifact: mlmd.Artifact) -> bool:
 
 def _by_push(store: Store, model: str) -> mlmd.Artifact | None:
     path = os.path.realpath(model)
-    for artifact in reversed(pushed_models(store)):
+    for artifact in newest_pushed(store):
         facts = properties(artifact)
         destination = os.path.realpath(facts["pushed_destination"])
         version = str(facts.get("pushed_version", ""))
@@ -186,8 +187,9 @@ def _by_artifact(store: Store, model: str) -> mlmd.Artifact | None:
 
 
 def _unknown(store: Store, model: str) -> str:
-    last = [properties(a)["pushed_destination"] for a in pushed_models(store)[-3:]]
-    known = f"Pushed last: {', '.join(reversed(last))}" if last else "None was pushed"
+    newest = itertools.islice(newest_pushed(store), 3)
+    last = [properties(artifact)["pushed_destination"] for artifact in newest]
+    known = f"Pushed last: {', '.join(last)}" if last else "None was pushed"
     return (
         f"{model}: no such model. {known}. Name a pushed version's path or number, a "
         "run (see `strategos runs`) or an artifact's id."

@@ -12,8 +12,8 @@ from strategos.components.pusher import manifest, targets
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
     Store,
+    newest_pushed,
     properties,
-    pushed_models,
     reads_store,
 )
 from strategos.pipeline.root import RUN_CONTEXT
@@ -73,7 +73,7 @@ def versions(store: Store, destination: str) -> list[Version]:
     target = targets.of(destination)
     numbers = target.versions()
     complete = [number for number in numbers if target.serves(number)]
-    known = _pushed(store, target)
+    known = _pushed(store, target, set(numbers))
     listed = []
     for number in reversed(numbers):
         version = Version(number, target.path(number), live=number in complete[-1:])
@@ -88,13 +88,18 @@ def versions(store: Store, destination: str) -> list[Version]:
     return listed
 
 
-def _pushed(store: Store, target: targets.Target) -> dict[int, mlmd.Artifact]:
-    """The PushedModel artifacts of a target, by version."""
-    found = {}
-    for artifact in pushed_models(store):
+def _pushed(
+    store: Store, target: targets.Target, wanted: set[int]
+) -> dict[int, mlmd.Artifact]:
+    """The PushedModel artifacts of versions of a target, as far as there are any."""
+    found: dict[int, mlmd.Artifact] = {}
+    pushed = newest_pushed(store)
+    while wanted - found.keys() and (artifact := next(pushed, None)):
         folder, _, name = properties(artifact)["pushed_destination"].rpartition("/")
-        if name.isdecimal() and targets.of(folder).uri == target.uri:
-            found[int(name)] = artifact
+        version = int(name) if name.isdecimal() else 0
+        is_new = version in wanted and version not in found
+        if is_new and targets.of(folder).uri == target.uri:
+            found[version] = artifact
     return found
 
 

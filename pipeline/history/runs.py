@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components import errors, node_ids, span_validator
+from strategos.components import errors, span_validator
 from strategos.components.errors import UserError
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.wording import nearest
 from strategos.pipeline.history.contexts import (
+    named,
     pipelines,
     run_contexts,
     running,
     started,
 )
 from strategos.pipeline.history.store import Store, properties, reads_store
-from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root import RUN_CONTEXT, recent
 
 _STATES = {
     mlmd.Execution.RUNNING: "running",
@@ -122,17 +124,16 @@ def history(
       pipeline: Only runs of this pipeline; None for all.
       limit: Largest number of runs; None for all.
     """
-    contexts = run_contexts(store)
-    names = pipelines(store, contexts)
-    contexts = [c for c in contexts if pipeline in (None, names[c.name])][:limit]
-    if not contexts:
-        return []
-    since = min(context.create_time_since_epoch for context in contexts)
-    outputs = _verdicts(store, {names[c.name] for c in contexts}, since)
+    pairs = named(store, recent.runs(store.mlmd))
+    chosen = (pair for pair in pairs if pipeline in (None, pair[1]))
+    listed = sorted(
+        itertools.islice(chosen, limit), key=lambda pair: started(pair[0]), reverse=True
+    )
+    outputs = _outputs(store, [context for context, _ in listed])
     current = running(store)
     return [
-        _to_run(context, names[context.name], outputs.get(context.name, []), current)
-        for context in contexts
+        _to_run(context, name, outputs[context.name], current)
+        for context, name in listed
     ]
 
 
@@ -147,7 +148,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
     Raises:
       UserError: No such run exists; the message names similar ids.
     """
-    context = _find(run_contexts(store), run_id)
+    context = _find(store, run_id)
     executions = store.mlmd.get_executions_by_context(context.id)
     executions.sort(key=lambda execution: execution.id)
     ids = [execution.id for execution in executions]
@@ -178,14 +179,17 @@ def to_json(value: Run) -> dict[str, Any]:
     return dataclasses.asdict(value) | {"duration": value.duration}
 
 
-def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
-    names = [context.name for context in contexts]
-    if not names:
+def _find(store: Store, run_id: str | None) -> mlmd.Context:
+    newest = next(recent.runs(store.mlmd), None)
+    if newest is None:
         raise UserError("no runs yet. Start one with `strategos run pipeline.yaml`.")
     if run_id is None:
-        return contexts[0]
-    if run_id in names:
-        return contexts[names.index(run_id)]
+        return newest
+    exact = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
+    if exact is not None:
+        return exact
+    contexts = run_contexts(store)
+    names = [context.name for context in contexts]
     begun = [name for name in names if name.startswith(run_id)]
     if len(begun) == 1:
         return contexts[names.index(begun[0])]
@@ -199,32 +203,19 @@ def _find(contexts: Sequence[mlmd.Context], run_id: str | None) -> mlmd.Context:
     )
 
 
-def _verdicts(
-    store: Store, pipelines: Iterable[str], since: int
+def _outputs(
+    store: Store, runs: Iterable[mlmd.Context]
 ) -> dict[str, list[mlmd.Artifact]]:
-    """The output artifacts of Evaluator and Pusher, by run id.
-
-    Args:
-      store: The root's ML Metadata.
-      pipelines: Names of pipelines.
-      since: Time of the first execution to read, Unix milliseconds.
-    """
-    executions = []
-    for pipeline in pipelines:
-        for node in (node_ids.EVALUATOR, node_ids.PUSHER):
-            name = f"{pipeline}.{node}"
-            context = store.mlmd.get_context_by_type_and_name("node", name)
-            if context:
-                executions += store.mlmd.get_executions_by_context(context.id)
-    outputs = store.outputs_of(
-        execution.id
-        for execution in executions
-        if execution.create_time_since_epoch >= since
-    )
-    by_run: dict[str, list[mlmd.Artifact]] = {}
-    for execution, place in store.contexts_of(outputs).items():
-        by_run.setdefault(place[RUN_CONTEXT], []).extend(outputs[execution])
-    return by_run
+    """The output artifacts of each run, by run id."""
+    executions = {
+        run.name: [each.id for each in store.mlmd.get_executions_by_context(run.id)]
+        for run in runs
+    }
+    made = store.outputs_of(id for ids in executions.values() for id in ids)
+    return {
+        run: [artifact for id in ids for artifact in made.get(id, ())]
+        for run, ids in executions.items()
+    }
 
 
 def _to_run(

@@ -17,7 +17,7 @@ import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import UserError
-from strategos.pipeline.root import metadata, moved_root
+from strategos.pipeline.root import metadata, moved_root, recent
 
 _T = TypeVar("_T")
 
@@ -196,6 +196,13 @@ def properties(node: mlmd.Artifact | mlmd.Execution | mlmd.Context) -> dict[str,
             if kind in ("int_value", "double_value", "string_value", "bool_value"):
                 values[key] = getattr(value, kind)
     return {key: value for key, value in values.items() if key not in _INTERNAL}
+
+
+def newest_pushed(store: Store) -> Iterator[mlmd.Artifact]:
+    """Yields the artifacts of `pushed_models`, newest first, as far as needed."""
+    for artifact in recent.artifacts(store.mlmd, "PushedModel"):
+        if properties(artifact).get("pushed"):
+            yield artifact
 
 
 def pushed_models(store: Store) -> list[mlmd.Artifact]:

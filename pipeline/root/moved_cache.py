@@ -10,6 +10,7 @@ are carried over; any other node runs once more.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root import recent
 from strategos.pipeline.root.state import state_folder
 
 if TYPE_CHECKING:
     from tfx.proto.orchestration import pipeline_pb2
 
 _CACHE_CONTEXT = "execution_cache"  # TFX's type of context for a cache entry
-_RUNS = 50  # The newest runs, whose results the next ones may take.
+_RUNS = 10  # The newest ones, whose results the next one may take.
 _INPUTS = (mlmd.Event.INPUT, mlmd.Event.DECLARED_INPUT)
 
 
@@ -76,11 +77,9 @@ def entries(store: ml_metadata.MetadataStore, root: str | Path) -> list[Entry]:
       store: ML Metadata of this root alone.
       root: The root at its new place.
     """
-    runs = store.get_contexts_by_type(RUN_CONTEXT)
-    runs.sort(key=lambda run: run.id, reverse=True)
     nodes = _nodes(Path(root))
     found: dict[str, Entry] = {}
-    for run in runs[:_RUNS] if nodes else ():
+    for run in itertools.islice(recent.runs(store), _RUNS if nodes else 0):
         for execution in store.get_executions_by_context(run.id):
             contexts = store.get_contexts_by_execution(execution.id)
             by_type = {context.type: context for context in contexts}

@@ -22,7 +22,7 @@ from typing import Any
 import ml_metadata
 
 from strategos.components.errors import BadInputError
-from strategos.pipeline.root import RUN_CONTEXT, lock, moved_cache
+from strategos.pipeline.root import RUN_CONTEXT, lock, moved_cache, recent
 
 _LOG = re.compile(r"(/.*)/\.strategos/runs/[^/]+/log\.txt")
 _QUOTED = re.compile(r'"(/[^"\\]*)"')
@@ -74,8 +74,7 @@ def follow_if_free(store: ml_metadata.MetadataStore, root: str | Path) -> None:
 
 def _former(store: ml_metadata.MetadataStore) -> str | None:
     """The path of the root in its last run, from that run's log; None if unknown."""
-    runs = store.get_contexts_by_type(RUN_CONTEXT)
-    for run in sorted(runs, key=lambda run: run.id, reverse=True):
+    for run in recent.runs(store):
         found = _LOG.fullmatch(run.custom_properties["log"].string_value)
         if found:
             return found[1]

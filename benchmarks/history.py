@@ -1,0 +1,162 @@
+"""Times the commands that read the history of a root with thousands of runs.
+
+    python benchmarks/history.py examples/digits --runs 10000
+
+Copies the workload, runs it once, and repeats that run in the copy's SQLite file with
+new ids, older times and lower versions. Prints the seconds and the CPU seconds of each
+command. Only records are repeated: all artifacts share the folders of the first run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_HOUR = 3600
+_IDS = {
+    "Execution": ("id",),
+    "ExecutionProperty": ("execution_id",),
+    "Artifact": ("id",),
+    "ArtifactProperty": ("artifact_id",),
+    "Event": ("id", "artifact_id", "execution_id"),
+    "EventPath": ("event_id",),
+    "Context": ("id",),
+    "ContextProperty": ("context_id",),
+    "ParentContext": ("context_id",),
+    "Association": ("id", "context_id", "execution_id"),
+    "Attribution": ("id", "context_id", "artifact_id"),
+}
+"""Columns that are renumbered, by ML Metadata's table."""
+
+_NAMED = ("Artifact", "Execution", "Context")
+
+
+def repeat(database: Path, runs: int) -> None:
+    """Repeats the only run of a database, which becomes the oldest.
+
+    Args:
+      database: An SQLite file of ML Metadata.
+      runs: Number of runs afterwards.
+    """
+    with sqlite3.connect(database) as connection:
+        shared = _shared_contexts(connection)
+        connection.execute("CREATE TEMP TABLE nth (i INTEGER)")
+        numbers = ((i,) for i in range(1, runs))
+        connection.executemany("INSERT INTO nth VALUES (?)", numbers)
+        for table, ids in _IDS.items():
+            _repeat_table(connection, table, ids, shared)
+        _spread(connection, runs)
+
+
+def _shared_contexts(connection: sqlite3.Connection) -> str:
+    """Ids of the contexts that all runs share: of the pipeline and of its nodes."""
+    query = (
+        "SELECT Context.id FROM Context JOIN Type ON Type.id = Context.type_id "
+        "WHERE Type.name IN ('pipeline', 'node')"
+    )
+    return ", ".join(str(id) for (id,) in connection.execute(query))
+
+
+def _repeat_table(
+    connection: sqlite3.Connection, table: str, ids: tuple[str, ...], shared: str
+) -> None:
+    rows = connection.execute(f"PRAGMA table_info({table})")
+    columns = [name for _, name, *_ in rows]
+    step = 1000  # more than a run has of anything
+    values = []
+    for name in columns:
+        value = name
+        if name in ids:
+            value = f"{name} + i * {step}"
+            if name == "context_id":
+                value = f"CASE WHEN {name} IN ({shared}) THEN {name} ELSE {value} END"
+        elif name == "name" and table in _NAMED:
+            value = "name || '-' || i"
+        values.append(value)
+    only = ""
+    if table in ("Context", "ContextProperty", "ParentContext"):
+        only = f"WHERE {ids[0]} NOT IN ({shared})"
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(columns)}) "
+        f"SELECT {', '.join(values)} FROM {table}, nth {only}"
+    )
+
+
+def _spread(connection: sqlite3.Connection, runs: int) -> None:
+    """Gives the runs times an hour apart, and their pushed versions numbers."""
+    age = f"({runs} - 1 - context_id / 1000) * {_HOUR}"
+    connection.execute(
+        f"UPDATE ContextProperty SET double_value = double_value - {age} "
+        "WHERE name IN ('started', 'finished')"
+    )
+    older = f"{runs} - 1 - artifact_id / 1000"
+    for table in _NAMED:
+        since = f"({runs} - 1 - id / 1000) * {_HOUR * 1000}"
+        connection.execute(
+            f"UPDATE {table} SET create_time_since_epoch = create_time_since_epoch - "
+            f"{since}, last_update_time_since_epoch = last_update_time_since_epoch - "
+            f"{since}"
+        )
+    for name in ("pushed_version", "pushed_destination"):
+        digits = 10  # of a version: Unix seconds
+        connection.execute(
+            "UPDATE ArtifactProperty SET string_value = "
+            f"substr(string_value, 1, length(string_value) - {digits}) || "
+            f"(substr(string_value, -{digits}) - ({older})) WHERE name = '{name}'"
+        )
+
+
+def measure(command: list[str]) -> tuple[float, float]:
+    """Runs a command; returns its seconds and CPU seconds.
+
+    Args:
+      command: The program and its arguments.
+    """
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    spent = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent, cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workload", help="folder with a pipeline.yaml")
+    parser.add_argument("--runs", type=int, default=10_000)
+    arguments = parser.parse_args()
+    strategos = str(Path(sys.executable).with_name("strategos"))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
+        copy = Path(folder, Path(arguments.workload).name)
+        ignored = shutil.ignore_patterns("runs", "serving")
+        shutil.copytree(arguments.workload, copy, ignore=ignored)
+        yaml = str(copy / "pipeline.yaml")
+        measure([strategos, "run", yaml])
+        repeat(copy / "runs" / "metadata.sqlite", arguments.runs)
+        size = (copy / "runs" / "metadata.sqlite").stat().st_size
+        print(f"{arguments.runs:,} runs, {size / 1e6:,.0f} MB")
+        for words in (
+            ("runs", yaml),
+            ("runs", "show", yaml),
+            ("models", yaml),
+            ("retrain", yaml, "--if-due"),
+            ("clean", yaml),
+            ("run", yaml),
+            ("run", yaml),
+        ):
+            spent, cpu = measure([strategos, *words])
+            shown = " ".join(words).replace(yaml, "pipeline.yaml")
+            print(f"{shown:32} {spent:6.2f} s  CPU {cpu:6.2f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

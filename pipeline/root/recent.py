@@ -1,0 +1,46 @@
+"""The newest records of ML Metadata first, without reading those of all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from strategos.pipeline.root import RUN_CONTEXT
+
+if TYPE_CHECKING:
+    import ml_metadata
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+_PAGE = 500  # Records of all types that are read first: of some 25 runs.
+
+
+def runs(store: ml_metadata.MetadataStore) -> Iterator[mlmd.Context]:
+    """Yields the contexts of runs, the newest first; reads the rest only if needed.
+
+    Args:
+      store: ML Metadata.
+    """
+    yield from _newest(store.get_contexts, store.get_contexts_by_type, RUN_CONTEXT)
+
+
+def artifacts(store: ml_metadata.MetadataStore, type: str) -> Iterator[mlmd.Artifact]:
+    """Yields the artifacts of a type in the same way.
+
+    Args:
+      store: ML Metadata.
+      type: The type's name.
+    """
+    yield from _newest(store.get_artifacts, store.get_artifacts_by_type, type)
+
+
+def _newest(
+    page: Callable[..., list[Any]], of_type: Callable[[str], list[Any]], type: str
+) -> Iterator[Any]:
+    from ml_metadata.metadata_store import ListOptions, OrderByField
+
+    order = ListOptions(limit=_PAGE, order_by=OrderByField.ID, is_asc=False)
+    found = page(list_options=order)
+    yield from (each for each in found if each.type == type)
+    if len(found) == _PAGE:
+        older = [each for each in of_type(type) if each.id < found[-1].id]
+        yield from sorted(older, key=lambda each: each.id, reverse=True)
