@@ -254,7 +254,7 @@ def _add_schedule(commands, parents) -> None:
     export = what.add_parser(
         "export", parents=[*parents, every], help="print what another clock needs"
     )
-    export.add_argument("--to", choices=["cron", "systemd"], required=True)
+    export.add_argument("--to", choices=["cron", "cronjob", "systemd"], required=True)
 
 
 def _add_seeing(commands, shared) -> None:

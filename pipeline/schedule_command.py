@@ -125,8 +125,8 @@ def _clock_time(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
 
 
-def _cron(config: Config, tick: list[str], every: int) -> str:
-    """A line of a crontab.
+def _fields(every: int) -> str:
+    """The five fields of cron for a time between checks.
 
     Raises:
       BadInputError: Cron cannot call a command that often.
@@ -139,11 +139,26 @@ def _cron(config: Config, tick: list[str], every: int) -> str:
             received=duration(every),
             expected="minutes that divide an hour: 1m, 5m, 15m, 1h",
         )
-    field = "0" if minutes == 60 else f"*/{minutes}"
+    return "0 * * * *" if minutes == 60 else f"*/{minutes} * * * *"
+
+
+def _cron(config: Config, tick: list[str], every: int) -> str:
+    """A line of a crontab."""
     log = shlex.quote(str(config.folder / "retrain.log"))
     # In a crontab, % ends the command.
     command = shlex.join(tick).replace("%", r"\%")
-    return f"{field} * * * *  {command} >> {log} 2>&1\n"
+    return f"{_fields(every)}  {command} >> {log} 2>&1\n"
+
+
+def _cronjob(config: Config, tick: list[str], every: int) -> str:
+    """A Kubernetes CronJob as YAML, for `kubectl apply -f -`."""
+    import yaml
+
+    from strategos.pipeline.plan.cluster import cronjob
+
+    words = tick[tick.index("retrain") :]
+    made = cronjob.manifest(config, words, _fields(every), every)
+    return yaml.safe_dump(made, sort_keys=False, allow_unicode=True)
 
 
 def _systemd(config: Config, tick: list[str], every: int) -> str:
@@ -182,4 +197,4 @@ def _systemd_word(word: str) -> str:
     return f'"{escaped}"' if escaped != word or " " in word else word
 
 
-_EXPORTS = {"cron": _cron, "systemd": _systemd}
+_EXPORTS = {"cron": _cron, "cronjob": _cronjob, "systemd": _systemd}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from strategos.pipeline import cli
 
@@ -60,3 +64,56 @@ def test_units_of_systemd_are_valid(workload, capsys, tmp_path):
     assert not told
     service = units["strategos-flights.service"].read_text()
     assert r'"trainer.hyperparameters={\"a b\": \"$$5 50%%\"}" --if-due' in service
+
+
+_POD = """\
+kubeflow:
+  image: registry/strategos:1
+  steps: {default: {cpu: "2", memory: 4Gi, tolerations: [{key: spot}]}}
+  volumes: [{claim: models, path: /models}]
+  secrets: [{name: keys, path: /keys, env: {STRATEGOS_METADATA_PASSWORD: password}}]
+  config_maps: [{name: settings, env: {STRATEGOS_WEBHOOK: url}}]
+  image_pull_secrets: [pull]
+run: {root: /models/runs}
+"""
+
+
+def test_a_cronjob_is_one_to_kubernetes(workload, capsys):
+    """Its own client reads all of it: a field of another name would be lost."""
+    client = pytest.importorskip("kubernetes.client")
+    overlay = workload.parent / "pod.yaml"
+    overlay.write_text(_POD)
+    words = ("--overlay", str(overlay), "--every", "5m")
+    made = yaml.safe_load(export(capsys, workload, "cronjob", *words).out)
+    api = client.ApiClient()
+    read = api.deserialize(SimpleNamespace(data=json.dumps(made)), "V1CronJob")
+    assert api.sanitize_for_serialization(read) == made
+    assert (made["metadata"]["name"], made["spec"]["schedule"]) == (
+        *("strategos-flights", "*/5 * * * *"),
+    )
+    (container,) = read.spec.job_template.spec.template.spec.containers
+    assert container.command == [
+        *("strategos", "retrain", f"/workload/{workload.name}"),
+        *("--overlay", "/workload/pod.yaml", "--if-due"),
+    ]
+    assert {each.name for each in container.env} == {
+        *("STRATEGOS_METADATA_PASSWORD", "STRATEGOS_WEBHOOK"),
+    }
+    assert {each.mount_path for each in container.volume_mounts} == {"/models", "/keys"}
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        ((), "kubeflow: is missing"),
+        (("kubeflow.image=a",), "run.root: .*loses at its end"),
+        (
+            ("kubeflow.image=a", "kubeflow.context=elsewhere"),
+            "kubeflow.context: .*YAML",
+        ),
+    ],
+)
+def test_what_a_pod_would_not_have_is_named(workload, capsys, sets, told):
+    words = [word for each in sets for word in ("--set", each)]
+    error = export(capsys, workload, "cronjob", *words, expect=2).err
+    assert re.search(told, error), error

@@ -1,0 +1,136 @@
+"""A Kubernetes CronJob that calls `strategos retrain --if-due` in the image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from strategos.components.files.filesystems import is_remote
+from strategos.pipeline.config.cluster.sections import Keys, Kubeflow
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.plan.cluster.paths import in_step, is_in_image, is_mounted
+
+Json = dict[str, Any]
+
+_LONGEST_NAME = 52  # of a CronJob: Kubernetes appends 11 characters for each job
+
+
+def manifest(config: Config, words: Sequence[str], schedule: str, every: int) -> Json:
+    """Makes the CronJob, with image, secrets, volumes and limits of `kubeflow`.
+
+    The whole pipeline runs in one pod, with the resources of `steps.default`.
+
+    Args:
+      config: The effective settings.
+      words: The command, with the paths of this machine.
+      schedule: The five fields of cron.
+      every: Seconds between two checks.
+
+    Raises:
+      ConfigError: The section `kubeflow` is missing; or the pod would not find the
+        YAML, or would lose its root.
+    """
+    section = config.kubeflow
+    if section is None:
+        raise config.problem(
+            "kubeflow",
+            "is missing, and names the image of the pods",
+            remedy="Add `kubeflow: {image: REGISTRY/NAME:TAG}`.",
+        )
+    _reject(config, section)
+    pod = _pod(section, [in_step(w, section) if w[:1] == "/" else w for w in words])
+    name = re.sub("[^a-z0-9]+", "-", f"strategos-{config.name}".lower())
+    job = {"backoffLimit": 0, "template": {"spec": pod}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name[:_LONGEST_NAME].strip("-")},
+        "spec": {
+            "schedule": schedule,
+            "concurrencyPolicy": "Forbid",
+            # Without a deadline, Kubernetes gives up after 100 missed checks.
+            "startingDeadlineSeconds": max(60, every),
+            "jobTemplate": {"spec": job},
+        },
+    }
+
+
+def _reject(config: Config, section: Kubeflow) -> None:
+    path, root = str(config.path), config.run.root
+    if not (is_in_image(path, section) or is_mounted(path, section)):
+        raise config.problem(
+            "kubeflow.context",
+            "so the image does not contain the pipeline's YAML",
+            received=section.context,
+            expected=f"a folder that contains {path}",
+        )
+    if not (is_remote(root) or is_mounted(root, section)):
+        raise config.problem(
+            "run.root",
+            "which a pod loses at its end",
+            received=root,
+            expected="`s3://…` or `gs://…` with `run.metadata` on a server; or a path "
+            "in one of `kubeflow.volumes`",
+        )
+
+
+def _pod(section: Kubeflow, words: Sequence[str]) -> Json:
+    step = section.step("default")
+    container: Json = {
+        "name": "retrain",
+        "image": section.image,
+        "command": ["strategos", *words],
+    }
+    limits = {"cpu": step.cpu, "memory": step.memory}
+    if step.accelerator:
+        limits[step.accelerator.type] = str(step.accelerator.count)
+    limits = {name: value for name, value in limits.items() if value}
+    mounts, volumes = _volumes(section)
+    optional = {
+        "resources": {"limits": limits} if limits else None,
+        "imagePullPolicy": section.image_pull_policy,
+        "env": list(_variables(section)),
+        "volumeMounts": mounts,
+    }
+    container |= {name: value for name, value in optional.items() if value}
+    pod: Json = {"restartPolicy": "Never", "containers": [container]}
+    optional = {
+        "volumes": volumes,
+        "imagePullSecrets": [{"name": name} for name in section.image_pull_secrets],
+        "nodeSelector": dict(step.node_selector),
+        "tolerations": [t.model_dump(exclude_none=True) for t in step.tolerations],
+        "activeDeadlineSeconds": step.timeout_seconds,
+    }
+    return pod | {name: value for name, value in optional.items() if value}
+
+
+def _variables(section: Kubeflow) -> Iterator[Json]:
+    sources: tuple[tuple[str, tuple[Keys, ...]], ...] = (
+        ("secretKeyRef", section.secrets),
+        ("configMapKeyRef", section.config_maps),
+    )
+    for reference, given in sources:
+        for each in given:
+            for variable, key in sorted(each.env.items()):
+                source = {reference: {"name": each.name, "key": key}}
+                yield {"name": variable, "valueFrom": source}
+
+
+def _volumes(section: Kubeflow) -> tuple[list[Json], list[Json]]:
+    """The mounts of the container, and the volumes of the pod."""
+    sources = [
+        (volume.path, {"persistentVolumeClaim": {"claimName": volume.claim}})
+        for volume in section.volumes
+    ]
+    for each in section.secrets:
+        sources.append((each.path, {"secret": {"secretName": each.name}}))
+    for each in section.config_maps:
+        sources.append((each.path, {"configMap": {"name": each.name}}))
+    named = [
+        (f"volume-{i}", path, source)
+        for i, (path, source) in enumerate(sources)
+        if path
+    ]
+    mounts = [{"name": name, "mountPath": path} for name, path, _ in named]
+    return mounts, [{"name": name, **source} for name, _, source in named]
