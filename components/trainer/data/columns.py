@@ -6,10 +6,14 @@
 | VarLenFeature | `tf.RaggedTensor` | `tf.SparseTensor` [batch, longest] |
 | RaggedFeature | `tf.RaggedTensor` | the same |
 | SparseFeature | indices and values, two `tf.RaggedTensor`s | `tf.SparseTensor` |
+
+Numbers of fixed size are packed: side by side in one matrix for each type, from which
+one gather takes what would take one for each feature.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +21,8 @@ import tensorflow as tf
 
 Spec = Mapping[str, Any]
 Columns = dict[str, Any]
+Packed = tuple[dict[str, tf.Tensor], Columns]
+"""Matrices [rows, width] by the names of their types; the features not in them."""
 
 
 def parse(serialized: tf.Tensor, spec: Spec) -> Columns:
@@ -30,27 +36,73 @@ def parse(serialized: tf.Tensor, spec: Spec) -> Columns:
     return {name: _kept(parsed[name], kind) for name, kind in spec.items()}
 
 
-def rows(columns: Columns, which: Any) -> Columns:
-    """Selects rows of each column.
+def is_fixed(spec: Spec) -> bool:
+    """Whether all features are numbers of fixed size."""
+    return len(spec) == sum(map(len, _fixed(spec).values()))
+
+
+def pack(columns: Columns, spec: Spec) -> Packed:
+    """Puts the features of fixed size side by side.
 
     Args:
       columns: Columns as `parse` returns them.
+      spec: `tf.io` spec of each feature.
+    """
+    others, matrices = dict(columns), {}
+    for kind, widths in _fixed(spec).items():
+        parts = [others.pop(name) for name in widths]
+        flat = [
+            tf.reshape(part, [tf.shape(part)[0], width])
+            for part, width in zip(parts, widths.values(), strict=True)
+        ]
+        matrices[kind] = tf.concat(flat, 1)
+    return matrices, others
+
+
+def unpack(packed: Packed, spec: Spec) -> Columns:
+    """The columns that were packed.
+
+    Args:
+      packed: What `pack` returned, or rows of it.
+      spec: `tf.io` spec of each feature.
+    """
+    matrices, others = packed
+    found = dict(others)
+    for kind, widths in _fixed(spec).items():
+        parts = tf.split(matrices[kind], list(widths.values()), 1)
+        for name, part in zip(widths, parts, strict=True):
+            found[name] = _of_shape(part, spec[name].shape)
+    return found
+
+
+def rows(packed: Packed, which: Any) -> Packed:
+    """Selects rows of each column.
+
+    Args:
+      packed: Columns as `pack` returns them.
       which: Row numbers, int64 [n], or a slice.
     """
     if isinstance(which, slice):
-        return tf.nest.map_structure(lambda column: column[which], columns)
-    return tf.nest.map_structure(lambda column: tf.gather(column, which), columns)
+        return tf.nest.map_structure(lambda column: column[which], packed)
+    return tf.nest.map_structure(lambda column: tf.gather(column, which), packed)
 
 
-def concatenate(parts: Sequence[Columns], name: str) -> Any:
-    """Concatenates a column of several parts; removes it from them to free memory.
+def concatenate(parts: Sequence[Packed]) -> Packed:
+    """Concatenates parts; empties them to free memory.
 
     Args:
-      parts: Columns of consecutive rows.
-      name: Name of the column.
+      parts: Packed columns of consecutive rows.
     """
-    found = [part.pop(name) for part in parts]
-    return tf.nest.map_structure(lambda *some: tf.concat(some, 0), *found)
+
+    def joined(found: Sequence[Columns]) -> Columns:
+        return {
+            name: tf.nest.map_structure(
+                lambda *some: tf.concat(some, 0), *[each.pop(name) for each in found]
+            )
+            for name in list(found[0])
+        }
+
+    return joined([part[0] for part in parts]), joined([part[1] for part in parts])
 
 
 def features(columns: Columns, spec: Spec) -> dict[str, Any]:
@@ -63,9 +115,35 @@ def features(columns: Columns, spec: Spec) -> dict[str, Any]:
     return {name: _given(column, spec[name]) for name, column in columns.items()}
 
 
-def size(columns: Columns) -> int:
-    """Memory that the columns take, in bytes."""
-    return sum(map(_bytes, tf.nest.flatten(columns)))
+def count(packed: Packed) -> int:
+    """Number of rows of packed columns."""
+    matrices, others = packed
+    some, *_ = [*matrices.values(), *tf.nest.flatten(others)]
+    return int(some.shape[0])
+
+
+def size(packed: Packed) -> int:
+    """Memory that packed columns take, in bytes."""
+    return sum(map(_bytes, tf.nest.flatten(packed)))
+
+
+def _fixed(spec: Spec) -> dict[str, dict[str, int]]:
+    """Number of values of each number of fixed size, by type and name."""
+    found: dict[str, dict[str, int]] = {}
+    for name, kind in sorted(spec.items()):
+        if not isinstance(kind, tf.io.FixedLenFeature) or kind.dtype == tf.string:
+            continue
+        if width := math.prod(kind.shape):
+            found.setdefault(kind.dtype.name, {})[name] = width
+    return found
+
+
+def _of_shape(part: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """Gives rows of a matrix the shape of a feature."""
+    if len(shape) < 2:
+        return part
+    whole = tf.reshape(part, [tf.shape(part)[0], *shape])
+    return tf.ensure_shape(whole, [part.shape[0], *shape])
 
 
 def _kept(value: Any, kind: Any) -> Any:

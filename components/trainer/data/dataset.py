@@ -1,10 +1,11 @@
 """The transformed examples of a split as batches, in a reproducible order.
 
-Examples that fit the cache limit are parsed once and kept in memory; an epoch's order
-is then `permutation(seed, epoch)`, so a step is a position in it, and training can
-start at any step without reading the rows before. Larger splits are streamed in an
-order of two levels, see `records.py`; a start at a later step reads the earlier rows
-of its epoch, but does not parse them.
+Numbers of fixed size are parsed once, and kept in memory if they are few, else in a
+temporary file, see `stored.py`. Other examples are parsed once if they fit the cache
+limit. An epoch's order is then `permutation(seed, epoch)`, so a step is a position in
+it, and training can start at any step without reading the rows before. What fits
+neither is streamed in an order of two levels, see `records.py`; a start at a later step
+reads the earlier rows of its epoch, but does not parse them.
 
 A global batch is a function of (seed, step) for any number of replicas: each replica
 gets a consecutive part of it, as even as possible. Each input pipeline gathers or
@@ -21,23 +22,23 @@ Example, for one device and for any synchronous strategy:
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.data import columns, records
-from strategos.components.trainer.data.columns import Columns
+from strategos.components.trainer.data import columns, parsing, records
+from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.trainer.data.parts import Parts
 from strategos.components.trainer.data.records import Records, no_autograph
-from strategos.components.trainer.gang import heartbeat
+from strategos.components.trainer.data.stored import Stored
 from strategos.components.trainer.spec import CACHE_LIMIT
 from strategos.components.wording import counted, data_size
 
-_PARSE_ROWS = 4096
-_PARALLEL_CALLS = min(os.cpu_count() or 1, 8)
+_MATRIX_BYTES = 64 << 20  # in memory; the same rows are not read slower from a file
 _NO_END = tf.int64.max
 
 Feed = Callable[..., tf.data.Dataset]
@@ -52,8 +53,9 @@ class Split:
       spec: `tf.io` spec of the features and the label.
       label: Name of the label.
       rows: Number of examples.
-      columns: All examples by column if they are kept in memory, else None.
-      records: The serialized examples if they are streamed, else None.
+      columns: All examples, packed, if they are kept in memory, else None.
+      records: The serialized examples if those are streamed, else None.
+      stored: The parsed examples if they are kept in a file, else None.
       rows_per_pass: Number of rows after which a shuffled pass ends; None for all.
     """
 
@@ -61,9 +63,10 @@ class Split:
     spec: Mapping[str, Any]
     label: str
     rows: int
-    columns: Columns | None
+    columns: Packed | None
     records: Records | None = None
     rows_per_pass: int | None = None
+    stored: Stored | None = None
 
     def steps(self, batch_size: int, drop_last: bool = False) -> int:
         """Batches of one pass.
@@ -85,12 +88,14 @@ class Split:
           replicas: Number of replicas that share a global batch.
           share: The replicas among them that this dataset feeds, see `shuffled`.
         """
-        parts = _Parts(batch_size, replicas, share)
-        if self.columns is None:
-            keys = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
-        else:
+        parts = Parts(batch_size, replicas, share)
+        if self.columns is not None:
             keys = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
-        return _ready(self._fetched(keys, self.columns), len(share))
+        elif self.stored is not None:
+            keys = parts.of_blocks(self.stored.ordered(batch_size))
+        else:
+            keys = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
+        return parsing.ready(self._fetched(keys, self.columns), len(share))
 
     def shuffled(
         self,
@@ -124,15 +129,20 @@ class Split:
         Raises:
           UserError: `drop_last` leaves no batch.
         """
-        parts = _Parts(batch_size, replicas, share, drop_last)
-        keys = self._keys(parts, seed, epochs, first_step)
+        parts = Parts(batch_size, replicas, share, drop_last)
+        blocks = None
+        if self.stored is not None:
+            blocks = self.stored.shuffled
+        elif self.records is not None:
+            blocks = functools.partial(self.records.blocks, reports=True)
+        keys = self._keys(parts, seed, epochs, first_step, blocks)
         batches = self._fetched(keys, self.columns)
         if wait is not None:
             batches = wait.stamp(batches, len(share))
         if epochs is None:
             mark = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
             batches = batches.apply(mark)
-        return _ready(batches, len(share))
+        return parsing.ready(batches, len(share))
 
     def remote(
         self,
@@ -159,20 +169,32 @@ class Split:
         Raises:
           UserError: `drop_last` leaves no batch.
         """
-        parts = _Parts(batch_size, 1, range(1), drop_last)
-        keys = self._keys(parts, seed, epochs, first_step, reports=False)
+        streamed = self.records
+        if self.stored is not None and self.stored.size > self.stored.limit:
+            with tf.init_scope():  # reads them now, not in the traced function
+                streamed = Records.count(self.files, self.stored.limit)
+        parts = Parts(batch_size, 1, range(1), drop_last)
+        blocks = streamed and functools.partial(streamed.blocks, reports=False)
+        keys = self._keys(parts, seed, epochs, first_step, blocks)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
-        if self.columns is None:
-            return _ready(self._fetched(keys, None))
-        whole = records.ordered(self.files).batch(self.rows).map(_parser(self.spec))
-        fetched = whole.flat_map(lambda kept: self._fetched(keys, kept))
-        return _ready(fetched)
+        if streamed is not None:
+            return parsing.ready(self._fetched(keys, None))
+        whole = records.ordered(self.files).batch(self.rows)
+        whole = whole.map(parsing.packer(self.spec))
+        fetched = whole.flat_map(lambda *kept: self._fetched(keys, kept))
+        return parsing.ready(fetched)
 
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
         if self.columns is None:
             return next(iter(self.ordered(rows)))
-        return self._pair(columns.rows(self.columns, slice(rows)))
+        return self._unpacked(columns.rows(self.columns, slice(rows)))
+
+    def labels(self) -> tf.Tensor | None:
+        """The labels of all examples if they are kept in memory, else None."""
+        if self.columns is None:
+            return None
+        return columns.unpack(self.columns, self.spec)[self.label]
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
         """Describes what feeding some replicas reads, for a log line.
@@ -188,12 +210,19 @@ class Split:
             read += ", all of them: any worker may need any row"
         if self.columns is not None:
             return f"{read}; kept in memory"
+        if self.stored is not None:
+            return f"{read}; parsed once, to a temporary file"
         return f"{read}; streamed in every epoch, parsing only this worker's rows"
 
     def _keys(
-        self, parts: _Parts, seed: int, epochs: int | None, start: int, reports=True
+        self,
+        parts: Parts,
+        seed: int,
+        epochs: int | None,
+        start: int,
+        blocks: Callable[..., tf.data.Dataset] | None,
     ) -> tf.data.Dataset:
-        """The rows of each batch: their numbers, or their records if streamed."""
+        """The rows of each batch: from blocks of a pass, or their numbers."""
         steps = self.steps(parts.batch_size, parts.drop_last)
         if not steps:
             raise UserError(
@@ -221,26 +250,28 @@ class Split:
         @no_autograph
         def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
             key, first = begin(epoch)
-            size = parts.batch_size
-            found = parts.of_blocks(
-                self.records.blocks(key, size, first, reports=reports)
-            )
+            found = parts.of_blocks(blocks(key, parts.batch_size, first))
             return found.take((steps - first) * len(parts.share))
 
-        if self.records is not None:
+        if blocks is not None:
             return epochs.flat_map(streamed)
         return epochs.map(order).prefetch(1).flat_map(no_autograph(parts.of))
 
-    def _fetched(self, keys: tf.data.Dataset, kept: Columns | None) -> tf.data.Dataset:
-        parse = _parser(self.spec)
+    def _fetched(self, keys: tf.data.Dataset, kept: Packed | None) -> tf.data.Dataset:
+        parse = parsing.parser(self.spec)
 
         @no_autograph
-        def fetch(keys: tf.Tensor) -> tuple[Columns, tf.Tensor]:
-            if kept is None:
-                return self._pair(parse(keys))
-            return self._pair(columns.rows(kept, keys))
+        def fetch(keys: Any) -> tuple[Columns, tf.Tensor]:
+            if kept is not None:
+                return self._unpacked(columns.rows(kept, keys))
+            if isinstance(keys, dict):  # rows of stored matrices
+                return self._unpacked((keys, {}))
+            return self._pair(parse(keys))
 
-        return keys.map(fetch, _PARALLEL_CALLS, deterministic=True)
+        return keys.map(fetch, parsing.PARALLEL_CALLS, deterministic=True)
+
+    def _unpacked(self, packed: Packed) -> tuple[Columns, tf.Tensor]:
+        return self._pair(columns.unpack(packed, self.spec))
 
     def _pair(self, found: Columns) -> tuple[Columns, tf.Tensor]:
         features = columns.features(found, self.spec)
@@ -253,7 +284,7 @@ def read(
     label: str,
     cache_limit: int = CACHE_LIMIT,
 ) -> Split:
-    """Counts the examples of `files`, and keeps them in memory if they fit.
+    """Counts the examples of `files`, and keeps them parsed if that is possible.
 
     Args:
       files: TFRecord files; `.gz` at the end of a name means GZIP.
@@ -265,13 +296,22 @@ def read(
       UserError: The files have no examples.
     """
     files = tuple(sorted(files))
-    kept = _columns(files, spec, cache_limit)
+    blocks = parsing.blocks(files, spec, cache_limit)
+    if columns.is_fixed(spec):
+        # Not in memory first, where the parts and the whole would take twice as much.
+        stored = Stored.write((matrices for matrices, _ in blocks), cache_limit)
+        if stored.size > min(cache_limit, _MATRIX_BYTES):
+            return Split(files, spec, label, stored.rows, None, stored=stored)
+        with tf.device(
+            "CPU"
+        ):  # otherwise they fill the first GPU, which does not use them
+            kept = tf.nest.map_structure(tf.constant, stored.whole()), {}
+        return Split(files, spec, label, stored.rows, kept)
+    kept = parsing.whole(blocks, cache_limit)
     if kept is not None:
-        rows, streamed = int(kept[label].shape[0]), None
-    else:
-        streamed = Records.count(files, cache_limit)
-        rows = streamed.rows
-    return Split(files, spec, label, rows, kept, streamed)
+        return Split(files, spec, label, columns.count(kept), kept)
+    streamed = Records.count(files, cache_limit)
+    return Split(files, spec, label, streamed.rows, None, streamed)
 
 
 def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
@@ -301,100 +341,3 @@ def share_of(pipeline: int, pipelines: int, replicas: int) -> range:
     """
     local = replicas // pipelines
     return range(pipeline * local, (pipeline + 1) * local)
-
-
-def _columns(
-    files: tuple[str, ...], spec: Mapping[str, Any], limit: int
-) -> Columns | None:
-    """All examples by column; None if they take more bytes than the limit."""
-    used, parts = 0, []
-    for part in _parsed_blocks(files, spec, limit):
-        used += columns.size(part)
-        if used > limit:
-            return None
-        parts.append(part)
-        heartbeat.current().alive()
-    if not parts:
-        raise UserError(
-            f"there is no example in {', '.join(files) or 'the split'}",
-            key="data.split",
-            remedy="Give the split a larger share, or add data.",
-        )
-    with tf.device("CPU"):  # otherwise they fill the first GPU, which does not use them
-        return {name: columns.concatenate(parts, name) for name in spec}
-
-
-def _parsed_blocks(
-    files: tuple[str, ...], spec: Mapping[str, Any], limit: int
-) -> Iterator[Columns]:
-    if not files:
-        return
-    found = records.ordered(files)
-    sizes = [len(record) for record in found.take(16).as_numpy_iterator()]
-    rows = records.rows_within(limit, max(sizes, default=1), _PARSE_ROWS)
-    blocks = found.batch(rows).map(_parser(spec), _PARALLEL_CALLS, deterministic=True)
-    yield from _ready(blocks)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Parts:
-    """Assigns the rows of an order to the replicas of a share.
-
-    Attributes:
-      batch_size: Rows of a global batch.
-      replicas: Number of replicas that share it.
-      share: The replicas among them that are fed.
-      drop_last: Whether a smaller last batch is left out.
-    """
-
-    batch_size: int
-    replicas: int
-    share: range
-    drop_last: bool = False
-
-    def of(self, order: tf.Tensor, first: int | tf.Tensor) -> tf.data.Dataset:
-        """The entries of `order` for each batch and replica, from batch `first` on."""
-        rows, local = tf.size(order, tf.int64), len(self.share)
-        steps = rows // self.batch_size
-        if not self.drop_last:
-            steps = -(-rows // self.batch_size)
-        always_even = self.drop_last and not self.batch_size % self.replicas
-        length = self.batch_size // self.replicas if always_even else None
-
-        @no_autograph
-        def part(number: tf.Tensor) -> tf.Tensor:
-            start = number // local * self.batch_size
-            size = tf.minimum(rows - start, self.batch_size)
-            begin = start + self._begin(size, self.share.start + number % local)
-            end = start + self._begin(size, self.share.start + number % local + 1)
-            return tf.ensure_shape(order[begin:end], [length])
-
-        return tf.data.Dataset.range(first * local, steps * local).map(part)
-
-    def of_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        """The records of each batch and replica, from blocks of records."""
-
-        @no_autograph
-        def of(block: tf.Tensor, order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
-            gather = no_autograph(lambda rows: tf.gather(block, rows))
-            return self.of(order, first).map(gather)
-
-        return blocks.flat_map(of)
-
-    def _begin(self, rows: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
-        """Where the part of a replica begins in a global batch of `rows` rows."""
-        return replica * (rows // self.replicas) + tf.minimum(
-            replica, rows % self.replicas
-        )
-
-
-def _parser(spec: Mapping[str, Any]) -> Any:
-    """A function from serialized examples to their columns."""
-    return no_autograph(lambda serialized: columns.parse(serialized, spec))
-
-
-def _ready(dataset: tf.data.Dataset, of_step: int = 1) -> tf.data.Dataset:
-    """Prefetches two steps, without autotuning: its thread can hold up the end."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.prefetch(2 * of_step).with_options(options)

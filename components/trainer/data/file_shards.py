@@ -40,10 +40,9 @@ class FileShare:
         """Rows of all pipelines that an epoch uses at most."""
         return self.fewest * self.pipelines
 
-    @property
-    def columns(self) -> dataset.Columns | None:
-        """This pipeline's examples by column if they are in memory, else None."""
-        return self.split.columns
+    def labels(self) -> tf.Tensor | None:
+        """The labels of this pipeline's examples if they are in memory, else None."""
+        return self.split.labels()
 
     def steps(self, batch_size: int) -> int:
         """Global batches of an epoch, all of them whole.

@@ -129,9 +129,10 @@ class UserModule:
           UserError: The model does not fit.
         """
         features, labels = training.sample(_SAMPLE_ROWS)
-        in_memory = training.columns is not None
+        known = training.labels()
+        in_memory = known is not None
         if in_memory:
-            labels = training.columns[self._spec.label]
+            labels = known
         self._checker.check_inputs(model, features)
         with self._explained(features, keras3.inputs_of(model)):
             self._checker.check_output(

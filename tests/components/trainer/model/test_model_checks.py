@@ -278,7 +278,7 @@ def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
     assert streamed.columns is None
     code.check(made, streamed, strategy)
     code.check(made, whole, strategy)
-    columns = {name: column[:80] for name, column in whole.columns.items()}
+    columns = tf.nest.map_structure(lambda matrix: matrix[:80], whole.columns)
     zeros = dataclasses.replace(whole, rows=80, columns=columns)
     code.check(made, FileShare(zeros, pipelines=2, fewest=80, total=180), strategy)
     with pytest.raises(UserError, match="`late` is 0 in every training example"):

@@ -59,7 +59,8 @@ def split(rows):
     columns = {"x": tf.constant(x), "y": tf.constant(x.sum(1, keepdims=True) + 1)}
     spec = {"x": tf.io.FixedLenFeature([3], tf.float32),
             "y": tf.io.FixedLenFeature([1], tf.float32)}
-    return dataset.Split((), spec, "y", rows, columns)
+    packed = dataset.columns.pack(columns, spec)
+    return dataset.Split((), spec, "y", rows, packed)
 
 def history(strategy, rows, batch, drop=False, **parts):
     replicas = strategy.num_replicas_in_sync

@@ -1,0 +1,234 @@
+"""Decoded rows in a temporary file, for splits that need not fit in memory.
+
+Only features of fixed size are stored: numbers, as one matrix for each type. A pass
+takes blocks of bounded size from anywhere in the file, which is mapped a window at a
+time: a run's memory does not grow with its rows, although the system caches the file.
+
+Up to `CHUNKS` rows, the order of a pass is the one that it would have in memory. More
+rows are taken in chunks of neighbours, permuted, then permuted again in their block.
+
+The file is deleted when its process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.data.parts import no_autograph
+
+CHUNKS = 1 << 22
+"""Most parts whose order is permuted in memory."""
+
+_BLOCK_BYTES = 32 << 20
+_BLOCKS_IN_MEMORY = 4  # in use, ready, being read, and its copy as a tensor
+_WINDOW_BYTES = 16 << 20
+_LARGE_FILES = "/var/tmp"  # /tmp may be memory
+
+Matrices = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """The rows of a split.
+
+    Attributes:
+      files: A mapped, deleted file for each type, with its matrix [rows, width].
+      widths: Width of the matrix of each type.
+      rows: Number of rows.
+      limit: Bytes that a pass may keep in memory.
+    """
+
+    files: Mapping[str, mmap.mmap]
+    widths: Mapping[str, int]
+    rows: int
+    limit: int
+
+    @classmethod
+    def write(cls, blocks: Iterable[Mapping[str, tf.Tensor]], limit: int) -> Stored:
+        """Stores rows.
+
+        Args:
+          blocks: Matrices [rows, width] by the names of their types, as tensors of
+            this process; at least one row.
+          limit: Bytes that a pass may keep in memory.
+
+        Raises:
+          UserError: The disk is full.
+        """
+        rows, widths, folder = 0, {}, _folder()
+        files = {}
+        try:
+            for block in blocks:
+                for kind, matrix in block.items():
+                    if kind not in files:
+                        files[kind] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+                        widths[kind] = matrix.shape[1]
+                    files[kind].write(np.ascontiguousarray(matrix).data)
+                rows += len(matrix)
+            for file in files.values():
+                file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise UserError(
+                f"{folder} is full: decoded examples of one training are stored there",
+                remedy="Free space, or name another folder in TMPDIR.",
+            ) from None
+        mapped = {
+            kind: mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            for kind, file in files.items()
+        }
+        return cls(mapped, widths, rows, limit)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        return self.rows * self._row_bytes
+
+    @property
+    def chunk_rows(self) -> int:
+        """Neighbours that are taken together."""
+        return -(-self.rows // CHUNKS)
+
+    def whole(self) -> Matrices:
+        """All rows, in memory."""
+        return self._sorted(np.arange(self.rows))
+
+    def block_batches(self, batch_size: int) -> int:
+        """Batches of a block: as many as the limit allows, at least one.
+
+        Args:
+          batch_size: Rows of a global batch.
+        """
+        size = min(self.limit // _BLOCKS_IN_MEMORY, _BLOCK_BYTES)
+        return max(1, size // self._row_bytes // batch_size)
+
+    def shuffled(
+        self, key: tf.Tensor, batch_size: int, first: tf.Tensor
+    ) -> tf.data.Dataset:
+        """One pass in blocks: matrices by type, order int64 [n], first batch int64.
+
+        Args:
+          key: int64 [2]; the order of the pass is a function of it.
+          batch_size: Each block has a multiple of it, except the last one.
+          first: int64. The batch to start at.
+        """
+        batches = self.block_batches(batch_size)
+        shuffle = tf.random.experimental.stateless_shuffle
+        parts = tf.range(-(-self.rows // self.chunk_rows), dtype=tf.int64)
+        parts = shuffle(parts, key)
+
+        @no_autograph
+        def block(number: tf.Tensor) -> tuple:
+            found, order = self._block(number, batches * batch_size, parts)
+            if self.chunk_rows > 1:
+                inner = tf.random.experimental.stateless_fold_in(key, number + 1)
+                order = shuffle(order, inner)
+            own = tf.where(number == first // batches, first % batches, 0)
+            return found, order, own
+
+        blocks = self._blocks(first // batches, batches * batch_size)
+        return blocks.map(block).prefetch(1)
+
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
+        """One pass in the order of the rows, in blocks like those of `shuffled`.
+
+        Args:
+          batch_size: Rows of a global batch.
+        """
+        size = self.block_batches(batch_size) * batch_size
+
+        @no_autograph
+        def block(number: tf.Tensor) -> tuple:
+            found, order = self._block(number, size, tf.zeros(0, tf.int64))
+            return found, order, tf.constant(0, tf.int64)
+
+        return self._blocks(0, size).map(block).prefetch(1)
+
+    @property
+    def _row_bytes(self) -> int:
+        return sum(np.dtype(kind).itemsize * n for kind, n in self.widths.items())
+
+    def _blocks(self, first: int | tf.Tensor, size: int) -> tf.data.Dataset:
+        return tf.data.Dataset.range(first, -(-self.rows // size))
+
+    def _block(
+        self, number: tf.Tensor, size: int, parts: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """The rows of a block by type, and their numbers in the block.
+
+        Args:
+          number: int64. Number of the block.
+          size: Rows of a block.
+          parts: Chunks in the order of the pass, int64 [n]; none for all rows in order.
+        """
+
+        def read(number: np.int64, parts: np.ndarray) -> list[np.ndarray]:
+            begin = int(number) * size
+            places = np.arange(begin, min(begin + size, self.rows))
+            if len(parts):
+                places = _rows(parts, places, self.chunk_rows, self.rows)
+            order = np.argsort(places)
+            found = self._sorted(places[order], order)
+            return [found[kind] for kind in self.widths]
+
+        kinds = [tf.as_dtype(kind) for kind in self.widths]
+        found = tf.numpy_function(read, [number, parts], kinds)
+        shaped = {
+            kind: tf.ensure_shape(matrix, [None, width])
+            for (kind, width), matrix in zip(self.widths.items(), found, strict=True)
+        }
+        return shaped, tf.range(tf.shape(found[0], tf.int64)[0])
+
+    def _sorted(self, rows: np.ndarray, to: np.ndarray | None = None) -> Matrices:
+        """Copies rows to places of matrices, a window of the files at a time.
+
+        Args:
+          rows: Row numbers, ascending, int64 [n].
+          to: The place of each, int64 [n]; by default their order.
+        """
+        to = np.arange(len(rows)) if to is None else to
+        found = {}
+        for kind, width in self.widths.items():
+            whole = np.frombuffer(self.files[kind], kind).reshape(self.rows, width)
+            found[kind] = np.empty((len(rows), width), kind)
+            window = max(1, _WINDOW_BYTES // max(whole.strides[0], 1))
+            bounds = np.searchsorted(rows, np.arange(0, self.rows + window, window))
+            for begin, end in itertools.pairwise(bounds):
+                found[kind][to[begin:end]] = whole[rows[begin:end]]
+                # The system still caches these pages, but the process gives them back.
+                self.files[kind].madvise(mmap.MADV_DONTNEED)
+        return found
+
+
+def _rows(parts: np.ndarray, places: np.ndarray, size: int, rows: int) -> np.ndarray:
+    """The rows at some places of a pass.
+
+    Args:
+      parts: Numbers of chunks in the order of the pass.
+      places: Places in the pass, in rows.
+      size: Rows of a chunk; the last one of the file has what is left.
+      rows: Rows of all chunks.
+    """
+    missing = len(parts) * size - rows
+    if missing:
+        last = int(np.argmax(parts == len(parts) - 1))
+        places = places + missing * (places >= (last + 1) * size - missing)
+    return parts[places // size] * size + places % size
+
+
+def _folder() -> str:
+    chosen = tempfile.gettempdir()
+    if chosen == "/tmp" and os.access(_LARGE_FILES, os.W_OK):
+        return _LARGE_FILES
+    return chosen

@@ -1,0 +1,128 @@
+"""Splits of numbers of fixed size, which are kept parsed in a temporary file."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components.trainer.data import dataset, stored
+
+ROWS = 1003
+SPEC = {
+    "x": tf.io.FixedLenFeature([], tf.int64),
+    "image": tf.io.FixedLenFeature([2, 3], tf.float32),
+    "code": tf.io.FixedLenFeature([2], tf.int64),
+    "y": tf.io.FixedLenFeature([1], tf.float32),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("numbers")
+    paths = []
+    for part, rows in enumerate(np.array_split(np.arange(ROWS), 3)):
+        paths.append(str(folder / f"part-{part}"))
+        with tf.io.TFRecordWriter(paths[-1]) as writer:
+            for row in map(int, rows):
+                example = tf.train.Example()
+                feature = example.features.feature
+                feature["x"].int64_list.value.append(row)
+                feature["image"].float_list.value.extend(row + np.arange(6) / 8)
+                feature["code"].int64_list.value.extend([-row, 1 << 62])
+                feature["y"].float_list.value.append(row / 10)
+                writer.write(example.SerializeToString())
+    return paths
+
+
+@pytest.fixture(scope="module")
+def in_memory(files):
+    found = dataset.read(files, SPEC, "y")
+    assert found.columns is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def split(files):
+    found = dataset.read(files, SPEC, "y", 4096)
+    assert found.stored is not None
+    assert found.stored.block_batches(16) == 1
+    return found
+
+
+def _listed(batches):
+    return [
+        ({name: value.numpy().tolist() for name, value in features.items()}, label)
+        for features, label in (
+            (features, label.numpy().tolist()) for features, label in batches
+        )
+    ]
+
+
+def _order(batches):
+    return [features["x"].numpy().ravel().tolist() for features, _ in batches]
+
+
+@pytest.mark.parametrize("first_step", [0, 1, 62, 63, 100])
+def test_batches_are_those_of_examples_in_memory(split, in_memory, first_step):
+    feed = {"seed": 3, "epochs": 2, "first_step": first_step}
+    found = _listed(split.shuffled(16, **feed))
+    assert found == _listed(in_memory.shuffled(16, **feed))
+    assert len(found) == 126 - first_step
+    features, label = found[-1]
+    rows = np.ravel(features["x"])
+    expected = rows[:, None] + np.arange(6) / 8
+    assert np.array_equal(np.reshape(features["image"], (-1, 6)), expected)
+    assert np.array_equal(np.ravel(label), np.float32(rows / 10))
+    assert np.array_equal(features["code"], [[-row, 1 << 62] for row in rows])
+
+
+def test_replicas_and_evaluation_get_the_batches_of_examples_in_memory(
+    split, in_memory
+):
+    feed = {"seed": 3, "epochs": 1, "replicas": 3, "share": range(1, 3)}
+    for drop_last in (False, True):
+        found = _order(split.shuffled(100, drop_last=drop_last, **feed))
+        wanted = in_memory.shuffled(100, drop_last=drop_last, **feed)
+        assert found == _order(wanted)
+    assert _listed(split.ordered(17)) == _listed(in_memory.ordered(17))
+    assert sum(_order(split.ordered(17)), []) == list(range(ROWS))
+    assert split.sample(3)[0]["image"].shape == (3, 2, 3)
+
+
+def test_remote_pipelines_read_the_files_themselves(split, in_memory):
+    def order(limit):
+        kept = dataclasses.replace(split.stored, limit=limit)
+        found = dataclasses.replace(split, stored=kept)
+        made = tf.function(lambda: found.remote(16, seed=3, epochs=1))
+        assert not made.get_concrete_function().captured_inputs
+        return _order(made())
+
+    whole = _order(in_memory.shuffled(16, seed=3, epochs=1))
+    assert order(1 << 20) == whole
+    assert sorted(sum(order(4096), [])) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("chunks", [1, 7, 100, 334])
+def test_more_rows_than_are_permuted_in_memory_are_mixed_in_chunks(
+    files, monkeypatch, chunks
+):
+    monkeypatch.setattr(stored, "CHUNKS", chunks)
+    split = dataset.read(files, SPEC, "y", 4096)
+    first, second = (
+        sum(_order(split.shuffled(16, seed=seed, epochs=1)), []) for seed in (3, 4)
+    )
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert first != second
+    whole = _order(split.shuffled(16, seed=3, epochs=2))
+    assert _order(split.shuffled(16, seed=3, epochs=2, first_step=70)) == whole[70:]
+    if chunks == 100:  # in a random order, a row moves by a third of the pass
+        assert np.abs(np.subtract(first, range(ROWS))).mean() > ROWS / 4
+
+
+def test_rows_are_read_in_windows(split, in_memory, monkeypatch):
+    monkeypatch.setattr(stored, "_WINDOW_BYTES", 64)
+    found = _listed(split.shuffled(16, seed=3, epochs=1))
+    assert found == _listed(in_memory.shuffled(16, seed=3, epochs=1))
