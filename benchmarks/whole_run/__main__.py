@@ -1,12 +1,13 @@
 """Compares whole runs: Strategos, TFX's own components, a plain script, the floor.
 
     python benchmarks/whole_run --rows 30000 300000 --times 3
-    python benchmarks/whole_run --rows 10000000 --sides strategos strategos-1 --times 1
+    python benchmarks/whole_run --rows 10000000 --sides strategos-1 flink --times 1
     python benchmarks/whole_run --page
 
 Each side reads the same CSV files (rows of examples/flights, drawn with replacement)
 and ends with a model, its metrics by slice, and a SavedModel; the floor only reads and
-takes the steps. All sides run in turn, in processes of their own, `--times` times.
+takes the steps; `flink` starts a cluster on this machine, with two slots, for large
+numbers of rows. All sides run in turn, in processes of their own, `--times` times.
 Each run adds a line of JSON to `--results`, so that parts measured apart add up;
 remove the file to begin anew. `--page` writes docs/benchmarks.md and its plot from it.
 """
@@ -45,7 +46,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[30_000, 300_000])
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    usual = [side for side in SIDES if side != "flink"]
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=usual)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="write the page, no runs")
     arguments = parser.parse_args()
@@ -95,7 +97,9 @@ def write_rows(folder: Path, rows: int) -> Path:
     return folder
 
 
-def of_strategos(data: Path, folder: Path, workers: int) -> list[str]:
+def of_strategos(
+    data: Path, folder: Path, workers: int, runner: str = "direct"
+) -> list[str]:
     example = folder / "examples" / "flights"
     ignored = shutil.ignore_patterns("data", "runs", "serving", "__pycache__")
     shutil.copytree(FLIGHTS, example, ignore=ignored)
@@ -106,6 +110,7 @@ def of_strategos(data: Path, folder: Path, workers: int) -> list[str]:
         *(sys.executable, "-m", "strategos.pipeline.cli", "run"),
         *(str(example / "pipeline.yaml"), "--set", f"run.root={folder / 'root'}"),
         *("--set", f"run.engine.workers={workers}"),
+        *("--set", f"run.engine.runner={runner}"),
     ]
 
 
@@ -131,6 +136,7 @@ def of_floor(data: Path, folder: Path) -> list[str]:
 SIDES: dict[str, Callable[[Path, Path], list[str]]] = {
     "strategos": functools.partial(of_strategos, workers=2),
     "strategos-1": functools.partial(of_strategos, workers=1),
+    "flink": functools.partial(of_strategos, workers=2, runner="flink"),
     "stock": of_stock,
     "script": of_script,
     "floor": of_floor,

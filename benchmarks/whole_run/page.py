@@ -18,6 +18,7 @@ Results = dict[int, dict[str, list[dict[str, Any]]]]
 NAMES = {
     "strategos": "Strategos, two threads",
     "strategos-1": "Strategos, one thread",
+    "flink": "Strategos, Flink, two slots",
     "stock": "TFX's own components",
     "script": "plain script",
     "floor": "floor",
@@ -31,7 +32,8 @@ from CSV files to a model with its metrics by slice and a SavedModel. Rows are d
 with replacement from those of the example, in twelve files.
 
 - **Strategos**: `strategos run`, all nodes, with one or two threads
-  (`run.engine.workers`).
+  (`run.engine.workers`); on Flink, a cluster that the run starts on the same machine
+  (`run.engine.runner: flink`).
 - **TFX's own components**: the same pipeline of stock components, on LocalDagRunner and
   Beam's in-process runner.
 - **plain script**: pyarrow, NumPy and Keras 3: the same features, network, steps and
@@ -44,6 +46,8 @@ proportional set sizes together. Each figure is the median of its runs, on a mac
 with {cores} cores that did nothing else.
 
 ![CPU seconds and peak memory by number of rows](benchmarks.svg)
+
+{cluster}
 
 {tables}
 """
@@ -66,7 +70,9 @@ def read(file: Path) -> Results:
 
 def write(found: Results, folder: Path) -> None:
     """Writes the page and its plot to `folder`."""
-    text = _TEXT.format(cores=os.cpu_count(), tables=tables(found))
+    text = _TEXT.format(
+        cores=os.cpu_count(), tables=tables(found), cluster=_cluster(found)
+    )
     (folder / "benchmarks.md").write_text(text)
     panels = [
         plot.Panel(f"{name} by rows", _curves(found, key, unit))
@@ -74,6 +80,24 @@ def write(found: Results, folder: Path) -> None:
         if key != "wall"
     ]
     (folder / "benchmarks.svg").write_text(plot.draw(panels))
+
+
+def _cluster(found: Results) -> str:
+    """From how many rows on a cluster is no slower than one thread, and by how much."""
+    ratios = {
+        rows: _median(sides["flink"], "wall") / _median(sides["strategos-1"], "wall")
+        for rows, sides in found.items()
+        if {"flink", "strategos-1"} <= sides.keys()
+    }
+    if not ratios:
+        return "Flink was not measured."
+    each = [f"{ratio:.2f} at {rows:,} rows" for rows, ratio in ratios.items()]
+    pays = [rows for rows, ratio in ratios.items() if ratio <= 1]
+    where = f"from {min(pays):,} rows on" if pays else "at none of these sizes"
+    return (
+        "Wall time on Flink, in parts of that of one thread: "
+        f"{', '.join(each)}. On one machine with two slots, a cluster pays {where}."
+    )
 
 
 def tables(found: Results) -> str:

@@ -10,7 +10,7 @@ Curve = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 20, 40, 40
-_COLORS = ("#1a6fb5", "#7db8e0", "#c0392b", "#2e8b57", "#888888")
+_COLORS = ("#1a6fb5", "#7db8e0", "#c0392b", "#2e8b57", "#888888", "#d9a400")
 
 
 @dataclasses.dataclass(frozen=True)

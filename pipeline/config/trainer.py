@@ -222,7 +222,9 @@ class Trainer(Section):
         description="Whether to use only kernels whose results repeat bit for bit.",
     )
     cache_limit: Size = Field(
-        "1GB", description="Size of a split up to which its examples stay in memory."
+        "1GB",
+        description="Size of a split up to which its examples stay in memory. Numbers "
+        "of fixed size are parsed to a temporary file if they take more than 64 MiB.",
     )
     warm_start: ModelPath | None = Field(
         None,
