@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 from typing import TYPE_CHECKING
 
 import ml_metadata
@@ -75,8 +78,15 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
 
 def _check_that_it_loads(version: Version) -> None:
     request = {"model": version.path, "files": [], "requests": 0}
+    log = io.StringIO()  # TensorFlow's: of use if the process crashes
     try:
-        worker_process.run(_PROBE, request, name="probe", env=worker_process.TENSORFLOW)
+        with contextlib.redirect_stderr(log):
+            worker_process.run(
+                _PROBE, request, name="probe", env=worker_process.TENSORFLOW
+            )
+    except worker_process.WorkerError:
+        sys.stderr.write(log.getvalue())
+        raise
     except UserError as error:
         raise UserError(
             f"version {version.version} does not become live: {error.message}",

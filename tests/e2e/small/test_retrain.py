@@ -220,6 +220,7 @@ def test_what_cron_is_given_checks_once(small):
 def test_the_model_before_the_live_one_can_be_live_again(small):
     *_, wanted, live = map(int, small.serving())
     done = small.strategos("rollback", str(small.yaml))
+    assert "[probe]" not in done.stdout + done.stderr
     pushed = int(small.serving()[-1])
     assert done.stdout == f"version {pushed} is live: a copy of {wanted}\n"
     listed = json.loads(small.strategos("models", str(small.yaml), "--json").stdout)
