@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -74,9 +75,8 @@ class Executor(EngineExecutor):
 def _judged(
     reader: Reader, compared: Mapping[str, Any], gates: Mapping[str, Any], serving: str
 ) -> Iterator[Check]:
-    usual = _resolved(reader, compared["usual"])
     events.emit("progress", message="measuring spans")
-    known = Usual([s.number for s in usual], [reader.of(s) for s in usual])
+    known = _usual(reader, _resolved(reader, compared["usual"]))
     served = None
     if gates.get("skew"):
         served = _serving(reader, serving)
@@ -91,6 +91,18 @@ def _judged(
             schema = read_schema(reader.schema_file)
             yield from checks.against_schema(span.number, found, schema)
         yield from checks.judge(span.number, found, known, gates, served)
+
+
+def _usual(reader: Reader, found: list[Span]) -> Usual:
+    """The statistics of spans; without those that do not fit the schema."""
+    numbers, statistics = [], []
+    for span in found:
+        try:
+            statistics.append(reader.of(span))
+            numbers.append(span.number)
+        except UserError as error:
+            logging.warning("span %d is not compared with: %s", span.number, error)
+    return Usual(numbers, statistics)
 
 
 def _resolved(reader: Reader, chosen: list[list[Any]]) -> list[Span]:

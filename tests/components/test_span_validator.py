@@ -186,6 +186,9 @@ def test_a_span_that_does_not_fit_the_schema_is_named(write, validate, tmp_path)
     notes = [check["note"] for check in found["checks"] if not check["ok"]]
     assert "11" in notes[0]
     assert "'many'" in notes[-1] and "rows.csv" in notes[-1]
+    write(4, x=[5, 6])
+    (rows, *_) = validate([4], [1, 3], schema=str(schema))[1]["checks"]
+    assert (rows["ok"], rows["note"]) == (True, "2 rows; 2 are usual")
 
 
 def test_the_first_span_has_nothing_to_be_compared_with(write, validate):

@@ -54,6 +54,8 @@ def test_a_workload_that_is_moved_keeps_its_settings(workload, tmp_path):
 
     before = key(workload)
     assert key(workload, "run.root=elsewhere") == before
+    skew = "gates={skew: {at_most: 0.1, serving: '%s/*.csv'}}"
+    assert key(workload, skew % "logs") == key(workload, skew % "elsewhere") != before
     assert key(workload, "pusher.to=elsewhere") != before
     assert key(workload, "trainer.warm_start=others") != before
     moved = shutil.copytree(workload.parent, tmp_path / "deeper" / "moved")
