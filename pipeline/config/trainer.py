@@ -231,6 +231,11 @@ class Trainer(Section):
         description="Model to start from: `latest` for the newest pushed one, or the "
         "folder of a Model artifact.",
     )
+    fresh_every: Positive | None = Field(
+        None,
+        description="With `warm_start: latest`, every how many models one is trained "
+        "from fresh weights: with 3, every third. By default, only the first.",
+    )
 
     @model_validator(mode="after")
     def _can_work(self) -> Trainer:
@@ -264,6 +269,12 @@ class Trainer(Section):
                 "has no effect without `scale_learning_rate`",
                 remedy="Set `scale_learning_rate` to `linear` or `sqrt`, or remove "
                 "`base_batch_size`.",
+            )
+        if self.fresh_every and self.warm_start != LATEST:
+            yield reject_at(
+                ("fresh_every",),
+                f"has no effect without `warm_start: {LATEST}`",
+                remedy=f"Set `warm_start: {LATEST}`, or remove `fresh_every`.",
             )
         if self.deterministic and strategy == "parameter_server":
             yield reject_at(

@@ -295,7 +295,8 @@ def _of_production(
     key, fresh = caching.candidate_key(trial), not config.run.cache
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
     if config.trainer.warm_start == LATEST:
-        weights = production.warm_start(store, serving, key, fresh)
+        every = config.trainer.fresh_every
+        weights = production.warm_start(store, serving, key, fresh, every)
         _report_warm_start(config, serving, weights)
         found["warm_start"] = weights
     return found

@@ -98,24 +98,43 @@ def warm_start(
     production: Production | None,
     candidate: str,
     fresh: bool,
+    every: int | None = None,
 ) -> str:
     """Returns the weights for `trainer.warm_start: latest`; `NOTHING` for none.
 
     These are the weights of the model in production, unless that is the candidate
     itself: then the weights that it started from. So an unchanged run stays cached.
+    Every `every`th model starts from fresh weights, so that nothing of data that are
+    long gone stays for ever.
 
     Args:
       store: ML Metadata.
       production: The model in production.
       candidate: As for `baseline`.
       fresh: As for `baseline`.
+      every: `trainer.fresh_every`.
     """
     if production is None:
         return NOTHING
     model = _trained(store, production)
     if production.candidate == candidate and not fresh:
         return model.custom_properties["warm_start"].string_value or NOTHING
+    if every is not None and _generation(store, model, every) >= every:
+        return NOTHING
     return f"{model.uri}/{exported.WEIGHTS_DIR}"
+
+
+def _generation(
+    store: ml_metadata.MetadataStore, model: metadata_store_pb2.Artifact, most: int
+) -> int:
+    """Number of models from the last fresh weights to `model`, itself included."""
+    for generation in range(1, most):
+        weights = model.custom_properties["warm_start"].string_value or NOTHING
+        before = store.get_artifacts_by_uri(os.path.dirname(weights))
+        if weights == NOTHING or not before:
+            return generation
+        model = before[0]
+    return most
 
 
 def _trained(

@@ -140,6 +140,13 @@ def test_starting_from_the_newest_pushed_model_needs_a_pusher(workload):
         load(workload, sets=["trainer.warm_start=latest", "pusher=null"])
 
 
+def test_fresh_weights_now_and_then_need_a_warm_start(workload):
+    latest = ("trainer.warm_start=latest", "trainer.fresh_every=3")
+    assert load(workload, sets=latest).config.trainer.fresh_every == 3
+    with pytest.raises(ConfigError, match="no effect without `warm_start: latest`"):
+        load(workload, sets=latest[1:])
+
+
 def test_warm_start_is_latest_or_a_path_from_the_file_that_names_it(workload, write):
     assert trainer(workload, "warm_start=latest").warm_start == "latest"
     overlay = write("prod/prod.yaml", "trainer: {warm_start: models/3}\n")

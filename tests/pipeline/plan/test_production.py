@@ -81,6 +81,19 @@ def test_a_serving_folder_is_the_same_under_another_name(store, tmp_path):
     assert (found.path, found.candidate) == (path, "c")
 
 
+def test_every_third_model_starts_from_fresh_weights(store, tmp_path):
+    starts, weights = [], "none"
+    for version in range(1, 8):
+        folder = push(store, tmp_path / "s" / str(version), "old", warm_start=weights)
+        serving = production.newest(store, str(tmp_path / "s"))
+        weights = production.warm_start(store, serving, "new", fresh=False, every=3)
+        starts.append(weights == "none")
+        assert starts[-1] or weights == f"{folder}-model/Format-Weights"
+    assert starts == [False, False, True, False, False, True, False]
+    always = production.warm_start(store, serving, "new", fresh=False, every=1)
+    assert always == "none"
+
+
 def test_nothing_pushed_means_no_baseline(store, tmp_path):
     assert production.newest(store, str(tmp_path)) is None
     assert production.baseline(None, "c", fresh=False) == "none"
