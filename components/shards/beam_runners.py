@@ -16,6 +16,7 @@ from strategos.components.errors import UserError
 from strategos.components.shards import worker_boot
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.flink import shared
+from strategos.components.shards.flink.connection import Connection
 from strategos.components.shards.flink.watch import Limits
 from strategos.components.shards.job import Job
 from strategos.components.user_code import workload_paths
@@ -60,15 +61,13 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
         return beam.Pipeline(argv=list(_IN_PROCESS))
     name, limits = _job_name(), Limits(engine.timeout, engine.stall_timeout)
     if engine.runner == "dataflow":
-        return Job(name, None, limits, [*_dataflow(engine), f"--job_name={name}"])
-    endpoint, master, workers = engine.job_endpoint, engine.master, engine.workers
+        return Job(name, Connection(), limits, _dataflow(engine))
+    connection, workers = Connection(engine.job_endpoint, engine.master), engine.workers
     if engine.runner == "flink":
-        connection = shared.connection(engine)
-        endpoint, master = connection.job_endpoint, connection.master
-        workers = engine.threads
+        connection, workers = shared.connection(engine), engine.threads
     spread = [f"--parallelism={workers}"] if workers else []
-    arguments = [*_portable(os.environ), f"--job_endpoint={endpoint}", *spread]
-    return Job(name, master, limits, [*arguments, f"--job_name={name}"])
+    endpoint = f"--job_endpoint={connection.job_endpoint}"
+    return Job(name, connection, limits, [*_portable(os.environ), endpoint, *spread])
 
 
 def _portable(environ: Mapping[str, str]) -> list[str]:

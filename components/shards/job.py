@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent import futures
 from typing import Any
 
 import apache_beam as beam
@@ -10,8 +11,11 @@ import grpc
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.shards.flink import watch
+from strategos.components.shards.flink.connection import Connection
 
+_NOTICE_SECONDS = 3.0  # for the host of a cluster to notice that a process has ended
 _TRACEBACK = "Traceback (most recent call last):\n"
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(.*?)'")
 # An error of ours, with what Python puts before it and Beam behind it.
 _OWN = re.compile(r"^\S+\.UserError: (.*) \[while running '[^']*'\]$", re.S)
 _JAVA_FRAMES = re.compile(r"\n\s*(?:at |Caused by: |\.\.\. \d+ more)")
@@ -22,31 +26,52 @@ class Job(beam.Pipeline):
 
     Args:
       name: Of the job; no other one has it.
-      master: Address of the REST API of Flink's JobManager; None for other runners.
+      connection: Where the job is sent.
       limits: Of a job on Flink.
       argv: Beam's options.
     """
 
     def __init__(
-        self, name: str, master: str | None, limits: watch.Limits, argv: list[str]
+        self, name: str, connection: Connection, limits: watch.Limits, argv: list[str]
     ):
-        super().__init__(argv=[*argv, "--no_wait_until_finish"])
-        self._name, self._master, self._limits = name, master, limits
+        argv = [*argv, f"--job_name={name}", "--no_wait_until_finish"]
+        super().__init__(argv=argv)
+        self._name, self._connection, self._limits = name, connection, limits
 
     def __exit__(self, *raised: Any) -> None:
         try:
             super().__exit__(*raised)  # submits the job
             if raised[0] is None:
                 finish = self.result.wait_until_finish
-                watch.wait(finish, self._master, self._name, self._limits)
+                watch.wait(finish, self._connection, self._name, self._limits)
         except grpc.RpcError as error:
-            raise UserError(
-                "Beam's job server ended the connection",
-                remedy="It was killed, or has no memory left: see its log. Run again: "
-                "what was finished is cached.",
-            ) from error
+            raise self._lost() from error
         except RuntimeError as error:
-            raise UserError(reason(str(error))) from error
+            raise _failure(str(error)) from error
+
+    def _lost(self) -> UserError:
+        """Why the job server ended the connection."""
+        lost = self._connection.lost
+        if futures.wait([lost], _NOTICE_SECONDS).done:
+            return lost.result()
+        return UserError(
+            f"Beam's job server at {self._connection.job_endpoint} ended the "
+            "connection",
+            remedy="It was killed, or has no memory left: see its log. Run again: "
+            "what was finished is cached.",
+        )
+
+
+def _failure(message: str) -> UserError:
+    why = reason(message)
+    missing = _MISSING.match(why)
+    if missing is None:
+        return UserError(why)
+    return UserError(
+        f"workers of `run.engine` cannot import {missing[1]}",
+        remedy="Their hosts need this Python environment, and the user's modules, at "
+        "the same paths.",
+    )
 
 
 def reason(message: str) -> str:

@@ -6,8 +6,11 @@ import contextlib
 import dataclasses
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 from strategos.components import errors, processes
 from strategos.components.errors import UserError
@@ -23,12 +26,15 @@ class Connection:
     """Where pipelines are sent.
 
     Attributes:
-      job_endpoint: `host:port` of Beam's job server, on the loopback interface.
-      master: `host:port` of the REST API of Flink's JobManager.
+      job_endpoint: `host:port` of Beam's job server; None for a service.
+      master: `host:port` of the REST API of Flink's JobManager; None for a job server
+        of another runner.
+      lost: Why jobs cannot be sent any more, once that is so.
     """
 
-    job_endpoint: str
-    master: str
+    job_endpoint: str | None = None
+    master: str | None = None
+    lost: futures.Future[UserError] = dataclasses.field(default_factory=futures.Future)
 
 
 @contextlib.contextmanager
@@ -69,17 +75,28 @@ def connected(
             stdout=subprocess.PIPE,
             stderr=log,
         )
+    listener = None
     try:
-        yield _answer(host, logs)
+        connection = Connection(**_answer(host, logs)["addresses"])
+        listener = threading.Thread(target=_listen, args=(host, logs, connection.lost))
+        listener.start()
+        yield connection
     finally:
         host.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             host.wait(_GRACE_SECONDS)
         processes.end_session(host)
+        if listener:
+            listener.join()
         host.stdout.close()
 
 
-def _answer(host: subprocess.Popen[bytes], logs: Path) -> Connection:
+def _answer(host: subprocess.Popen[bytes], logs: Path) -> dict[str, Any]:
+    """The next answer of the host.
+
+    Raises:
+      UserError: The answer is an error, or the host has ended.
+    """
     line = host.stdout.readline()
     if not line:
         raise UserError(
@@ -89,4 +106,14 @@ def _answer(host: subprocess.Popen[bytes], logs: Path) -> Connection:
     answer = json.loads(line)
     if "error" in answer:
         raise errors.from_json(answer["error"])
-    return Connection(**answer["addresses"])
+    return answer
+
+
+def _listen(
+    host: subprocess.Popen[bytes], logs: Path, lost: futures.Future[UserError]
+) -> None:
+    """Waits for the host's error, or its end."""
+    try:
+        _answer(host, logs)
+    except UserError as error:
+        lost.set_result(error)

@@ -1,13 +1,13 @@
 """Holds the Java processes of an engine: `python -m` this module, from `connection`.
 
-The process starts them, prints one line of JSON (addresses or an error), and ends with
+The process starts them, prints a line of JSON (addresses or an error), and ends with
 its standard input, which closes when its parent ends, however that ends. It leaves
 nothing behind: it cancels jobs on a cluster that stays, kills its Java processes and
 the workers that these started. If it is killed itself, the kernel kills the Java
 processes.
 
 A TaskManager that dies is replaced; Flink restarts the job. Without its JobManager or
-job server no job can go on: then all ends.
+job server no job can go on: then all ends, after a second line (an error).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _CANCEL_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _LAST_LINES = 5
 _RPC_PORT = "jobmanager.rpc.port"
+_AGAIN = "Run again: what was finished is cached. "
 _REPLACEMENTS = 20  # of TaskManagers; more is no accident
 
 
@@ -58,7 +59,7 @@ class _Jvm:
             file.seek(self.position)
             return file.read().decode(errors="replace")
 
-    def failure(self, what: str) -> UserError:
+    def failure(self, what: str, remedy: str = "") -> UserError:
         """An error that ends with the last lines of the log."""
         code = self.process.poll()
         if code is not None:
@@ -66,7 +67,8 @@ class _Jvm:
             what = f"{what} ({how})"
         lines = self.logged().strip().splitlines()[-_LAST_LINES:]
         tail = "".join(f"\n      {line}" for line in lines)
-        return UserError(f"{self.name} {what}", remedy=f"Its log, {self.log}:{tail}")
+        remedy = f"{remedy}Its log, {self.log}:{tail}"
+        return UserError(f"{self.name} {what}", remedy=remedy)
 
 
 class _Host:
@@ -102,11 +104,13 @@ class _Host:
             self._wait(self._jvms[0], self._has_task_managers)
         return {"job_endpoint": f"127.0.0.1:{port}", "master": address}
 
-    def keep(self) -> None:
-        """Watches the processes until the parent ends."""
+    def keep(self) -> UserError | None:
+        """Watches the processes until the parent ends; why jobs cannot run any more."""
         with contextlib.suppress(_Ended):
-            while self._all_well():
+            while not (lost := self._lost()):
                 self._pause(1.0)
+            return lost
+        return None
 
     def end(self) -> None:
         """Ends the job server and its jobs, then all other processes."""
@@ -186,18 +190,19 @@ class _Host:
         if self._signals.stop_requested or (0 in readable and not os.read(0, 1)):
             raise _Ended
 
-    def _all_well(self) -> bool:
-        """Replaces dead TaskManagers; whether jobs can still run."""
+    def _lost(self) -> UserError | None:
+        """Replaces dead TaskManagers; the error if jobs cannot run any more."""
         for jvm in [each for each in self._jvms if each.process.poll() is not None]:
-            print(jvm.failure("ended"), file=sys.stderr, flush=True)
-            self._jvms.remove(jvm)
+            failure = jvm.failure("ended", _AGAIN)
+            print(failure, file=sys.stderr, flush=True)
             self._replaced += 1
             name = jvm.name.removeprefix("Flink's ")
             if not name.startswith("taskmanager") or self._replaced > _REPLACEMENTS:
-                return False
+                return failure
+            self._jvms.remove(jvm)
             self._add_task_manager(name)
         self._end_orphans()
-        return True
+        return None
 
     def _end_orphans(self) -> None:
         """Ends the workers of Java processes that have died."""
@@ -239,7 +244,8 @@ def main() -> None:
         try:
             if answer is not None:
                 print(json.dumps(answer), flush=True)
-                host.keep()
+            if answer is not None and "addresses" in answer and (lost := host.keep()):
+                print(json.dumps({"error": lost.to_json()}), flush=True)
         finally:
             host.end()
 

@@ -42,9 +42,14 @@ heartbeat.timeout: 60000
 heartbeat.rpc-failure-threshold: 2
 slot.request.timeout: 60000
 # Longer than `--environment_cache_millis`, so that a restarted job gets new workers.
-restart-strategy.type: fixed-delay
-restart-strategy.fixed-delay.attempts: 5
-restart-strategy.fixed-delay.delay: 6 s
+# A dead worker fails many tasks, each of which counts in the other strategies; failures
+# within one delay are one here.
+restart-strategy.type: exponential-delay
+restart-strategy.exponential-delay.initial-backoff: 6 s
+restart-strategy.exponential-delay.max-backoff: 7 s
+restart-strategy.exponential-delay.jitter-factor: 0
+restart-strategy.exponential-delay.attempts-before-reset-backoff: 5
+restart-strategy.exponential-delay.reset-backoff-threshold: 1 h
 classloader.resolve-order: parent-first
 io.tmp.dirs: {folder}
 blob.storage.directory: {folder}/blobs

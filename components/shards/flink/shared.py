@@ -31,13 +31,17 @@ def connection(engine: Engine) -> Connection:
     """
     with _lock:
         opened = _opened.get(engine)
-        if opened is None or (opened.done() and opened.exception()):
+        if opened is None or (opened.done() and _is_over(opened)):
             opened = _opened[engine] = futures.Future()
             # The kernel ends a child with the thread that started it, and TFX's
             # BeamDagRunner runs each node in another thread.
             holder = threading.Thread(target=_hold, args=(engine, opened), daemon=True)
             holder.start()
         return opened.result()
+
+
+def _is_over(opened: futures.Future[Connection]) -> bool:
+    return opened.exception() is not None or opened.result().lost.done()
 
 
 def _hold(engine: Engine, opened: futures.Future[Connection]) -> None:

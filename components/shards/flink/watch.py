@@ -17,6 +17,7 @@ from typing import Any
 
 from strategos.components import events
 from strategos.components.errors import UserError, first_line
+from strategos.components.shards.flink.connection import Connection
 from strategos.components.shards.flink.master import ENDED, Master, MasterError
 from strategos.components.wording import duration
 
@@ -31,6 +32,7 @@ _CANCEL_SECONDS = 10.0
 _OF_PYTHON = re.compile(
     r"Error received from SDK harness for instruction \d+: .*", re.S
 )
+_NO_COMMAND = re.compile(r'Cannot run program "(.*?)".* error=(?:2|13), (.*)')
 _MOVED = ("read-records", "write-records", "read-bytes", "write-bytes")
 
 
@@ -53,29 +55,31 @@ class _FinishedError(Exception):
 
 
 def wait(
-    finish: Callable[[], Any], address: str | None, name: str, limits: Limits
+    finish: Callable[[], Any], connection: Connection, name: str, limits: Limits
 ) -> None:
     """Waits until `finish` returns; cancels the job if this is left in another way.
 
     Args:
       finish: Waits for the job, and raises an exception if it fails; called in a thread
         that is left behind if the job ends unnoticed.
-      address: `HOST:PORT` of the REST API of Flink's JobManager; None for a job of
-        another runner, which is not watched.
+      connection: Where the job runs. A job of another runner is not watched.
       name: The job's name, which no other job has.
       limits: Of the job.
 
     Raises:
-      UserError: A limit is exceeded, or the cluster is gone.
+      UserError: A limit is exceeded, or the cluster or the job server is gone.
       RuntimeError: Code in a worker failed; the message has its traceback.
     """
     outcome: futures.Future[None] = futures.Future()
     threading.Thread(target=_call, args=(finish, outcome), daemon=True).start()
-    job = _Job(Master(address), name, limits) if address else None
+    master, ends = connection.master, [connection.lost, outcome]
+    job = _Job(Master(master), name, limits) if master else None
     try:
-        while not futures.wait([outcome], _LOOK_SECONDS).done:
+        while not futures.wait(ends, _LOOK_SECONDS, futures.FIRST_COMPLETED).done:
             if job:
                 job.look()
+        if connection.lost.done():
+            raise connection.lost.result()
         outcome.result()
     except _FinishedError:
         return
@@ -199,8 +203,12 @@ class _Job:
 
 
 def _handle(trace: str) -> None:
-    found = _OF_PYTHON.search(trace)
-    if found:
+    if found := _OF_PYTHON.search(trace):
         raise RuntimeError(found[0])
+    if found := _NO_COMMAND.search(trace):
+        raise UserError(
+            f"TaskManagers cannot start workers by {found[1]}: {found[2]}",
+            remedy="Their hosts need this Python environment, at the same path.",
+        )
     message = f"Flink restarted the job after: {first_line(trace)}"
     events.emit("note", message=message)

@@ -13,13 +13,25 @@ ROWS = 60_000
 
 
 @pytest.fixture
-def table(tmp_path):
+def table(tmp_path, make_table):
     """A CSV file with text, floats with missing values, and a column of many words."""
-    rows = (f"{n % 977},{n / 7 if n % 9 else ''},{'ä' * (n % 40)}" for n in range(ROWS))
-    path = tmp_path / "data" / "a.csv"
-    path.parent.mkdir()
-    path.write_text("\n".join(["key,x,text", *rows, ""]))
-    return path
+    return make_table(tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def make_table():
+    """Makes `table` in a folder."""
+
+    def make(folder):
+        words = ("ä" * (n % 40) for n in range(ROWS))
+        numbers = (f"{n % 977},{n / 7 if n % 9 else ''}" for n in range(ROWS))
+        rows = map(",".join, zip(numbers, words, strict=True))
+        path = folder / "a.csv"
+        folder.mkdir()
+        path.write_text("\n".join(["key,x,text", *rows, ""]))
+        return path
+
+    return make
 
 
 @pytest.fixture

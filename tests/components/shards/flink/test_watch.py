@@ -15,11 +15,20 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.shards.engine import Engine
-from strategos.components.shards.flink.connection import connected
 from strategos.components.shards.flink.master import Master
 from strategos.components.shards.fold import fold
 
 pytestmark = pytest.mark.engine
+
+DRIVER = """
+import operator, sys, time
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.fold import fold
+
+engine = Engine.from_environment()
+print(fold(engine, range(100), operator.neg, operator.add, sys.argv[1]), flush=True)
+fold(engine, [3600.0] * 4, time.sleep, operator.or_, sys.argv[1])
+"""
 
 HOURS = [3600.0] * 4
 
@@ -104,35 +113,20 @@ def test_two_jobs_share_a_cluster(engine, tmp_path):
         assert list(found) == [-1770, -3180]
 
 
-def test_cluster_that_is_gone_is_one_error_within_a_minute(installed, hang, tmp_path):
-    with connected(None, 1, 2, tmp_path / "logs") as own:
-        engine = Engine("portable", 2, own.job_endpoint, master=own.master)
-        killed = []
-
-        def kill():
-            until = time.monotonic() + 120
-            while "RUNNING" not in jobs(engine).values() and time.monotonic() < until:
-                time.sleep(0.5)
-            config = Master(own.master).get("/jobmanager/config")
-            folder = next(e["value"] for e in config if e["key"] == "io.tmp.dirs")
-            killed.append(time.monotonic())
-            os.kill(_job_manager(folder), signal.SIGKILL)
-
-        threading.Thread(target=kill, daemon=True).start()
-        with pytest.raises(UserError) as caught:
-            hang(engine)
-    assert time.monotonic() - killed[0] < 60
-    assert "job server ended" in str(caught.value) or "not answer" in str(caught.value)
-
-
-def _job_manager(folder):
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/cmdline") as file:
-                    command = file.read()
-            except OSError:
-                continue
-            if f"{folder}\0" in command and "ClusterEntrypoint" in command:
-                return int(name)
-    raise AssertionError(folder)
+def test_cluster_that_stays_keeps_no_job_of_a_killed_driver(engine, warm_tfx, tmp_path):
+    """By the process that holds the job server, which the cluster did not start."""
+    master, before = Master(engine.master), jobs(engine)
+    variable = Engine("flink", 2, master=engine.master).to_environment()
+    driver = warm_tfx.script(DRIVER, str(tmp_path), TMPDIR=str(tmp_path), **variable)
+    assert driver.stdout.readline() == b"-4950\n"
+    until = time.monotonic() + 120
+    while "RUNNING" not in jobs(engine).values() and time.monotonic() < until:
+        time.sleep(0.2)
+    os.kill(driver.pid, signal.SIGKILL)
+    while "RUNNING" in jobs(engine).values() and time.monotonic() < until:
+        time.sleep(0.2)
+    states = [state for job, state in jobs(engine).items() if job not in before]
+    assert sorted(states) in (["CANCELED", "FINISHED"], ["CANCELLING", "FINISHED"])
+    assert master.get("/overview")["taskmanagers"] == 2
+    (logs,) = tmp_path.glob("flink-*")
+    assert sorted(os.listdir(logs)) == ["host.log", "job-server.log"]

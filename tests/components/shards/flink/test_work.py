@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import time
-from concurrent import futures
-from pathlib import Path
 
 import pytest
 
@@ -142,39 +137,6 @@ def test_components_write_what_they_write_in_threads(
         found.append((written(examples.uri), written(statistics.uri)))
     assert len(found[0][0]) == 4 * 8
     assert found[0] == found[1]
-
-
-def workers_of(folder) -> list[int]:
-    """The Python workers of jobs whose workload is in a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            is_worker = b"strategos-worker" in (entry / "cmdline").read_bytes()
-            if is_worker and os.fsencode(folder) in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-    return found
-
-
-def test_killed_workers_change_nothing(
-    flink, work, table, write_examples, written, tmp_path, monkeypatch
-):
-    from strategos.components.example_gen import shards
-
-    monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
-    with futures.ThreadPoolExecutor(1) as pool:
-        job = pool.submit(write_examples, table, tmp_path / "disturbed")
-        while not list(tmp_path.glob("disturbed/.unpublished/*")):
-            assert not job.done()
-            time.sleep(0.01)
-        killed = workers_of(tmp_path)
-        for process in killed:
-            os.kill(process, signal.SIGKILL)
-        job.result()
-    assert killed
-    (variable,) = Engine().to_environment().items()
-    monkeypatch.setenv(*variable)
-    write_examples(table, tmp_path / "plain")
-    assert written(tmp_path / "disturbed") == written(tmp_path / "plain")
 
 
 def test_stock_statistics_run_there(flink, table, write_examples, write_statistics):

@@ -1,0 +1,185 @@
+"""The kill table: each process of an engine is killed during each component.
+
+A day's round has one cell of each row and of each column. `STRATEGOS_KILLS=all` runs
+the table; `all-2`, `all-3`, … kill at other moments, and a number repeats a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strategos.components.shards.engine import Engine
+from strategos.components.user_code import modules
+from strategos.components.user_code.workload_paths import WorkloadPaths
+
+pytestmark = pytest.mark.engine
+
+ROUND = os.environ.get("STRATEGOS_KILLS") or str(datetime.date.today().toordinal())
+VICTIMS = {
+    "TaskManager": "TaskManagerRunner",
+    "worker": "strategos-worker",
+    "job server": "FlinkJobServerDriver",
+    "JobManager": "ClusterEntrypoint",
+    "driver": "",
+}
+NODES = ("ExampleGen", "StatisticsGen", "analysis", "output", "Evaluator")
+LATEST_SECONDS = 8.0  # from the start of the first worker
+
+DRIVER = """
+import json, pathlib, sys
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.user_code import modules
+
+folder, node, uri = sys.argv[1:]
+modules.activate(folder)
+import nodes
+
+error = None
+try:
+    nodes.of(node)(pathlib.Path(folder), pathlib.Path(uri))
+except UserError as raised:
+    error = str(raised)
+print(json.dumps({"error": error}), flush=True)
+"""
+
+
+def cells():
+    if ROUND.startswith("all"):
+        return [(victim, node) for node in NODES for victim in VICTIMS]
+    return [
+        (victim, NODES[(int(ROUND) + number) % len(NODES)])
+        for number, victim in enumerate(VICTIMS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, copy_workload, make_table):
+    """A folder with what components read, and the module that runs them."""
+    folder = tmp_path_factory.mktemp("kills")
+    copy_workload("nodes", folder)
+    make_table(folder / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(folder), *sys.path])
+        modules.activate(str(folder))
+        nodes().prepare(folder)
+        yield folder
+        sys.modules.pop("nodes")
+
+
+def nodes():
+    import nodes
+
+    return nodes
+
+
+@pytest.fixture
+def start(installed, folder, warm_tfx):
+    """Starts a process that runs a node on an engine."""
+
+    def start(engine, node, uri):
+        return warm_tfx.script(
+            DRIVER,
+            *(str(folder), node, str(uri)),
+            TMPDIR=str(uri.parent),
+            **engine.to_environment(),
+            **WorkloadPaths(folder=str(folder)).to_environment(),
+        )
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    """What a node writes undisturbed, in threads."""
+    made = {}
+
+    def expected(node):
+        if node not in made:
+            uri = folder / f"undisturbed-{node}"
+            nodes().of(node)(folder, uri)
+            made[node] = result(node, folder, uri)
+        return made[node]
+
+    return expected
+
+
+def result(node, folder, uri):
+    """What counts of a node's output. Graphs count by what they make of the rows."""
+    if node == "Evaluator":
+        return json.loads((uri / "evaluation" / "summary.json").read_text())
+    if node == "analysis":
+        uri, graph = uri.with_name(f"{uri.name}-rows"), uri
+        nodes().transform(folder, uri, graph)
+    return nodes().files(uri)
+
+
+def pids(folder, part):
+    """Processes of this test whose command has a part."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            about = command + (entry / "environ").read_bytes()
+            if part.encode() in command and os.fsencode(folder) in about:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def wait_until(reached, seconds):
+    until = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def disturb(driver, folder, victim, chance, latest):
+    """Kills a process at a random moment; None if the driver has ended before."""
+    wait_until(lambda: pids(folder, "strategos-worker") or driver.poll() == 0, 200)
+    time.sleep(chance.uniform(0, latest))
+    while driver.poll() is None:
+        found = [driver.pid] if victim == "driver" else pids(folder, VICTIMS[victim])
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chance.choice(found), signal.SIGKILL)
+                print(f"killed {time.strftime('%H:%M:%S')}")
+                return time.monotonic()
+    return None
+
+
+@pytest.mark.parametrize(("victim", "node"), cells())
+def test_killed_process(start, folder, expected, cluster, tmp_path, victim, node):
+    chance, engine = random.Random(f"{victim} {node} {ROUND}"), Engine("flink", 2)
+    latest, killed, uri = LATEST_SECONDS, None, tmp_path / "0"
+    while killed is None:  # half as late, if the node was faster
+        uri = uri.with_name(str(int(uri.name) + 1))
+        driver = start(engine, node, uri)
+        killed = disturb(driver, tmp_path, victim, chance, latest)
+        latest /= 2
+    if victim == "driver":
+        assert driver.wait(10) == -signal.SIGKILL
+    else:
+        error = driver.answer()["error"]
+        if victim in ("TaskManager", "worker"):
+            assert error is None
+        else:
+            assert time.monotonic() - killed < 60
+            assert f"{victim} ended (SIGKILL)" in error
+            assert f"/{victim.replace(' ', '-').lower()}.log" in error
+    wait_until(lambda: not pids(tmp_path, ""), 30)
+    if victim not in ("TaskManager", "worker"):
+        again = Engine("portable", 2, cluster.job_endpoint, master=cluster.master)
+        uri = tmp_path / "again"  # as TFX does
+        assert start(again, node, uri).answer() == {"error": None}
+    assert result(node, folder, uri) == expected(node)
