@@ -26,6 +26,7 @@ from strategos.components.example_gen.listing import Completeness, Listing
 from strategos.components.files import filesystems
 from strategos.components.pusher import manifest, targets
 from strategos.components.runtime_parameters import NOTHING
+from strategos.pipeline.config.types import LATEST
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -159,6 +160,7 @@ def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
       BadInputError: A parameter is impossible, or its spans do not exist.
     """
     _reject_gangs(parameters["distribution"])
+    _reject_latest(parameters["warm_start"])
     chosen = Listing(
         question.pattern,
         parameters["spans"],
@@ -187,6 +189,16 @@ def _reject_gangs(distribution: str) -> None:
             key="distribution",
             received=strategy,
             expected="a strategy of one process: auto, one_device, mirrored, tpu",
+        )
+
+
+def _reject_latest(weights: str) -> None:
+    if weights == LATEST:
+        raise BadInputError(
+            "but a step does not know the weights of the model in production",
+            key="warm_start",
+            received=weights,
+            expected=f"{NOTHING}, or the folder of a model's weights",
         )
 
 

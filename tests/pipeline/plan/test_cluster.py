@@ -43,6 +43,7 @@ vertex:
   root: gs://bucket/root
   steps: {Trainer: {memory: 16G, accelerator: {type: NVIDIA_L4}, cache: false}}
 """
+REMEDY = "if that is meant: set STRATEGOS_GOLDEN=write and run this test"
 HASHES = r'(\\*"(?:key|fingerprint)\\*": \\*")[0-9a-f]{16}'
 
 
@@ -86,7 +87,7 @@ def test_compiled_file_is_the_golden_one(compiled, target):
     golden = GOLDEN / f"{target}.yaml"
     if os.environ.get("STRATEGOS_GOLDEN") == "write":
         golden.write_text(found)
-    assert found == golden.read_text()
+    assert found == golden.read_text(), REMEDY
     assert compiled(target).read_bytes() == compiled(target).read_bytes()
 
 

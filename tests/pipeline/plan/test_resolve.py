@@ -102,6 +102,7 @@ def test_candidate_is_another_if_data_code_or_parameters_are(question, workload)
             "distribution",
             "no processes in other pods",
         ),
+        ({"warm_start": "latest"}, "warm_start", "does not know the weights"),
     ],
 )
 def test_impossible_parameters_are_rejected(question, given, key, expected):
