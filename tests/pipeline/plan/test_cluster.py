@@ -71,7 +71,7 @@ def outline(node, name=""):
         return {key: outline(each, key) for key, each in node.items()}
     if name == "instanceSchema":
         return node.partition("\n")[0]
-    if name in ("sdkVersion", "constant"):
+    if name in ("sdkVersion", "constant", "tfx_py_version", "tfx_version"):
         return "…"
     if isinstance(node, str) and node.startswith('{"destination"'):
         return re.sub(HASHES, r"\1HASH", node)
