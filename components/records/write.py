@@ -11,11 +11,11 @@ import dataclasses
 import os
 import struct
 import uuid
-import zlib
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+from isal import isal_zlib
 from tfx.dsl.io import fileio
 
 from strategos.components.records import encode
@@ -23,7 +23,7 @@ from strategos.components.records import encode
 _FILE_BYTES = 32 << 20
 _UNPUBLISHED = ".unpublished"
 
-_GZIP = 16 + zlib.MAX_WBITS
+_GZIP = 16 + isal_zlib.MAX_WBITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ShardWriter:
         self._name = attempt(shard)
         self._files: list[str] = []
         self._file = None
-        self._gzip = zlib.compressobj()
+        self._gzip = isal_zlib.compressobj()
         self._bytes = 0
         self._rows = 0
         fileio.makedirs(self._folder)
@@ -135,7 +135,7 @@ class ShardWriter:
     def _begin(self) -> None:
         self._files.append(f"{self._name}-{len(self._files):05}")
         self._file = fileio.open(os.path.join(self._folder, self._files[-1]), "wb")
-        self._gzip = zlib.compressobj(level=1, wbits=_GZIP)
+        self._gzip = isal_zlib.compressobj(level=1, wbits=_GZIP)
         self._bytes = 0
 
     def _end(self) -> None:

@@ -1,6 +1,6 @@
 """A fold in threads of this process.
 
-Arrow, zlib and NumPy release Python's lock where most of the work is done.
+Arrow, ISA-L and NumPy release Python's lock where most of the work is done.
 """
 
 from __future__ import annotations
