@@ -26,10 +26,10 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.data.parts import no_autograph
 
-CHUNKS = 1 << 22
+CHUNKS = 1 << 21
 """Most parts whose order is permuted in memory."""
 
-_BLOCK_BYTES = 32 << 20
+_BLOCK_BYTES = 16 << 20
 _BLOCKS_IN_MEMORY = 4  # in use, ready, being read, and its copy as a tensor
 _WINDOW_BYTES = 16 << 20
 _LARGE_FILES = "/var/tmp"  # /tmp may be memory
