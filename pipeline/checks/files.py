@@ -51,10 +51,9 @@ def check(
       seen: For a pipeline that runs on a cluster: whether its steps see a path at the
         same place, on a volume, so that it may be missing on this machine.
     """
-    elsewhere = seen or (lambda path: False)
-    if elsewhere(config.data.examples) and data.is_empty:
-        files, problems = [], []
-    else:
+    elsewhere, weights = seen or (lambda path: False), config.trainer.named_weights
+    files, problems = [], []
+    if not (elsewhere(config.data.examples) and data.is_empty):
         files, problems = data_files(config, data)
     schema, found = _schema_features(config)
     return [
@@ -63,7 +62,7 @@ def check(
         *column_problems(config, files, schema),
         *_module_problems(config),
         *_custom_config_problems(config),
-        *_weights_problems(config, elsewhere),
+        *(() if weights and elsewhere(weights) else _weights_problems(config)),
         *(() if seen else (*_folder_problems(config), *serving_problems(config))),
     ]
 
@@ -321,13 +320,9 @@ def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
     return [feature.name for feature in schema.feature], []
 
 
-def _weights_problems(
-    config: Config, elsewhere: Callable[[str], bool]
-) -> Iterator[UserError]:
+def _weights_problems(config: Config) -> Iterator[UserError]:
     """Yields a problem if the model to start from is missing."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
-    if folder and elsewhere(folder):
-        return
     if folder and missing(folder):
         yield config.problem(key, missing(folder) or "")
     elif folder and not is_remote(folder) and not Path(folder).is_dir():
