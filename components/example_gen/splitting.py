@@ -138,9 +138,8 @@ def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
         null_handling="replace",
         null_replacement=b"",
     ).dictionary_encode()
-    hashes = b"".join(
-        hashlib.sha256(key).digest()[:8] for key in joined.dictionary.to_pylist()
-    )
+    keys = joined.dictionary.to_numpy(zero_copy_only=False)  # faster than a list
+    hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in keys)
     return np.frombuffer(hashes, ">u8")[joined.indices.to_numpy()].astype(np.uint64)
 
 

@@ -8,6 +8,7 @@ driver moves the files of one complete attempt of each shard to their place.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import struct
 import uuid
@@ -160,6 +161,7 @@ def _frame(records: pa.BinaryArray) -> memoryview:
     return memoryview(data)
 
 
+@functools.lru_cache(maxsize=4096)
 def _length_and_checksum(length: int) -> bytes:
     encoded = struct.pack("<Q", length)
     checksum = _mask(np.array([google_crc32c.value(encoded)], np.uint32))

@@ -22,6 +22,7 @@ _QUOTE, _COMMA, _LF, _CR = b'",\n\r'
 _BOM = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 16 << 20
 _CHUNK = 4096
+_SEARCHED = 1 << 16  # bytes that are searched for line breaks at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +76,13 @@ def scan(path: str, part: Part) -> Scan:
     stop = len(data) if part.stop is None else before + part.stop - part.start
     quotes = np.flatnonzero(data[:stop] == _QUOTE)
     may_open = _may_open(data, quotes, at_start=not part.start)
-    breaks = _line_ends(data)
-    breaks = breaks[breaks < stop - 1]  # behind the last byte begins the next part
     found = []
-    for quoted in (False, True):
-        toggles = _toggles(quotes, may_open, quoted)
-        outside = breaks[(np.searchsorted(toggles, breaks) + quoted) % 2 == 0]
-        rows = (outside[[0, -1]] if len(outside) else outside) + 1
-        first, last = (rows + part.start - before).tolist() or (None, None)
-        found.append((bool((len(toggles) + quoted) % 2), first, last))
+    for quoted, toggles in enumerate(_toggles(quotes, may_open)):
+        # Behind the last byte begins the next part.
+        first, last = _row_ends(data, stop - 1, toggles, bool(quoted))
+        offset = part.start - before + 1
+        rows = (None, None) if first is None else (first + offset, last + offset)
+        found.append((bool((len(toggles) + quoted) % 2), *rows))
     return Scan(*zip(*found, strict=True))
 
 
@@ -129,6 +128,34 @@ def count_lines(path: str, stop: int) -> int:
     return lines
 
 
+def _row_ends(
+    data: np.ndarray, stop: int, toggles: np.ndarray, quoted: bool
+) -> tuple[int | None, int | None]:
+    """The first and the last line break before the byte `stop` that end a row.
+
+    Mostly they are in the first and the last block: the others are not searched.
+    """
+    blocks = range(0, stop, _SEARCHED)
+    firsts = (_ends_in(data, start, stop, toggles, quoted) for start in blocks)
+    first = next(filter(len, firsts), None)
+    if first is None:
+        return None, None
+    lasts = (_ends_in(data, start, stop, toggles, quoted) for start in reversed(blocks))
+    return int(first[0]), int(next(filter(len, lasts))[-1])
+
+
+def _ends_in(
+    data: np.ndarray, start: int, stop: int, toggles: np.ndarray, quoted: bool
+) -> np.ndarray:
+    """Indices of the line breaks of a block that stand outside of quotes."""
+    import numpy as np
+
+    stop = min(start + _SEARCHED, stop)
+    breaks = start + _line_ends(data[start : stop + 1])  # CR, LF: one break, at LF
+    breaks = breaks[breaks < stop]
+    return breaks[(np.searchsorted(toggles, breaks) + quoted) % 2 == 0]
+
+
 def _line_ends(data: np.ndarray) -> np.ndarray:
     """Indices of all line feeds, and carriage returns that none follows."""
     import numpy as np
@@ -151,20 +178,32 @@ def _may_open(data: np.ndarray, quotes: np.ndarray, at_start: bool) -> np.ndarra
     return found
 
 
-def _toggles(quotes: np.ndarray, may_open: np.ndarray, quoted: bool) -> np.ndarray:
+def _toggles(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[np.ndarray]:
     """The quotes that open or close a quoted field; other quotes are text.
 
     A doubled quote in a quoted field closes it and opens it again, which comes to the
     same.
+
+    Yields:
+      Them if the part begins outside of quotes, then if it begins within.
     """
     import numpy as np
 
-    reopens = np.diff(quotes, prepend=-2) == 1
-    fits = may_open | reopens
-    # If no quote from here on is text, every second one must fit: checked at once.
-    last_text = [_last(~fits, parity) for parity in (0, 1)]
-    if last_text[quoted] < 0:
-        return quotes
+    text = ~(may_open | (np.diff(quotes, prepend=-2) == 1))
+    last_text = [_last(text, parity) for parity in (0, 1)]
+    for quoted in (False, True):
+        # If no quote from here on is text, every second one must fit.
+        if last_text[quoted] < 0:
+            yield quotes
+        else:
+            yield _toggles_one_by_one(quotes, may_open, last_text, quoted)
+
+
+def _toggles_one_by_one(
+    quotes: np.ndarray, may_open: np.ndarray, last_text: Sequence[int], quoted: bool
+) -> np.ndarray:
+    import numpy as np
+
     found: list[int] = []
     last = -2
     for index, (quote, may) in enumerate(_pairs(quotes, may_open)):
