@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, ExitCode, Place
+from strategos.components.files import filesystems
+from strategos.components.pusher import targets
 from strategos.pipeline import commands
-from strategos.pipeline.checks import files as file_checks
-from strategos.pipeline.config.loading import ConfigError
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.root import lock
@@ -72,7 +72,8 @@ def predict(arguments: argparse.Namespace) -> int:
     quiet.hush()
     from strategos.components import predict as prediction
 
-    rows = prediction.predict(model.path, arguments.rows)
+    with targets.local(model.path) as folder:
+        rows = prediction.predict(folder, arguments.rows)
     prediction.show(rows, as_json=arguments.json, model=model.path)
     return ExitCode.DONE
 
@@ -91,9 +92,9 @@ def _pushing(arguments: argparse.Namespace) -> Config:
             place=Place(str(arguments.pipeline)),
             remedy="Add `pusher: {to: DIR}` and run the pipeline.",
         )
-    problems = list(file_checks.serving_problems(config))
-    if problems:
-        raise ConfigError(problems)
+    problem = filesystems.unknown(config.pusher.to)
+    if problem:
+        raise config.problem("pusher.to", problem)
     return config
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import logging
 import os
 import runpy
 import shutil
@@ -181,3 +182,36 @@ def warm_processes(warm_tensorflow):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "start", warm_tensorflow.start)
         yield
+
+
+@pytest.fixture(scope="module")
+def environment():
+    """The environment of all processes that the tests of a module start."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def bucket_client(environment):
+    """A client of an S3 server of its own, with the empty bucket `bucket`."""
+    boto3 = pytest.importorskip("boto3")
+    moto = pytest.importorskip("moto.server")
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    environment.setenv("S3_ENDPOINT", f"http://{host}:{port}")
+    environment.setenv("AWS_REGION", "us-east-1")
+    environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    yield client
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def bucket(bucket_client):
+    """The URL of an empty bucket on an S3 server of its own."""
+    return "s3://bucket"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
+from pathlib import Path
 from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_executor
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
 from strategos.components import exported
 from strategos.components.errors import UserError
+from strategos.components.pusher import targets
 from strategos.components.runtime_parameters import NOTHING
 
 PATH = "path"
@@ -41,13 +41,14 @@ class Executor(base_executor.BaseExecutor):
         if path == NOTHING:
             logging.info("No model in production to compare with.")
             return
-        if not fileio.exists(os.path.join(path, exported.SAVED_MODEL)):
-            raise UserError(
-                f"{path} has no SavedModel. It should be the model in production, "
-                "which the candidate is compared with",
-                key="pusher.to",
-                remedy="Put it back, or name a new folder to judge the candidate "
-                "without comparing.",
-            )
-        io_utils.copy_dir(path, path_utils.serving_model_dir(model.uri))
+        with targets.local(path) as folder:
+            if not Path(folder, exported.SAVED_MODEL).is_file():
+                raise UserError(
+                    f"{path} has no SavedModel. It should be the model in production, "
+                    "which the candidate is compared with",
+                    key="pusher.to",
+                    remedy="Put it back, or name a new folder to judge the candidate "
+                    "without comparing.",
+                )
+            io_utils.copy_dir(folder, path_utils.serving_model_dir(model.uri))
         logging.info("The candidate is compared with %s.", path)

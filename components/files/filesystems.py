@@ -31,17 +31,36 @@ def is_remote(uri: str) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]*://", uri) is not None
 
 
-def missing(uri: str) -> str | None:
-    """Why a path or URL cannot be used here, and what to do; None if it can.
+def unknown(uri: str) -> str | None:
+    """Why a path or URL is of no supported kind; None if it is.
 
     Args:
       uri: Path or URL.
     """
-    if not is_remote(uri):
-        return None
     scheme = uri.partition("://")[0]
-    if scheme not in _NEEDS:
-        return f"{scheme}:// is not known; use gs://, s3:// or a folder"
+    if not is_remote(uri) or scheme in _NEEDS:
+        return None
+    return f"{scheme}:// is not known; use gs://, s3:// or a folder"
+
+
+def credentials(uri: str) -> str:
+    """Where programs find the credentials for a remote URL, for messages.
+
+    Args:
+      uri: `gs://…` or `s3://…`.
+    """
+    return _CREDENTIALS[uri.partition("://")[0]]
+
+
+def missing(uri: str) -> str | None:
+    """Why TensorFlow cannot use a path or URL, and what to do; None if it can.
+
+    Args:
+      uri: Path or URL.
+    """
+    if not is_remote(uri) or unknown(uri):
+        return unknown(uri)
+    scheme = uri.partition("://")[0]
     package = _NEEDS[scheme]
     if package is None or (_HAS_S3 and importlib.util.find_spec(package)):
         return None
@@ -95,12 +114,11 @@ def check_writable(uri: str, seconds: float = 60.0) -> None:
     except queue.Empty:
         problem = f"no answer in {seconds:g} s"
     if problem:
-        scheme = uri.partition("://")[0]
         raise BadInputError(
             f"but nothing can be written there: {problem}",
             key="run.root",
             received=uri,
-            remedy=f"Check the bucket, and the credentials: {_CREDENTIALS[scheme]}.",
+            remedy=f"Check the bucket, and the credentials: {credentials(uri)}.",
         )
 
 

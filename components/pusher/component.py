@@ -42,9 +42,9 @@ class Pusher(base_component.BaseComponent):
             destination="serving/flights", keep=3, candidate="", baseline="",
         )
 
-    Differences from TFX's Pusher, for local folders: a version appears atomically, its
-    number (unix seconds) is higher than all before, and old versions are removed. Each
-    version has a manifest (`manifest.of`).
+    Differences from TFX's Pusher: a version appears atomically, its number (unix
+    seconds) is higher than all before, and old versions are removed. Each version has a
+    manifest (`manifest.of`).
 
     Outputs:
       pushed_model: On a local file system a symlink to the version, so that a removed
@@ -73,8 +73,7 @@ class Pusher(base_component.BaseComponent):
         Args:
           model: The model to push.
           destination: The serving folder, a path or a URL; versions are its subfolders.
-          keep: Number of versions to keep, the new one included; an object store keeps
-            all.
+          keep: Number of versions to keep, the new one included.
           candidate: Key of the data, code and settings behind the model; only recorded.
           baseline: Folder of the model that the candidate was compared with, or "none";
             only recorded.

@@ -10,7 +10,7 @@ from tfx import types
 from tfx.components.pusher import executor as tfx_pusher
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils
-from tfx.utils import io_utils, proto_utils
+from tfx.utils import proto_utils
 
 from strategos.components.files import filesystems
 from strategos.components.pusher import manifest, targets
@@ -35,7 +35,6 @@ class Executor(tfx_pusher.Executor):
         for name in ("candidate", "baseline"):
             pushed.set_string_custom_property(name, exec_properties[name])
         destination = _destination(exec_properties["push_destination"])
-        filesystems.register(destination)
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
@@ -50,9 +49,7 @@ class Executor(tfx_pusher.Executor):
         )
         version = target.push(model, exec_properties["keep"], about)
         path = target.path(version)
-        if target.is_remote:
-            io_utils.copy_dir(model, pushed.uri)
-        else:
+        if not (target.is_remote or filesystems.is_remote(pushed.uri)):
             _link(path, pushed.uri)
         self._MarkPushed(pushed, path, str(version))
         logging.info("Pushed %s.", path)
@@ -65,9 +62,7 @@ def _destination(push_destination: str) -> str:
 
 
 def _link(version: str, uri: str) -> None:
-    """Makes the artifact a symlink to the version, unless `uri` is remote."""
-    if filesystems.is_remote(uri):
-        return
+    """Makes the artifact a symlink to the version."""
     link = Path(uri)
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_dir() and not link.is_symlink():

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
@@ -51,19 +50,6 @@ def of(
         "baseline": baseline,
         "signatures": signatures(model),
     }
-
-
-def read(version: str) -> dict[str, Any]:
-    """Reads the manifest of a local version; `{}` if it has none.
-
-    Args:
-      version: The version's folder.
-    """
-    try:
-        found = json.loads(Path(version, exported.MANIFEST).read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def signatures(model: str) -> str:

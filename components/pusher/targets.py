@@ -1,7 +1,7 @@
 """Targets of a push: folders of numbered versions; model servers load the newest.
 
 A new kind of target is a subclass of `Target`, selected by `of`. `strategos validate`
-imports this module, so TFX is imported in functions.
+imports this module, so that heavy packages are imported in functions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,8 +30,7 @@ class Target(abc.ABC):
 
     Attributes:
       uri: Canonical path or URL of the folder, without a slash at its end.
-      is_remote: Whether the folder is on an object store. Runs do not look for the
-        model in production there yet.
+      is_remote: Whether the folder is in an object store.
     """
 
     uri: str
@@ -48,13 +48,11 @@ class Target(abc.ABC):
 
         Args:
           model: The SavedModel's folder.
-          keep: Number of versions to keep, the new one included, if the target removes
-            old versions.
+          keep: Number of complete versions to keep, the new one included.
           manifest: From `manifest.of`; None if `model` has its own.
 
         Returns:
-          The version's number: unix seconds, in a local folder at least one more than
-          the newest version.
+          The version's number: unix seconds, at least one more than the newest version.
 
         Raises:
           UserError: The folder cannot be written.
@@ -63,6 +61,23 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def serves(self, version: int) -> bool:
         """Whether a version is complete, so that a model server would load it."""
+
+    @abc.abstractmethod
+    def read(self, version: int, name: str) -> bytes | None:
+        """Reads a file of a version; None if the file is missing."""
+
+    def newest(self) -> int | None:
+        """The version that model servers load: the newest complete one."""
+        numbers = reversed(self.versions())
+        return next((number for number in numbers if self.serves(number)), None)
+
+    def manifest(self, version: int) -> dict[str, Any]:
+        """The manifest of a version, see `manifest.of`; `{}` if it has none."""
+        try:
+            found = json.loads(self.read(version, exported.MANIFEST) or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def path(self, version: int) -> str:
         """The folder or URL of a version."""
@@ -73,10 +88,35 @@ def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
     """The target for a value of `pusher.to`.
 
     Args:
-      uri: A local folder, or a URL that TensorFlow can write to.
+      uri: A local folder, or `s3://…` or `gs://…`.
       clock: Returns unix seconds.
     """
-    return (RemoteFolder if filesystems.is_remote(uri) else Folder)(uri, clock)
+    if not filesystems.is_remote(uri):
+        return Folder(uri, clock)
+    from strategos.components.pusher.object_store import ObjectStore
+
+    return ObjectStore(uri, clock)
+
+
+@contextlib.contextmanager
+def local(model: str) -> Iterator[str]:
+    """Yields a local folder with a model while the block runs.
+
+    Args:
+      model: A folder, or the URL of one, which is copied to a temporary folder.
+
+    Raises:
+      UserError: The URL cannot be read.
+    """
+    if not filesystems.is_remote(model):
+        yield model
+        return
+    from strategos.components.files import arrow_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        with arrow_files.problems_of(model, "", "read"):
+            arrow_files.download(model, folder)
+        yield folder
 
 
 class Folder(Target):
@@ -108,6 +148,13 @@ class Folder(Target):
         """See `Target`."""
         return Path(self.path(version), exported.SAVED_MODEL).is_file()
 
+    def read(self, version: int, name: str) -> bytes | None:
+        """See `Target`."""
+        try:
+            return Path(self.path(version), name).read_bytes()
+        except OSError:
+            return None
+
     def push(
         self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
     ) -> int:
@@ -115,8 +162,8 @@ class Folder(Target):
         folder = Path(self.uri)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _alone(folder):
-                return self._push(folder, model, keep, manifest)
+            with local(model) as source, _alone(folder):
+                return self._push(folder, source, keep, manifest)
         except OSError as error:
             raise UserError(
                 f"{self.uri}: the model cannot be written there: "
@@ -139,54 +186,6 @@ class Folder(Target):
         return version
 
 
-class RemoteFolder(Target):
-    """A folder in an object store, which has no atomic rename.
-
-    `saved_model.pb` is written last, as TFX's Pusher does, because model servers take
-    a version as complete once that file exists. No version is removed.
-    """
-
-    is_remote = True
-
-    def __init__(self, uri: str, clock: Callable[[], float] = time.time):
-        """See `of`."""
-        self.uri = uri.rstrip("/")
-        self._clock = clock
-
-    def versions(self) -> list[int]:
-        """See `Target`."""
-        from tfx.dsl.io import fileio
-
-        names = fileio.listdir(self.uri) if fileio.isdir(self.uri) else []
-        return sorted(
-            int(n) for n in (name.rstrip("/") for name in names) if n.isdecimal()
-        )
-
-    def serves(self, version: int) -> bool:
-        """See `Target`."""
-        from tfx.dsl.io import fileio
-
-        return fileio.exists(f"{self.path(version)}/{exported.SAVED_MODEL}")
-
-    def push(
-        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
-    ) -> int:
-        """See `Target`."""
-        from tfx.dsl.io import fileio
-        from tfx.utils import io_utils
-
-        version = int(self._clock())
-        folder = self.path(version)
-        if not fileio.exists(folder):
-            last = exported.SAVED_MODEL
-            io_utils.copy_dir(model, folder, deny_regex_patterns=[r"saved_model\.pb"])
-            if manifest is not None:
-                place = os.path.join(folder, exported.MANIFEST)
-                io_utils.write_string_file(place, json.dumps(manifest, indent=2))
-            io_utils.copy_file(os.path.join(model, last), os.path.join(folder, last))
-        return version
-
-
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Waits for other pushes to a folder; the kernel ends the wait if one dies."""
@@ -201,12 +200,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _copy(model: str, folder: Path, manifest: Mapping[str, Any] | None) -> None:
     aside = folder.with_name(ASIDE + folder.name)
     try:
-        if filesystems.is_remote(model):
-            from tfx.utils import io_utils
-
-            io_utils.copy_dir(model, str(aside))
-        else:
-            shutil.copytree(model, aside)
+        shutil.copytree(model, aside)
         if manifest is not None:
             place = aside / exported.MANIFEST
             place.parent.mkdir(exist_ok=True)

@@ -21,8 +21,8 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     Args:
       request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
         for temporary files; `span`, as [number, version]; `reference`, the span to
-        compare with, or None; `model`, the folder of a SavedModel, or None; `label`,
-        `task` and `metrics` of its evaluation.
+        compare with, or None; `model`, the path or URL of a SavedModel, or None;
+        `label`, `task` and `metrics` of its evaluation.
 
     Returns:
       `distances` by feature, and `metrics` by name (None where undefined).
@@ -61,6 +61,7 @@ def _metrics(
     from strategos.components.evaluator import scoring
     from strategos.components.evaluator.models import Location
     from strategos.components.example_gen.columns import Kind
+    from strategos.components.pusher import targets
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
@@ -72,14 +73,15 @@ def _metrics(
         (),
         {request["label"]: types[kind]},
     )
-    live = (Location(_NAME, "model in production", request["model"]),)
-    scored = fold(
-        reader.engine,
-        scoring.shards(files),
-        scoring.Scorer(question, live),
-        scoring.Scored.merge,
-        reader.folder,
-    )
+    with targets.local(request["model"]) as model:
+        live = (Location(_NAME, "model in production", model),)
+        scored = fold(
+            reader.engine,
+            scoring.shards(files),
+            scoring.Scorer(question, live),
+            scoring.Scored.merge,
+            reader.folder,
+        )
     scoring.check(scored.sums, question)
     values = scored.sums.metrics(_NAME)[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}

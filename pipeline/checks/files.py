@@ -16,8 +16,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.example_gen.listing import Listing
-from strategos.components.files.filesystems import is_remote, missing
-from strategos.components.pusher import targets
+from strategos.components.files.filesystems import is_remote, missing, unknown
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
 from strategos.pipeline.checks.columns import column_problems
@@ -63,7 +62,7 @@ def check(
         *_module_problems(config),
         *_custom_config_problems(config),
         *(() if weights and elsewhere(weights) else _weights_problems(config)),
-        *(() if seen else (*_folder_problems(config), *serving_problems(config))),
+        *(() if seen else _folder_problems(config)),
     ]
 
 
@@ -351,31 +350,11 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
             expected="a folder without `*`, `?` and `[` in its path",
         )
     for key, folder in folders.items():
-        find_cause = missing if is_remote(folder) else _not_writable
-        cause = find_cause(folder)
+        needs = unknown if key == "pusher.to" else missing
+        cause = needs(folder) if is_remote(folder) else _not_writable(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield config.problem(key, cause, remedy=remedy)
-
-
-def serving_problems(config: Config) -> Iterator[UserError]:
-    """Yields a problem if pushed versions cannot be found again: a remote folder.
-
-    Args:
-      config: The effective settings.
-    """
-    key = "pusher.to"
-    if config.pusher and targets.of(config.pusher.to).is_remote:
-        yield config.problem(
-            key,
-            "but a remote folder is not searched for the model in production yet, so "
-            "`may_drop`, `may_rise`, `warm_start: latest` and `strategos predict` "
-            "would find no model",
-            received=config.pusher.to,
-            expected="a folder on this machine; a remote folder only for `strategos "
-            "compile`",
-            remedy=f"Set `--set {key}=DIR`, and copy the versions from there.",
-        )
 
 
 def _not_local(config: Config, key: str, path: str) -> UserError:

@@ -103,8 +103,8 @@ class Pusher(Section):
     """Where blessed models are pushed to."""
 
     to: PathText = Field(
-        description="Folder on this machine for the pushed versions of the model. "
-        "`strategos compile` also accepts a remote folder."
+        description="Folder for the pushed versions of the model: a path, "
+        "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
     )
     keep: Positive = Field(3, description="Number of newest versions that stay.")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.pusher import manifest, targets
+from strategos.components.pusher import targets
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
     Store,
@@ -77,7 +77,7 @@ def versions(store: Store, destination: str) -> list[Version]:
     listed = []
     for number in reversed(numbers):
         version = Version(number, target.path(number), live=number in complete[-1:])
-        about = manifest.read(version.path)
+        about = target.manifest(number)
         if number in known:
             version = _with_push(version, known[number])
         if about:

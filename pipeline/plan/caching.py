@@ -243,8 +243,8 @@ def allow(
     """Lets TFX look nodes up in its cache, unless `run.cache` is false.
 
     Pusher must run again once the version that it pushed is gone. Under a local root
-    its artifact is a link to the version, and TFX rejects a dangling link. A remote
-    root has no links, so caching of Pusher is switched off here.
+    its artifact is a link to the version, and TFX rejects a dangling link. Where root
+    or target are remote, nothing is linked, so caching of Pusher is switched off here.
 
     Args:
       ir: The compiled pipeline, changed in place.
@@ -261,7 +261,9 @@ def allow(
 def _lost_what_it_pushed(
     config: Config, connection: metadata_store_pb2.ConnectionConfig
 ) -> bool:
-    if not config.pusher or not is_remote(config.run.root):
+    if not config.pusher:
+        return False
+    if not (is_remote(config.run.root) or is_remote(config.pusher.to)):
         return False
     store = mlmd.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)

@@ -73,6 +73,21 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
     return max((served | pushed).values(), key=lambda each: each.version, default=None)
 
 
+def described(destination: str) -> Production | None:
+    """Returns the version that serves, from its manifest alone; None if there is none.
+
+    Args:
+      destination: `pusher.to`.
+    """
+    target = targets.of(destination)
+    version = target.newest()
+    if version is None:
+        return None
+    path, about = target.path(version), target.manifest(version)
+    candidate = about.get("fingerprint", "")
+    return Production(path, version, candidate, about.get("baseline", path))
+
+
 def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
     """Returns the path of the model to compare the candidate with; `NOTHING` for none.
 

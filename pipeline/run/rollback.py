@@ -47,8 +47,9 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
     """
     versions = models.versions(store, config.pusher.to)
     version = _choose(versions, wanted, config.pusher.to)
-    _check_that_it_loads(version)
-    pushed = targets.of(config.pusher.to).push(version.path, config.pusher.keep)
+    with targets.local(version.path) as folder:
+        _check_that_it_loads(version, folder)
+        pushed = targets.of(config.pusher.to).push(folder, config.pusher.keep)
     _record(store.mlmd, config, version, pushed)
     return version, pushed
 
@@ -76,8 +77,8 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
     return found[0]
 
 
-def _check_that_it_loads(version: Version) -> None:
-    request = {"model": version.path, "files": [], "requests": 0}
+def _check_that_it_loads(version: Version, folder: str) -> None:
+    request = {"model": folder, "files": [], "requests": 0}
     log = io.StringIO()  # TensorFlow's: of use if the process crashes
     try:
         with contextlib.redirect_stderr(log):

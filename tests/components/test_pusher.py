@@ -15,7 +15,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
-from strategos.components.pusher import manifest, targets
+from strategos.components.pusher import targets
 from strategos.components.pusher.executor import Executor
 
 SIGNED = saved_model_pb2.SavedModel()
@@ -47,6 +47,10 @@ def push(model, serving, keep, clock=time.time):
 
 def versions(serving):
     return targets.of(str(serving)).versions()
+
+
+def about_version(serving, version):
+    return targets.of(str(serving)).manifest(version)
 
 
 def at(seconds):
@@ -154,19 +158,6 @@ def test_destination_that_cannot_be_written_names_the_setting(model, tmp_path):
         push(str(model), tmp_path / "file" / "serving", keep=3)
 
 
-def test_a_place_without_rename_gets_the_saved_model_last_and_keeps_all(model, serving):
-    """Object stores are reached through the same file functions as this folder."""
-    target = targets.RemoteFolder(str(serving), at(7))
-    assert target.versions() == []
-    assert target.push(str(model), keep=1) == 7
-    assert targets.RemoteFolder(str(serving), at(8)).push(str(model), keep=1) == 8
-    assert target.versions() == [7, 8] and target.serves(7) and not target.serves(9)
-    version = Path(target.path(7))
-    written = version / "variables" / "variables.index", version / "saved_model.pb"
-    assert [file.read_bytes() for file in written] == [b"new", b"new"]
-    assert written[0].stat().st_mtime_ns <= written[1].stat().st_mtime_ns
-
-
 def test_artifact_is_a_link_and_records_what_was_pushed(model, serving, tmp_path):
     pushed = execute(model, serving, tmp_path / "runs" / "pushed_model" / "7")
     (version,) = versions(serving)
@@ -188,7 +179,7 @@ def test_artifact_is_a_link_and_records_what_was_pushed(model, serving, tmp_path
 def test_a_version_says_what_it_is_without_ml_metadata(model, serving, tmp_path):
     execute(model, serving, tmp_path / "pushed")
     (version,) = versions(serving)
-    about = manifest.read(f"{serving}/{version}")
+    about = about_version(serving, version)
     hashed = about.pop("signatures")
     assert about == {
         "run_id": "run-1",
@@ -200,9 +191,9 @@ def test_a_version_says_what_it_is_without_ml_metadata(model, serving, tmp_path)
     }
     _SIGNATURES["serving_default"].outputs["late"].dtype = 1
     execute(model, serving, tmp_path / "other")
-    assert manifest.read(f"{serving}/{versions(serving)[-1]}")["signatures"] != hashed
+    assert about_version(serving, versions(serving)[-1])["signatures"] != hashed
     copied = targets.of(str(serving)).push(f"{serving}/{version}", 3)  # a rollback
-    assert manifest.read(f"{serving}/{copied}")["signatures"] == hashed
+    assert about_version(serving, copied)["signatures"] == hashed
 
 
 def test_model_that_is_not_blessed_is_not_pushed(model, serving, tmp_path):

@@ -135,24 +135,13 @@ def test_any_other_broken_pipe_is_reported(monkeypatch, capfd):
     assert "of another process" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["validate"],
-        ["run"],
-        ["retrain", "--dry-run"],
-        ["explain", "distribution"],
-        ["predict"],
-    ],
-)
-def test_a_remote_serving_folder_is_rejected_by_name(workload, capsys, command):
-    name, *words = command
-    rows = [str(workload)] if name == "predict" else []
-    sets = ("--set", "pusher.to=s3://bucket/serving", "--set", "schema.file=null")
-    assert cli.main([name, *words, str(workload), *rows, *sets]) == 2
+@pytest.mark.parametrize("command", ["validate", "models", "rollback", "predict"])
+def test_a_target_of_unknown_kind_is_rejected_by_name(workload, capsys, command):
+    rows = [str(workload)] if command == "predict" else []
+    sets = ("--set", "pusher.to=ftp://host/serving")
+    assert cli.main([command, str(workload), *rows, *sets]) == 2
     message = capsys.readouterr().err
-    assert "pusher.to: received s3://bucket/serving" in message
-    assert "`may_drop`" in message and "--set pusher.to=DIR" in message
+    assert "pusher.to: ftp:// is not known; use gs://, s3:// or a folder" in message
 
 
 def test_home_that_cannot_be_written_is_named_with_what_to_do(

@@ -23,10 +23,9 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.example_gen import spans
 from strategos.components.example_gen.listing import Completeness, Listing
-from strategos.components.files import filesystems
-from strategos.components.pusher import manifest, targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.plan import production
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -217,24 +216,11 @@ def _plain(value: Any) -> str:
 
 
 def _baseline(destination: str, wanted: str, candidate: str) -> str:
-    """The folder of the model to compare with; `NOTHING` for none.
-
-    Where the model in production is the candidate itself, it is what that model was
-    compared with, as in `production.baseline`: an unchanged run stays cached.
-    """
+    """The folder of the model to compare with; `NOTHING` for none."""
     if wanted != PRODUCTION:
         return wanted
-    if not destination:
-        return NOTHING
-    filesystems.register(destination)
-    target = targets.of(destination)
-    served = [number for number in target.versions() if target.serves(number)]
-    if not served:
-        return NOTHING
-    path = target.path(max(served))
-    known = manifest.read(path)
-    same = known.get("fingerprint") == candidate and "baseline" in known
-    return known["baseline"] if same else path
+    serving = production.described(destination) if destination else None
+    return production.baseline(serving, candidate, fresh=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

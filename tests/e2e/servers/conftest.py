@@ -1,8 +1,7 @@
-"""Servers of databases and of objects, on ports of their own."""
+"""Servers of databases, on ports of their own."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import socket
@@ -12,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from strategos.components.files import filesystems
 
 _PASSWORD = "not-a-secret"
 
@@ -136,37 +133,7 @@ def postgresql(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def environment() -> Iterator[pytest.MonkeyPatch]:
-    """The environment of all processes that the tests of a module start."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
 def metadata_password(environment) -> str:
     """The password of these servers, in the environment that runs read it from."""
     environment.setenv("STRATEGOS_METADATA_PASSWORD", _PASSWORD)
     return _PASSWORD
-
-
-@pytest.fixture(scope="module")
-def bucket(environment) -> Iterator[str]:
-    """The URL of an empty bucket on an S3 server of its own."""
-    boto3 = pytest.importorskip("boto3")
-    moto = pytest.importorskip("moto.server")
-    problem = filesystems.missing("s3://bucket")
-    if problem:
-        pytest.skip(problem)
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    port = _free_port()
-    server = moto.ThreadedMotoServer("127.0.0.1", port, verbose=False)
-    server.start()
-    endpoint = f"http://127.0.0.1:{port}"
-    environment.setenv("S3_ENDPOINT", endpoint)
-    environment.setenv("AWS_REGION", "us-east-1")
-    environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", _PASSWORD)
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_bucket(Bucket="bucket")
-    yield "s3://bucket"
-    server.stop()

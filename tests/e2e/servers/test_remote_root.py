@@ -9,10 +9,15 @@ import signal
 
 import pytest
 
+from strategos.components.files import filesystems
+
 
 @pytest.fixture(scope="module")
 def remote(bucket, mariadb, metadata_password, small):
     """The small workspace with a remote root."""
+    problem = filesystems.missing(bucket)
+    if problem:
+        pytest.skip(problem)
     with small.yaml.open("a") as file:
         file.write(f"run: {{root: {bucket}/small, metadata: '{mariadb}'}}\n")
     return small

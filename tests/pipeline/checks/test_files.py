@@ -250,17 +250,17 @@ def test_models_are_not_pushed_over_the_root(workload):
     assert problem.key == "pusher.to" and "over the root" in str(problem)
 
 
-def test_a_remote_root_of_unknown_kind_is_rejected(workload):
+@pytest.mark.parametrize("key", ["run.root", "pusher.to"])
+def test_a_remote_folder_of_unknown_kind_is_rejected(workload, key):
     server = "run.metadata=mysql://me@host/db"
-    problem = only(workload, "run.root=ftp://host/runs", server)
-    assert problem.key == "run.root" and "ftp:// is not known" in str(problem)
-    assert not check(load(workload, sets=["run.root=gs://bucket/x", server]).config)
+    problem = only(workload, f"{key}=ftp://host/runs", server)
+    assert problem.key == key and "ftp:// is not known" in str(problem)
+    assert not check(load(workload, sets=[f"{key}=gs://bucket/x", server]).config)
 
 
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        ("pusher.to", "a remote folder is not searched"),
         ("data.examples", "remote files cannot be read yet"),
         ("schema.file", "remote files cannot be read yet"),
     ],
@@ -268,11 +268,6 @@ def test_a_remote_root_of_unknown_kind_is_rejected(workload):
 def test_a_remote_place_that_would_not_be_read_is_rejected(workload, key, why):
     problem = only(workload, f"{key}=gs://bucket/x")
     assert problem.key == key and f"received gs://bucket/x, but {why}" in str(problem)
-
-
-def test_a_cluster_may_push_to_a_remote_folder(workload):
-    config = load(workload, sets=["pusher.to=gs://bucket/x"]).config
-    assert check(config, seen=lambda path: False) == []
 
 
 def test_nothing_heavy_is_imported(workload):

@@ -1,0 +1,105 @@
+"""Files in an object store, S3 or Google Cloud Storage, through Arrow's file systems.
+
+Arrow needs no TensorFlow, so the orchestrator can use it, on both stacks. Paths of
+Arrow are URLs without their scheme.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import UserError, first_line
+from strategos.components.files import filesystems
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+CHUNK = 1 << 22
+"""Bytes of a file that are in memory at once."""
+
+_RETRIES = datetime.timedelta(seconds=30)
+
+
+def connect(uri: str) -> fs.FileSystem:
+    """Arrow's file system for a URL, from the variables that TensorFlow reads too.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+    """
+    from pyarrow import fs
+
+    if uri.startswith("gs://"):
+        return fs.GcsFileSystem(retry_time_limit=_RETRIES)
+    scheme, _, host = os.environ.get("S3_ENDPOINT", "").rpartition("://")
+    return fs.S3FileSystem(
+        region=os.environ.get("AWS_REGION"),
+        scheme=scheme or None,
+        endpoint_override=host or None,
+    )
+
+
+def path_of(uri: str) -> str:
+    """The path of a URL in Arrow's file system."""
+    return uri.rstrip("/").partition("://")[2]
+
+
+def files_below(uri: str) -> list[fs.FileInfo]:
+    """Lists all objects below a URL; [] if there are none.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+    """
+    from pyarrow import fs
+
+    below = fs.FileSelector(path_of(uri), allow_not_found=True, recursive=True)
+    found = connect(uri).get_file_info(below)
+    return [each for each in found if each.type == fs.FileType.File]
+
+
+def download(uri: str, folder: str) -> None:
+    """Copies everything below a URL into a folder.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      folder: A local folder, created if missing.
+
+    Raises:
+      FileNotFoundError: There are no objects.
+    """
+    files, path, found = connect(uri), path_of(uri), files_below(uri)
+    if not found:
+        raise FileNotFoundError("there are no objects")
+    for each in found:
+        target = Path(folder, each.path[len(path) + 1 :])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with files.open_input_stream(each.path) as source, target.open("wb") as out:
+            while chunk := source.read(CHUNK):
+                out.write(chunk)
+
+
+@contextlib.contextmanager
+def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
+    """Converts errors of Arrow inside the block to an error for users.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      key: The setting that names it.
+      done: What is tried, such as "read".
+
+    Raises:
+      UserError: The block failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{uri}: nothing can be {done} there: {first_line(str(error))}",
+            key=key,
+            remedy="Check the bucket, and the credentials: "
+            f"{filesystems.credentials(uri)}.",
+        ) from error

@@ -1,0 +1,135 @@
+"""Targets of pushes in an object store; imported by `targets` when one is a URL."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import exported
+from strategos.components.errors import BadInputError
+from strategos.components.files.arrow_files import CHUNK, connect, path_of, problems_of
+from strategos.components.pusher.targets import Target, local
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+_KEY = "pusher.to"
+
+
+class ObjectStore(Target):
+    """A folder in an object store, which has no atomic rename.
+
+    `saved_model.pb` is written last and removed first: model servers and `serves` take
+    a version as complete while that object exists. One process at a time pushes.
+    """
+
+    is_remote = True
+
+    def __init__(self, uri: str, clock: Callable[[], float] = time.time):
+        """See `targets.of`."""
+        self.uri = uri.rstrip("/")
+        self._clock = clock
+        self._path = path_of(self.uri)
+
+    def versions(self) -> list[int]:
+        """See `Target`."""
+        from pyarrow import fs
+
+        with problems_of(self.uri, _KEY, "read"):
+            files = connect(self.uri)
+            found = files.get_file_info(
+                fs.FileSelector(self._path, allow_not_found=True)
+            )
+            if not found:
+                _check_bucket(files, self.uri)
+        names = (each.base_name for each in found)
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def serves(self, version: int) -> bool:
+        """See `Target`."""
+        from pyarrow import fs
+
+        with problems_of(self.uri, _KEY, "read"):
+            path = f"{self._path}/{version}/{exported.SAVED_MODEL}"
+            (found,) = connect(self.uri).get_file_info([path])
+        return found.type == fs.FileType.File
+
+    def read(self, version: int, name: str) -> bytes | None:
+        """See `Target`."""
+        with problems_of(self.uri, _KEY, "read"):
+            try:
+                path = f"{self._path}/{version}/{name}"
+                with connect(self.uri).open_input_stream(path) as file:
+                    return file.read()
+            except FileNotFoundError:
+                return None
+
+    def push(
+        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+    ) -> int:
+        """See `Target`."""
+        known = self.versions()
+        version = max(int(self._clock()), max(known, default=0) + 1)
+        with local(model) as folder, problems_of(self.uri, _KEY, "written"):
+            files = connect(self.uri)
+            self._upload(files, Path(folder), f"{self._path}/{version}", manifest)
+            complete = [each for each in known if self.serves(each)] + [version]
+            for old in known:
+                if old < complete[-keep:][0]:
+                    _remove(files, f"{self._path}/{old}")
+        return version
+
+    def _upload(
+        self,
+        files: fs.FileSystem,
+        model: Path,
+        version: str,
+        manifest: Mapping[str, Any] | None,
+    ) -> None:
+        names = {str(p.relative_to(model)) for p in model.rglob("*") if p.is_file()}
+        try:
+            for name in sorted(names - {exported.SAVED_MODEL, exported.MANIFEST}):
+                _copy(model / name, files, f"{version}/{name}")
+            if manifest is not None:
+                with files.open_output_stream(f"{version}/{exported.MANIFEST}") as file:
+                    file.write(json.dumps(manifest, indent=2).encode())
+            elif exported.MANIFEST in names:
+                name = exported.MANIFEST
+                _copy(model / name, files, f"{version}/{name}")
+            last = exported.SAVED_MODEL
+            _copy(model / last, files, f"{version}/{last}")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _remove(files, version)
+            raise
+
+
+def _check_bucket(files: fs.FileSystem, uri: str) -> None:
+    from pyarrow import fs
+
+    bucket = path_of(uri).partition("/")[0]
+    (found,) = files.get_file_info([bucket])
+    if found.type == fs.FileType.NotFound:
+        raise BadInputError(
+            f"but there is no bucket `{bucket}`",
+            key=_KEY,
+            received=uri,
+            remedy="Create it, or name another one.",
+        )
+
+
+def _copy(source: Path, files: fs.FileSystem, path: str) -> None:
+    with source.open("rb") as file, files.open_output_stream(path) as out:
+        while chunk := file.read(CHUNK):
+            out.write(chunk)
+
+
+def _remove(files: fs.FileSystem, version: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        files.delete_file(f"{version}/{exported.SAVED_MODEL}")
+    with contextlib.suppress(FileNotFoundError):
+        files.delete_dir(version)

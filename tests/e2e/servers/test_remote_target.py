@@ -1,0 +1,66 @@
+"""Models pushed to an object store, by runs of a pipeline whose root is local."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.faults  # slow: three trainings
+
+
+@pytest.fixture(scope="module")
+def pushing(bucket, small):
+    """The small workspace, whose models are pushed to S3."""
+    yaml = small.yaml.read_text().replace("serving/small", f"{bucket}/serving")
+    yaml = yaml.replace("epochs: 1", "epochs: 1, warm_start: latest")
+    small.yaml.write_text(yaml)
+    return small
+
+
+def versions(workspace):
+    """The versions, newest first."""
+    listed = workspace.strategos("models", str(workspace.yaml), "--json").stdout
+    return json.loads(listed)
+
+
+def test_models_are_pushed_compared_and_started_from(pushing, write_span):
+    pushing.run()
+    pushing.run()
+    assert set(pushing.states().values()) == {"cached"}
+    (first,) = versions(pushing)
+    assert first["live"] and first["metrics"]
+    assert first["spans"] == [[1, None], [2, None]]
+    write_span(pushing.folder, 3)
+    pushing.strategos("retrain", str(pushing.yaml), "--if-due")
+    second, _ = versions(pushing)
+    assert second["live"] and second["version"] > first["version"]
+    done = pushing.last_run()
+    assert done["pushed"] == [second["path"], str(second["version"])]
+    words = ("lineage", str(second["version"]), str(pushing.yaml), "--json")
+    steps = json.loads(pushing.strategos(*words).stdout)["steps"]
+    given = {step["node"]: step["parameters"] for step in steps}
+    assert given["BaselineModel"]["baseline"] == first["path"]
+    assert given["Trainer"]["warm_start"].endswith("/Format-Weights")
+
+
+def test_the_earlier_model_can_be_live_again(pushing):
+    _, earlier = versions(pushing)
+    pushing.strategos("rollback", str(pushing.yaml))
+    copy, *_ = versions(pushing)
+    assert copy["live"] and copy["rollback_of"] == earlier["version"]
+    rows = str(pushing.folder / "data" / "span-1" / "rows.csv")
+    said = pushing.strategos("predict", str(pushing.yaml), rows).stderr
+    assert f"predicted by {copy['path']}" in said
+    assert (
+        "Not due" in pushing.strategos("retrain", str(pushing.yaml), "--if-due").stdout
+    )
+
+
+def test_a_version_that_is_lost_is_pushed_again(pushing, bucket_client):
+    found = bucket_client.list_objects_v2(Bucket="bucket", Prefix="serving/")
+    for each in found["Contents"]:
+        bucket_client.delete_object(Bucket="bucket", Key=each["Key"])
+    pushing.run()
+    assert pushing.states()["Pusher"] == "complete"
+    assert [each["live"] for each in versions(pushing)] == [True]
