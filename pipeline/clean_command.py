@@ -9,8 +9,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import BadInputError, ExitCode
-from strategos.components.files.filesystems import is_remote
+from strategos.components.errors import ExitCode
 from strategos.components.wording import counted, data_size
 from strategos.pipeline import commands
 from strategos.pipeline.config.types import seconds
@@ -30,20 +29,13 @@ def clean(arguments: argparse.Namespace) -> int:
       arguments: The parsed command line.
 
     Raises:
-      BadInputError: The root is remote, or a run is in progress.
-      UserError: ML Metadata cannot be read.
+      BadInputError: A run is in progress.
+      UserError: ML Metadata or the object store cannot be read.
     """
     from strategos.pipeline.run import cleaning
 
     config = commands.load(arguments).config
     root = config.run.root
-    if is_remote(root):
-        raise BadInputError(
-            "cannot be cleaned yet",
-            key="run.root",
-            received=root,
-            expected="a folder of this machine",
-        )
     before = time.time() - seconds(arguments.older_than)
     store = Store(commands.connection(config), root=root)
     serving = config.pusher.to if config.pusher else ""

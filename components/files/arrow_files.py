@@ -82,6 +82,16 @@ def download(uri: str, folder: str) -> None:
                 out.write(chunk)
 
 
+def remove(uri: str) -> None:
+    """Removes all objects below a URL, if there are any.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        connect(uri).delete_dir(path_of(uri))
+
+
 @contextlib.contextmanager
 def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
     """Converts errors of Arrow inside the block to an error for users.

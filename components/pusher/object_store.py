@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
 from strategos.components.errors import BadInputError
-from strategos.components.files.arrow_files import CHUNK, connect, path_of, problems_of
+from strategos.components.files.arrow_files import (
+    CHUNK,
+    connect,
+    path_of,
+    problems_of,
+    remove,
+)
 from strategos.components.pusher.targets import Target, local
 
 if TYPE_CHECKING:
@@ -75,37 +81,38 @@ class ObjectStore(Target):
         known = self.versions()
         version = max(int(self._clock()), max(known, default=0) + 1)
         with local(model) as folder, problems_of(self.uri, _KEY, "written"):
-            files = connect(self.uri)
-            self._upload(files, Path(folder), f"{self._path}/{version}", manifest)
+            try:
+                self._upload(Path(folder), version, manifest)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._remove(version)
+                raise
             complete = [each for each in known if self.serves(each)] + [version]
             for old in known:
                 if old < complete[-keep:][0]:
-                    _remove(files, f"{self._path}/{old}")
+                    self._remove(old)
         return version
 
     def _upload(
-        self,
-        files: fs.FileSystem,
-        model: Path,
-        version: str,
-        manifest: Mapping[str, Any] | None,
+        self, model: Path, version: int, manifest: Mapping[str, Any] | None
     ) -> None:
+        files, folder = connect(self.uri), f"{self._path}/{version}"
         names = {str(p.relative_to(model)) for p in model.rglob("*") if p.is_file()}
-        try:
-            for name in sorted(names - {exported.SAVED_MODEL, exported.MANIFEST}):
-                _copy(model / name, files, f"{version}/{name}")
-            if manifest is not None:
-                with files.open_output_stream(f"{version}/{exported.MANIFEST}") as file:
-                    file.write(json.dumps(manifest, indent=2).encode())
-            elif exported.MANIFEST in names:
-                name = exported.MANIFEST
-                _copy(model / name, files, f"{version}/{name}")
-            last = exported.SAVED_MODEL
-            _copy(model / last, files, f"{version}/{last}")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                _remove(files, version)
-            raise
+        for name in sorted(names - {exported.SAVED_MODEL, exported.MANIFEST}):
+            _copy(model / name, files, f"{folder}/{name}")
+        if manifest is not None:
+            about = json.dumps(manifest, indent=2).encode()
+            _write(about, files, f"{folder}/{exported.MANIFEST}")
+        elif exported.MANIFEST in names:
+            _copy(model / exported.MANIFEST, files, f"{folder}/{exported.MANIFEST}")
+        last = (model / exported.SAVED_MODEL).read_bytes()
+        _write(last, files, f"{folder}/{exported.SAVED_MODEL}")
+
+    def _remove(self, version: int) -> None:
+        first = f"{self._path}/{version}/{exported.SAVED_MODEL}"
+        with contextlib.suppress(FileNotFoundError):
+            connect(self.uri).delete_file(first)
+        remove(self.path(version))
 
 
 def _check_bucket(files: fs.FileSystem, uri: str) -> None:
@@ -128,8 +135,6 @@ def _copy(source: Path, files: fs.FileSystem, path: str) -> None:
             out.write(chunk)
 
 
-def _remove(files: fs.FileSystem, version: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        files.delete_file(f"{version}/{exported.SAVED_MODEL}")
-    with contextlib.suppress(FileNotFoundError):
-        files.delete_dir(version)
+def _write(content: bytes, files: fs.FileSystem, path: str) -> None:
+    with files.open_output_stream(path) as out:
+        out.write(content)

@@ -8,7 +8,6 @@ everything that is younger than the age that the caller names.
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,9 @@ from typing import TYPE_CHECKING
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
+from strategos.components.files import trees
+from strategos.components.files.filesystems import is_remote
+from strategos.components.pusher import targets
 from strategos.pipeline.history.contexts import pipelines, run_contexts, started
 from strategos.pipeline.history.store import (
     Store,
@@ -44,8 +46,9 @@ class Item:
     """One folder or file to remove.
 
     Attributes:
-      kind: The artifact's type, or `log`, `checkpoint`, `remains`, `compiled`.
-      path: Its path.
+      kind: The artifact's type, or `log`, `checkpoint`, `remains`, `compiled`,
+        `statistics` (of spans).
+      path: Its path or URL.
       bytes: Its size.
       artifact: The artifact's id in ML Metadata; 0 for other kinds.
     """
@@ -58,22 +61,30 @@ class Item:
 
 @reads_store
 def find(store: Store, keep: int, before: float, serving: str = "") -> list[Item]:
-    """Finds what can be removed from a local root.
+    """Finds what can be removed from a root and from its local state.
 
     Args:
       store: The root's ML Metadata.
       keep: For each pipeline, number of newest runs with a model whose artifacts stay.
       before: Unix seconds; everything that was made later stays.
       serving: `pusher.to`, for versions whose folder was moved there; "" for none.
+
+    Raises:
+      UserError: An object store cannot be read.
     """
-    root = Path(os.path.realpath(store.root))
-    artifacts = [a for a in store.mlmd.get_artifacts() if a.uri.startswith(f"{root}/")]
+    tree, local = (
+        trees.of(str(store.root)),
+        trees.LocalTree(str(state_folder(store.root))),
+    )
+    artifacts = [
+        a for a in store.mlmd.get_artifacts() if a.uri.startswith(f"{tree.root}/")
+    ]
     if not artifacts:  # a database of another root, which knows nothing of this one
         return []
     runs = _kept_runs(store, keep, before) | _runs_of_versions(store, serving)
     kept = _artifacts_of(store, runs)
     items = [
-        Item(artifact.type, artifact.uri, _size(Path(artifact.uri)), artifact.id)
+        Item(artifact.type, artifact.uri, tree.size(artifact.uri), artifact.id)
         for artifact in artifacts
         if artifact.id not in kept
         and artifact.state in _PRESENT
@@ -81,9 +92,13 @@ def find(store: Store, keep: int, before: float, serving: str = "") -> list[Item
     ]
     known = {artifact.uri for artifact in artifacts}
     names = [each.name for each in store.mlmd.get_contexts_by_type("pipeline")]
-    for kind, path in (*_remains(root, names, known), *_state(root, runs)):
-        if _touched(path) < before:
-            items.append(Item(kind, str(path), _size(path)))
+    for place, found in (
+        (tree, _remains(tree, names, known)),
+        (local, _state(local, runs)),
+    ):
+        for kind, path in found:
+            if place.touched(path) < before:
+                items.append(Item(kind, path, place.size(path)))
     return items
 
 
@@ -96,15 +111,15 @@ def remove(store: Store, items: Iterable[Item]) -> None:
     Args:
       store: The root's ML Metadata.
       items: From `find`, under the same lock.
+
+    Raises:
+      UserError: An object store rejects that.
     """
     items = list(items)
     ids = [item.artifact for item in items if item.artifact]
     _mark(store, ids, mlmd.Artifact.MARKED_FOR_DELETION)
     for item in items:
-        if os.path.isdir(item.path) and not os.path.islink(item.path):
-            shutil.rmtree(item.path)
-        else:
-            Path(item.path).unlink(missing_ok=True)
+        trees.remove(item.path)
     _mark(store, ids, mlmd.Artifact.DELETED)
 
 
@@ -124,12 +139,20 @@ def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
 
 
 def _runs_of_versions(store: Store, serving: str) -> set[str]:
-    """The ids of the runs that led to versions that exist, wherever these are."""
+    """The ids of the runs that led to versions that exist, wherever these are.
+
+    Of object stores only `serving` is listed: versions in others count as existing.
+    """
+    exists = {serving: targets.of(serving).versions()} if is_remote(serving) else {}
     there = []
     for artifact in pushed_models(store):
         path = properties(artifact)["pushed_destination"]
-        moved = os.path.join(serving, os.path.basename(path)) if serving else path
-        if os.path.exists(path) or os.path.exists(moved):
+        folder, name = os.path.split(path)
+        if is_remote(path):
+            found = folder not in exists or int(name) in exists[folder]
+        else:
+            found = os.path.exists(path)
+        if found or (serving and os.path.exists(os.path.join(serving, name))):
             there.append(artifact.id)
     executions = {event.execution_id for event in store.upstream(*there)}
     places = store.contexts_of(executions).values()
@@ -148,48 +171,35 @@ def _artifacts_of(store: Store, runs: Iterable[str]) -> set[int]:
 
 
 def _remains(
-    root: Path, pipelines: Iterable[str], known: Set[str]
-) -> Iterator[tuple[str, Path]]:
+    tree: trees.Tree, pipelines: Iterable[str], known: Set[str]
+) -> Iterator[tuple[str, str]]:
     """What ML Metadata has no record of: outputs of killed nodes, checkpoints."""
-    for node in (path for name in pipelines for path in _folders(root / name)):
-        for path in node.glob(".system/*/*"):
-            yield "remains", path
-        for output in _folders(node):
-            checkpoints = (node.name, output.name) == (node_ids.TRAINER, "checkpoints")
-            for path in _folders(output) if not output.name.startswith(".") else ():
-                if str(path) not in known:
-                    yield "checkpoint" if checkpoints else "remains", path
+    for name in pipelines:
+        for node in tree.folders(f"{tree.root}/{name}"):
+            for kind in tree.folders(f"{node}/.system"):
+                yield from (("remains", path) for path in tree.folders(kind))
+            outputs = [path for path in tree.folders(node) if not _is_hidden(path)]
+            for output in outputs:
+                checkpoints = output.endswith(f"/{node_ids.TRAINER}/checkpoints")
+                for path in tree.folders(output):
+                    if path not in known:
+                        yield "checkpoint" if checkpoints else "remains", path
 
 
-def _state(root: Path, runs: Set[str]) -> Iterator[tuple[str, Path]]:
-    """Logs of runs, and compiled pipelines."""
-    for path in _folders(state_folder(root) / "runs"):
-        if path.name not in runs:
+def _is_hidden(path: str) -> bool:
+    return os.path.basename(path).startswith(".")
+
+
+def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
+    """Logs of runs, compiled pipelines, and statistics of spans."""
+    for path in tree.folders(f"{tree.root}/runs"):
+        if os.path.basename(path) not in runs:
             yield "log", path
-    compiled = (state_folder(root) / "ir").glob("*.pb")
-    for path in sorted(compiled, key=_touched)[:-_COMPILED]:
+    compiled = map(str, Path(tree.root, "ir").glob("*.pb"))
+    for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:
         yield "compiled", path
-
-
-def _folders(folder: Path) -> list[Path]:
-    return (
-        [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    )
-
-
-def _files(path: Path) -> Iterator[Path]:
-    yield path
-    if path.is_dir() and not path.is_symlink():
-        yield from path.rglob("*")
-
-
-def _size(path: Path) -> int:
-    return sum(each.lstat().st_size for each in _files(path) if os.path.lexists(each))
-
-
-def _touched(path: Path) -> float:
-    """The newest change below a path, Unix seconds."""
-    return max(each.lstat().st_mtime for each in _files(path))
+    for file in Path(tree.root, "span-statistics").glob("*"):
+        yield "statistics", str(file)
 
 
 def _mark(store: Store, ids: list[int], state: int) -> None:

@@ -11,6 +11,7 @@ import ml_metadata
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from strategos.components.files import trees
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.root import metadata
 from strategos.pipeline.run import cleaning
@@ -145,7 +146,7 @@ def test_remains_of_killed_nodes_and_checkpoints_go_by_age(root):
 def test_what_a_kill_left_is_removed_by_the_next_clean(root, monkeypatch):
     items = cleaning.find(root.store, keep=1, before=time.time() + LATER)
     with monkeypatch.context() as patched:
-        patched.setattr(cleaning.shutil, "rmtree", lambda _: 1 / 0)
+        patched.setattr(trees.shutil, "rmtree", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cleaning.remove(root.store, items)
     assert "MARKED_FOR_DELETION" in states(root)
@@ -160,3 +161,52 @@ def test_a_database_that_knows_nothing_of_a_root_removes_nothing_there(root):
     (other / "p" / "Trainer" / "model" / "1").mkdir(parents=True)
     root.store.root = other
     assert cleaning.find(root.store, keep=1, before=time.time() + LATER) == []
+
+
+def test_statistics_of_spans_go_by_their_last_use(root):
+    folder = root.path / ".strategos" / "span-statistics"
+    folder.mkdir()
+    for name, age in (("old.pb", 100), ("used.json", 0)):
+        (folder / name).touch()
+        os.utime(folder / name, (time.time() - age,) * 2)
+    (found,) = cleaning.find(root.store, keep=9, before=time.time() - LATER)
+    assert (found.kind, found.path) == ("statistics", str(folder / "old.pb"))
+
+
+def test_a_remote_root_and_target_are_cleaned_alike(root, bucket, bucket_client):
+    """The same runs, whose artifacts and versions are in an object store."""
+    url, serving = f"{bucket}/runs", f"{bucket}/serving"
+    artifacts = root.store.mlmd.get_artifacts()
+    for each in artifacts:
+        each.uri = each.uri.replace(str(root.path), url)
+        _put(bucket_client, f"{each.uri}/content")
+        pushed = each.custom_properties["pushed_destination"]
+        pushed.string_value = pushed.string_value.replace(str(root.folder), bucket)
+    root.store.mlmd.put_artifacts(artifacts)
+    for version in (2, 4):
+        _put(bucket_client, f"{serving}/{version}/saved_model.pb")
+    _put(bucket_client, f"{url}/p/Trainer/checkpoints/a1b2/weights")
+    _put(bucket_client, f"{url}/p/Trainer/.system/executor_execution/9/log")
+    root.store.root = url
+    find = (root.store, 1, time.time() + LATER, serving)
+    items = cleaning.find(*find)
+    gone = [root.made[name].uri for name in ((1, "Examples"), (1, "Model"))]
+    gone += [root.made[name].uri for name in ((1, "PushedModel"), (3, "Model"))]
+    gone = [uri.replace(str(root.path), url) for uri in gone]
+    gone += [root.made[3, "PushedModel"].uri.replace(str(root.path), url)]
+    gone += [f"{url}/p/Trainer/checkpoints/a1b2"]
+    gone += [f"{url}/p/Trainer/.system/executor_execution/9"]
+    assert {each.path for each in items} == set(gone)
+    assert {each.bytes for each in items} == {7}
+    cleaning.remove(root.store, items)
+    assert cleaning.find(*find) == [] and states(root) == {"LIVE", "DELETED"}
+    found = bucket_client.list_objects_v2(Bucket="bucket")["Contents"]
+    left = [f"{bucket}/{each['Key']}" for each in found]
+    assert not [each for each in left if each.startswith(tuple(f"{g}/" for g in gone))]
+    assert f"{serving}/2/saved_model.pb" in left
+
+
+def _put(client, url):
+    client.put_object(
+        Bucket="bucket", Key=url.removeprefix("s3://bucket/"), Body=b"content"
+    )
