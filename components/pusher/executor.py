@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,24 @@ class Executor(tfx_pusher.Executor):
             exec_properties["baseline"],
             input_dict,
         )
-        version = target.push(model, exec_properties["keep"], about)
+        version = _pushed_before(target, about)
+        if version is None:
+            version = target.push(model, exec_properties["keep"], about)
         path = target.path(version)
         if not (target.is_remote or filesystems.is_remote(pushed.uri)):
             _link(path, pushed.uri)
         self._MarkPushed(pushed, path, str(version))
         logging.info("Pushed %s.", path)
+
+
+def _pushed_before(target: targets.Target, about: Mapping[str, Any]) -> int | None:
+    """The newest version, if a run pushed the same model and was killed right then."""
+    newest = target.newest()
+    if newest is None or not about["model"]:
+        return None
+    before = target.manifest(newest)
+    is_same = all(before.get(key) == about[key] for key in ("model", "fingerprint"))
+    return newest if is_same else None
 
 
 def _destination(push_destination: str) -> str:

@@ -37,8 +37,8 @@ def of(
 
     Returns:
       JSON-able values: `run_id`, `spans` ([number, version] each), `metrics`,
-      `strategy`, `fingerprint`, `baseline`, and `signatures`, a hash of the names,
-      types and shapes in all signatures.
+      `strategy`, `fingerprint`, `baseline`, `model` (the id of the Model artifact), and
+      `signatures`, a hash of the names, types and shapes in all signatures.
     """
     spans = _property(inputs, "examples", "spans")
     return {
@@ -48,6 +48,7 @@ def of(
         "strategy": _property(inputs, "model", "strategy"),
         "fingerprint": candidate,
         "baseline": baseline,
+        "model": next((each.id for each in inputs.get("model", ())), 0),
         "signatures": signatures(model),
     }
 

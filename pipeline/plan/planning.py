@@ -290,7 +290,7 @@ def _of_production(
     """The parameters that depend on the model in production."""
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
-    if serving and not serving.artifact:
+    if serving and not (serving.artifact or serving.model):
         _report_unknown(config, serving)
     key, fresh = caching.candidate_key(trial), not config.run.cache
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}

@@ -11,6 +11,7 @@ from ml_metadata.proto import metadata_store_pb2
 from strategos.components import exported
 from strategos.components.pusher import targets
 from strategos.components.runtime_parameters import NOTHING
+from strategos.pipeline.root import RUN_CONTEXT, recent
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -29,6 +30,8 @@ class Production:
       candidate: The model's `caching.candidate_key`; "" if unknown.
       baseline: Path of the baseline in its evaluation, or `NOTHING`.
       artifact: Id of the PushedModel artifact; 0 if ML Metadata has none.
+      model: Id of the Model artifact behind a version without a PushedModel artifact; 0
+        if unknown.
     """
 
     path: str
@@ -36,6 +39,7 @@ class Production:
     candidate: str = ""
     baseline: str = NOTHING
     artifact: int = 0
+    model: int = 0
 
 
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
@@ -50,27 +54,52 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
       destination: `pusher.to`.
     """
     target = targets.of(destination)
-    found = {target.path(version): version for version in target.versions()}
-    pushed: dict[str, Production] = {}
-    for artifact in store.get_artifacts_by_type("PushedModel"):
-        properties = artifact.custom_properties
-        place, name = os.path.split(properties["pushed_destination"].string_value)
-        here = f"{target.uri}/{name}"
-        is_new = here not in pushed or targets.of(place).uri == target.uri
-        if here in found and is_new:
-            pushed[here] = Production(
-                path=here,
-                version=found[here],
+    for version in reversed(target.versions()):
+        path, artifact = target.path(version), _record(store, target, version)
+        if artifact is not None:
+            properties = artifact.custom_properties
+            return Production(
+                path=path,
+                version=version,
                 candidate=properties["candidate"].string_value,
                 baseline=properties["baseline"].string_value,
                 artifact=artifact.id,
             )
-    served = {
-        path: Production(path, version)
-        for path, version in found.items()
-        if target.serves(version)
-    }
-    return max((served | pushed).values(), key=lambda each: each.version, default=None)
+        if target.serves(version):
+            return _unrecorded(store, target, version)
+    return None
+
+
+def _record(
+    store: ml_metadata.MetadataStore, target: targets.Target, version: int
+) -> metadata_store_pb2.Artifact | None:
+    """The PushedModel artifact of a version; of one of its number, if it was moved."""
+    moved = None
+    for artifact in recent.artifacts(store, "PushedModel"):
+        pushed = artifact.custom_properties["pushed_destination"].string_value
+        place, name = os.path.split(pushed)
+        if name == str(version):
+            if targets.of(place).uri == target.uri:
+                return artifact
+            moved = artifact
+    return moved
+
+
+def _unrecorded(
+    store: ml_metadata.MetadataStore, target: targets.Target, version: int
+) -> Production:
+    """A version that ML Metadata does not know.
+
+    If a run of this store was killed between its push and the record of the push, the
+    manifest has the same facts. The manifest of another store's run is not used: its
+    ids and paths have no meaning here.
+    """
+    path, about = target.path(version), target.manifest(version)
+    run = about.get("run_id")
+    if not run or store.get_context_by_type_and_name(RUN_CONTEXT, run) is None:
+        return Production(path, version)
+    facts = about.get("fingerprint", ""), about.get("baseline", NOTHING)
+    return Production(path, version, *facts, model=about.get("model", 0))
 
 
 def described(destination: str) -> Production | None:
@@ -156,6 +185,9 @@ def _trained(
     store: ml_metadata.MetadataStore, production: Production
 ) -> metadata_store_pb2.Artifact:
     """The Trainer's Model that Pusher pushed as `production`."""
+    if not production.artifact:
+        (model,) = store.get_artifacts_by_id([production.model])
+        return model
     events = store.get_events_by_artifact_ids([production.artifact])
     pushes = [event.execution_id for event in events if event.type in _MADE]
     events = store.get_events_by_execution_ids([min(pushes)])

@@ -57,11 +57,11 @@ def at(seconds):
     return lambda: float(seconds)
 
 
-def execute(model, serving, uri, blessed=True, keep=3):
+def execute(model, serving, uri, blessed=True, keep=3, number=7):
     """Runs the executor as the launcher does, after creating the artifact's folder."""
     (model / "saved_model.pb").write_bytes(SIGNED.SerializeToString())
     candidate = standard_artifacts.Model()
-    candidate.uri = str(model.parent)
+    candidate.uri, candidate.id = str(model.parent), number
     candidate.set_string_custom_property("strategy", "one_device")
     examples = standard_artifacts.Examples()
     examples.set_string_custom_property("spans", "[[3, null]]")
@@ -188,12 +188,26 @@ def test_a_version_says_what_it_is_without_ml_metadata(model, serving, tmp_path)
         "strategy": "one_device",
         "fingerprint": "abc",
         "baseline": "/serving/1",
+        "model": 7,
     }
     _SIGNATURES["serving_default"].outputs["late"].dtype = 1
-    execute(model, serving, tmp_path / "other")
+    execute(model, serving, tmp_path / "other", number=8)
     assert about_version(serving, versions(serving)[-1])["signatures"] != hashed
     copied = targets.of(str(serving)).push(f"{serving}/{version}", 3)  # a rollback
     assert about_version(serving, copied)["signatures"] == hashed
+
+
+def test_push_of_a_run_that_was_killed_before_its_record_is_not_repeated(
+    model, serving, tmp_path
+):
+    execute(model, serving, tmp_path / "killed")
+    pushed = execute(model, serving, tmp_path / "next")
+    (version,) = versions(serving)
+    assert pushed.get_string_custom_property("pushed_version") == str(version)
+    assert os.readlink(tmp_path / "next") == str(serving / str(version))
+    execute(model, serving, tmp_path / "another model", number=8)
+    execute(model, serving, tmp_path / "the first, live again")
+    assert len(versions(serving)) == 3
 
 
 def test_model_that_is_not_blessed_is_not_pushed(model, serving, tmp_path):

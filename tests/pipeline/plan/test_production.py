@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import ml_metadata
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -72,6 +74,24 @@ def test_a_version_that_ml_metadata_does_not_know_is_the_model_in_production(
     found = production.newest(store, str(serving))
     assert (found.path, found.artifact) == (str(serving / "11"), 0)
     assert production.baseline(found, "c", fresh=False) == str(serving / "11")
+
+
+def test_a_push_without_its_record_is_known_by_its_manifest(store, tmp_path):
+    push(store, tmp_path / "1")
+    version = tmp_path / "2"
+    (version / "assets.extra").mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    model = put(store, "Model", "/runs/Trainer/model/5")
+    about = {"run_id": "r5", "fingerprint": "c", "baseline": "/s/1", "model": model}
+    (version / "assets.extra" / "manifest.json").write_text(json.dumps(about))
+    found = production.newest(store, str(tmp_path))
+    assert (found.version, found.candidate, found.model) == (2, "", 0)  # not our run
+    kind = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
+    store.put_contexts([mlmd.Context(type_id=kind, name="r5")])
+    found = production.newest(store, str(tmp_path))
+    assert production.baseline(found, "c", fresh=False) == "/s/1"
+    weights = production.warm_start(store, found, "new", fresh=False)
+    assert weights == "/runs/Trainer/model/5/Format-Weights"
 
 
 def test_a_serving_folder_is_the_same_under_another_name(store, tmp_path):
