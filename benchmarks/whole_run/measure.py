@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import sqlite3
 import subprocess
@@ -14,6 +15,9 @@ from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _LOOK_SECONDS = 0.1
+
+OUTPUT = "Transform's output"
+"""Name of the part of Transform that follows its analysis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +74,10 @@ def run(command: Sequence[str], log: Path) -> tuple[Cost, list[Sample]]:
 
 
 def by_node(root: Path, samples: Sequence[Sample]) -> dict[str, Cost]:
-    """The cost of each node that ML Metadata under `root` knows; {} without one."""
+    """The cost of each node that ML Metadata under `root` knows; {} without one.
+
+    `OUTPUT` is a part of Transform, if the events of the run name its beginning.
+    """
     database = next(root.glob("**/metadata.sqlite"), None)
     if database is None:
         return {}
@@ -79,10 +86,20 @@ def by_node(root: Path, samples: Sequence[Sample]) -> dict[str, Cost]:
             "SELECT Type.name, create_time_since_epoch, last_update_time_since_epoch "
             "FROM Execution JOIN Type ON Execution.type_id = Type.id"
         ).fetchall()
-    return {
-        name.rpartition(".")[2]: _between(samples, begun / 1e3, done / 1e3)
-        for name, begun, done in rows
+    spans = {
+        name.rpartition(".")[2]: (begun / 1e3, done / 1e3) for name, begun, done in rows
     }
+    for begun in _output_begun(root):
+        spans[OUTPUT] = begun, spans["Transform"][1]
+    return {name: _between(samples, *span) for name, span in spans.items()}
+
+
+def _output_begun(root: Path) -> Iterator[float]:
+    """When the analysis of Transform was over, in seconds since the epoch."""
+    for file in root.glob("**/events.jsonl"):
+        for event in map(json.loads, file.read_text().splitlines()):
+            if event.get("message") == "transforming":
+                yield event["time"]
 
 
 def _between(samples: Sequence[Sample], begun: float, done: float) -> Cost:

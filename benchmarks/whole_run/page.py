@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import measure
 import plot
 
 Results = dict[int, dict[str, list[dict[str, Any]]]]
 """All runs by number of rows and side."""
+
+Runs = Sequence[Mapping[str, Any]]
 
 NAMES = {
     "strategos": "Strategos, two threads",
@@ -24,6 +27,7 @@ NAMES = {
     "floor": "floor",
 }
 _FIGURES = (("CPU s", "cpu", 1.0), ("wall s", "wall", 1.0), ("peak MB", "memory", 1e6))
+_THREADED = ("ExampleGen", "StatisticsGen", measure.OUTPUT, "Evaluator")
 _TEXT = """\
 # Benchmarks
 
@@ -102,7 +106,8 @@ def _cluster(found: Results) -> str:
 
 def tables(found: Results) -> str:
     """The medians as Markdown: of whole runs, then by node."""
-    return "\n".join([*_of_runs(found), "", *_of_nodes(found)])
+    lines = [*_of_runs(found), "", *_of_nodes(found), *_of_two_threads(found)]
+    return "\n".join(lines).rstrip()
 
 
 def _of_runs(found: Results) -> Iterator[str]:
@@ -142,7 +147,34 @@ def _of_nodes(found: Results) -> Iterator[str]:
         yield ""
 
 
-def _of_node(runs: Sequence[Mapping[str, Any]], node: str) -> str:
+def _of_two_threads(found: Results) -> Iterator[str]:
+    """Wall time of two threads in parts of that of one, where both were measured."""
+    both = {
+        rows: (sides["strategos"], sides["strategos-1"])
+        for rows, sides in found.items()
+        if {"strategos", "strategos-1"} <= sides.keys()
+    }
+    if not both:
+        return
+    yield "Wall time with two threads, in parts of that with one:"
+    yield ""
+    yield from _head(["node", *(f"{rows:,} rows" for rows in both)])
+    for node in _THREADED:
+        yield _line([node, *(_ratio(*sides, node) for sides in both.values())])
+
+
+def _ratio(two: Runs, one: Runs, node: str) -> str:
+    walls = [
+        [each["nodes"][node]["wall"] for each in runs if node in each["nodes"]]
+        for runs in (two, one)
+    ]
+    if not all(walls):
+        return ""
+    ours, theirs = map(statistics.median, walls)
+    return f"{ours / theirs:.2f}"
+
+
+def _of_node(runs: Runs, node: str) -> str:
     costs = [each["nodes"][node] for each in runs if node in each["nodes"]]
     if not costs or _median(costs, "wall") < 0.1:
         return ""
