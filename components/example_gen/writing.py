@@ -15,14 +15,8 @@ from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Witness
 from strategos.components.example_gen.shards import Piece, Shard
 from strategos.components.example_gen.splitting import Splitter
-from strategos.components.records import columns, encode
-from strategos.components.records.columns import ColumnWriter
-from strategos.components.records.write import (
-    ShardWriter,
-    Written,
-    discard_unpublished,
-    publish,
-)
+from strategos.components.records import columns, encode, splits
+from strategos.components.records.splits import WrittenSplit
 from strategos.components.shards import progress
 
 SPLITS = ("train", "eval")
@@ -86,7 +80,7 @@ class Outcome:
     """
 
     rows: int
-    splits: dict[str, tuple[Written, Written]]
+    splits: dict[str, WrittenSplit]
     label: Label
     rounded: dict[str, str]
 
@@ -94,8 +88,7 @@ class Outcome:
         """Adds the outcome of later shards."""
         self.rows += later.rows
         for split, written in later.splits.items():
-            pairs = zip(self.splits[split], written, strict=True)
-            self.splits[split] = tuple(mine + theirs for mine, theirs in pairs)
+            self.splits[split] = splits.merged(self.splits[split], written)
         self.label = self.label.merge(later.label)
         for column, sentence in later.rounded.items():
             self.rounded.setdefault(column, sentence)
@@ -107,26 +100,7 @@ class Outcome:
         Args:
           examples: URI of the artifact.
         """
-        for split, (records, of_columns) in self.splits.items():
-            publish(examples, f"Split-{split}", records)
-            folder = columns.folder(split)
-            publish(examples, folder, of_columns, "columns", columns.SUFFIX)
-        discard_unpublished(examples)
-
-
-class _SplitWriter:
-    """Writes rows of one split: as tf.Examples, and as columns."""
-
-    def __init__(self, examples: str, number: int):
-        self._records = ShardWriter(examples, number)
-        self._columns = ColumnWriter(examples, number)
-
-    def write(self, records: pa.BinaryArray, compact: pa.RecordBatch) -> None:
-        self._records.write(records)
-        self._columns.write(compact)
-
-    def close(self) -> tuple[Written, Written]:
-        return self._records.close(), self._columns.close()
+        splits.publish(examples, self.splits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +132,9 @@ class WriteShard:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
         label, rounded, rows = Label(), {}, 0
-        writers = {split: _SplitWriter(self.examples, shard.number) for split in SPLITS}
+        writers = {
+            split: splits.SplitWriter(self.examples, shard.number) for split in SPLITS
+        }
         for piece in shard.pieces:
             read = 0
             for raw, batch in self._batches(piece, rounded):
@@ -178,10 +154,10 @@ class WriteShard:
                     f"{piece.source.path}: read {read} of {piece.rows} rows"
                 )
             rows += read
-        splits = {split: writer.close() for split, writer in writers.items()}
-        if sum(written.rows for written, _ in splits.values()) != rows:
-            raise RuntimeError(f"shard {shard.number}: read {rows} rows: {splits}")
-        return Outcome(rows, splits, label, rounded)
+        written = {split: writer.close() for split, writer in writers.items()}
+        if sum(records.rows for records, _ in written.values()) != rows:
+            raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
+        return Outcome(rows, written, label, rounded)
 
     def _batches(
         self, piece: Piece, rounded: dict[str, str]

@@ -1,26 +1,21 @@
 """The columns of examples as Arrow files, beside their TFRecord files.
 
-What reads columns (statistics, the analysis of Transform) is spared the decoding of
-tf.Examples, which costs more than the work itself. The files are in a folder of their
-own, so TFX's readers do not take them for examples.
+What reads columns (statistics, Transform, the Trainer) is spared the decoding of
+tf.Examples, which costs more than the work itself.
 """
 
 from __future__ import annotations
 
-import io
-import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from tfx.dsl.io import fileio
 
+from strategos.components.records import streams
 from strategos.components.records.write import Written, attempt, unpublished
-
-SUFFIX = ".arrow"
 
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 << 20
@@ -33,15 +28,6 @@ _LARGE = {
 }
 
 
-def folder(split: str) -> str:
-    """Name of the folder with the columns of a split, in an Examples artifact.
-
-    Args:
-      split: Name of the split.
-    """
-    return f"Columns-{split}"
-
-
 def files(examples: str, split: str) -> list[str]:
     """The files with the columns of a split, in order; none if nobody wrote them.
 
@@ -49,7 +35,7 @@ def files(examples: str, split: str) -> list[str]:
       examples: URI of an Examples artifact.
       split: Name of the split.
     """
-    pattern = os.path.join(examples, folder(split), f"*{SUFFIX}")
+    pattern = os.path.join(examples, streams.folder(split), f"*{streams.SUFFIX}")
     return sorted(fileio.glob(pattern))
 
 
@@ -122,7 +108,7 @@ class ColumnWriter:
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
         if self._stream is None:
-            self._file = _File(fileio.open(self._path, "wb"))
+            self._file = streams.File(fileio.open(self._path, "wb"))
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._stream = pa.ipc.new_stream(self._file, table.schema, options=options)
         self._stream.write_table(table)
@@ -139,7 +125,9 @@ def read(files: Iterable[str], rows: int = 1) -> Iterator[pa.RecordBatch]:
       rows: Least number of rows of a batch, by default that of the batches in the
         files. The last batch may have fewer, and so may batches of long values.
     """
-    stored = itertools.chain.from_iterable(map(_stored, files))
+    stored = (
+        batch for file in files for batch in streams.batches(fileio.open(file, "rb"))
+    )
     for some in groups(stored, rows, _READ_BYTES):
         table = pa.Table.from_batches(some).combine_chunks()
         some.clear()
@@ -171,14 +159,6 @@ def groups(
         yield waiting
 
 
-def _stored(file: str) -> Iterator[pa.RecordBatch]:
-    with (
-        _File(fileio.open(file, "rb")) as source,
-        pa.ipc.open_stream(source) as stream,
-    ):
-        yield from stream
-
-
 def _flat(column: pa.ListArray) -> pa.Array:
     """The value of each row, null where it is missing."""
     return pc.list_element(column, 0) if column.null_count else column.flatten()
@@ -195,30 +175,3 @@ def _as_decoded(column: pa.Array) -> pa.Array:
     missing = np.append(~present, False) if column.null_count else None
     values = column.drop_null().cast(_LARGE[column.type])
     return pa.LargeListArray.from_arrays(pa.array(offsets, mask=missing), values)
-
-
-class _File(io.RawIOBase):
-    """A file of any file system that TFX knows, as Arrow needs it."""
-
-    def __init__(self, file: Any):
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def write(self, data: Any) -> int:
-        self._file.write(bytes(data))
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()

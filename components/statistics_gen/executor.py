@@ -24,7 +24,7 @@ from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from strategos.components.records import FILE_FORMAT, columns, read
+from strategos.components.records import FILE_FORMAT, columns, read, streams
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
@@ -107,7 +107,7 @@ def read_batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     Args:
       files: Files of columns (`.arrow`), or TFRecord files of tf.Examples.
     """
-    if files[0].endswith(columns.SUFFIX):
+    if files[0].endswith(streams.SUFFIX):
         yield from columns.read(files, _BATCH_ROWS)
         return
     for some in columns.groups(_decoded(files), _BATCH_ROWS, _BATCH_BYTES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import threading
@@ -15,16 +16,13 @@ import tensorflow_transform as tft
 from tensorflow_transform import impl_helper
 
 from strategos.components.errors import UserError
-from strategos.components.records import encode
-from strategos.components.records.write import (
-    ShardWriter,
-    Written,
-    discard_unpublished,
-    publish,
-)
+from strategos.components.records import columns, encode, splits
+from strategos.components.records.splits import WrittenSplit
+from strategos.components.records.write import Written
 from strategos.components.shards import progress
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
+from strategos.components.trainer.data.columns import is_fixed, widths
 from strategos.components.transform import raw
 from strategos.components.transform.graph import TransformGraph
 from strategos.components.user_code.user_errors import operation_error
@@ -40,6 +38,9 @@ def materialize(
     examples: str,
 ) -> int:
     """Transforms raw examples and writes them as TFRecords, in the same order.
+
+    If all features are numbers of fixed size, their columns are written beside them,
+    for the Trainer.
 
     Args:
       engine: What works on the files.
@@ -59,10 +60,9 @@ def materialize(
         found = fold(engine, shards, work, _merge, examples) if shards else {}
     finally:
         _load.cache_clear()  # another graph may come to the same folder
-    for split in files:
-        publish(examples, f"Split-{split}", found.get(split, Written()))
-    discard_unpublished(examples)
-    return sum(written.rows for written in found.values())
+    nothing = Written(), Written()
+    splits.publish(examples, {split: found.get(split, nothing) for split in files})
+    return sum(records.rows for records, _ in found.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,21 +72,22 @@ class _Shard:
     graph: str
     examples: str
 
-    def __call__(self, shard: tuple[str, str]) -> dict[str, Written]:
+    def __call__(self, shard: tuple[str, str]) -> dict[str, WrittenSplit]:
         split, file = shard
         transformer = _transformer(self.graph)
-        writer = ShardWriter(self.examples)
+        writer = splits.SplitWriter(self.examples)
         for batch in transformer.transformed(file):
-            writer.write(encode.serialize(batch))
+            writer.write(encode.serialize(batch), transformer.compact(batch))
             progress.add(batch.num_rows)
         return {split: writer.close()}
 
 
 def _merge(
-    earlier: dict[str, Written], later: dict[str, Written]
-) -> dict[str, Written]:
+    earlier: dict[str, WrittenSplit], later: dict[str, WrittenSplit]
+) -> dict[str, WrittenSplit]:
     for split, written in later.items():
-        earlier[split] = earlier.get(split, Written()) + written
+        mine = earlier.get(split)
+        earlier[split] = splits.merged(mine, written) if mine else written
     return earlier
 
 
@@ -125,6 +126,9 @@ class _Transformer:
         schema = output.transformed_metadata.schema
         self._converter = impl_helper.make_tensor_to_arrow_converter(schema)
         self._spec = output.transformed_feature_spec()
+        sizes = collections.ChainMap(*widths(self._spec).values())
+        self._lists = {name for name, size in sizes.items() if size != 1}
+        self._is_fixed = is_fixed(self._spec)
 
     def transformed(self, file: str) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a file as columns of tf.Examples.
@@ -141,6 +145,14 @@ class _Transformer:
             except (tf.errors.OpError, ValueError) as error:
                 raise self._explained(error, batch) from error
             yield self._as_lists(self._converter.convert(tensors))
+
+    def compact(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The columns for the Trainer; None if it has to parse tf.Examples anyway.
+
+        Args:
+          batch: From `transformed`.
+        """
+        return columns.compact(batch, self._lists) if self._is_fixed else None
 
     def _transform(self, batch: pa.RecordBatch) -> dict[str, Any]:
         tensors = self._adapter.ToBatchTensors(batch, produce_eager_tensors=True)
@@ -174,15 +186,15 @@ class _Transformer:
 
     def _as_lists(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The features of tf.Examples, as TFT's schema names them."""
-        columns: dict[str, pa.ListArray] = {}
+        found: dict[str, pa.ListArray] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             spec = self._spec.get(name)  # None: a part of a sparse feature
             if isinstance(spec, tf.io.RaggedFeature):
-                columns |= _ragged_columns(spec, column)
+                found |= _ragged_columns(spec, column)
             else:
                 offsets = column.offsets.to_numpy()
-                columns[name] = _list_array(offsets, column.values)
-        return pa.RecordBatch.from_pydict(columns)
+                found[name] = _list_array(offsets, column.values)
+        return pa.RecordBatch.from_pydict(found)
 
 
 def _row(batch: pa.RecordBatch) -> str:

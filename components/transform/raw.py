@@ -8,7 +8,7 @@ import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.public import tfxio
 
-from strategos.components.records import columns
+from strategos.components.records import columns, streams
 
 _BATCH_ROWS = 10_000
 
@@ -53,7 +53,7 @@ def batches(
       needed: Names of the tensors to read.
     """
     reading = reader(schema, needed, file)
-    if file.endswith(columns.SUFFIX):
+    if file.endswith(streams.SUFFIX):
         wanted = reading.ArrowSchema()
         for batch in columns.read([file]):
             yield _select(batch, wanted)

@@ -38,7 +38,25 @@ def parse(serialized: tf.Tensor, spec: Spec) -> Columns:
 
 def is_fixed(spec: Spec) -> bool:
     """Whether all features are numbers of fixed size."""
-    return len(spec) == sum(map(len, _fixed(spec).values()))
+    return len(spec) == sum(map(len, widths(spec).values()))
+
+
+def widths(spec: Spec) -> dict[str, dict[str, int]]:
+    """Number of values of each feature that is numbers of fixed size.
+
+    Args:
+      spec: `tf.io` spec of each feature.
+
+    Returns:
+      By type, then by name in the order of the matrix.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for name, kind in sorted(spec.items()):
+        if not isinstance(kind, tf.io.FixedLenFeature) or kind.dtype == tf.string:
+            continue
+        if width := math.prod(kind.shape):
+            found.setdefault(kind.dtype.name, {})[name] = width
+    return found
 
 
 def pack(columns: Columns, spec: Spec) -> Packed:
@@ -49,11 +67,11 @@ def pack(columns: Columns, spec: Spec) -> Packed:
       spec: `tf.io` spec of each feature.
     """
     others, matrices = dict(columns), {}
-    for kind, widths in _fixed(spec).items():
-        parts = [others.pop(name) for name in widths]
+    for kind, of_kind in widths(spec).items():
+        parts = [others.pop(name) for name in of_kind]
         flat = [
             tf.reshape(part, [tf.shape(part)[0], width])
-            for part, width in zip(parts, widths.values(), strict=True)
+            for part, width in zip(parts, of_kind.values(), strict=True)
         ]
         matrices[kind] = tf.concat(flat, 1)
     return matrices, others
@@ -68,9 +86,9 @@ def unpack(packed: Packed, spec: Spec) -> Columns:
     """
     matrices, others = packed
     found = dict(others)
-    for kind, widths in _fixed(spec).items():
-        parts = tf.split(matrices[kind], list(widths.values()), 1)
-        for name, part in zip(widths, parts, strict=True):
+    for kind, of_kind in widths(spec).items():
+        parts = tf.split(matrices[kind], list(of_kind.values()), 1)
+        for name, part in zip(of_kind, parts, strict=True):
             found[name] = _of_shape(part, spec[name].shape)
     return found
 
@@ -125,17 +143,6 @@ def count(packed: Packed) -> int:
 def size(packed: Packed) -> int:
     """Memory that packed columns take, in bytes."""
     return sum(map(_bytes, tf.nest.flatten(packed)))
-
-
-def _fixed(spec: Spec) -> dict[str, dict[str, int]]:
-    """Number of values of each number of fixed size, by type and name."""
-    found: dict[str, dict[str, int]] = {}
-    for name, kind in sorted(spec.items()):
-        if not isinstance(kind, tf.io.FixedLenFeature) or kind.dtype == tf.string:
-            continue
-        if width := math.prod(kind.shape):
-            found.setdefault(kind.dtype.name, {})[name] = width
-    return found
 
 
 def _of_shape(part: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:

@@ -1,11 +1,12 @@
 """The transformed examples of a split as batches, in a reproducible order.
 
-Numbers of fixed size are parsed once, and kept in memory if they are few, else in a
-temporary file, see `stored.py`. Other examples are parsed once if they fit the cache
-limit. An epoch's order is then `permutation(seed, epoch)`, so a step is a position in
-it, and training can start at any step without reading the rows before. What fits
-neither is streamed in an order of two levels, see `records.py`; a start at a later step
-reads the earlier rows of its epoch, but does not parse them.
+Numbers of fixed size are read once, from columns if there are some (`column_files.py`),
+and kept in memory if they are few, else in a temporary file, see `stored.py`. Other
+examples are parsed once if they fit the cache limit. An epoch's order is then
+`permutation(seed, epoch)`, so a step is a position in it, and training can start at any
+step without reading the rows before. What fits neither is streamed in an order of two
+levels, see `records.py`; a start at a later step reads the earlier rows of its epoch,
+but does not parse them.
 
 A global batch is a function of (seed, step) for any number of replicas: each replica
 gets a consecutive part of it, as even as possible. Each input pipeline gathers or
@@ -29,7 +30,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.data import columns, parsing, records
+from strategos.components.trainer.data import column_files, columns, parsing, records
 from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.parts import Parts
@@ -298,8 +299,11 @@ def read(
     files = tuple(sorted(files))
     blocks = parsing.blocks(files, spec, cache_limit)
     if columns.is_fixed(spec):
+        matrices = (matrices for matrices, _ in blocks)
+        if ready := column_files.beside(files):
+            matrices = column_files.blocks(ready, columns.widths(spec))
         # Not in memory first, where the parts and the whole would take twice as much.
-        stored = Stored.write((matrices for matrices, _ in blocks), cache_limit)
+        stored = Stored.write(matrices, cache_limit)
         if stored.size > min(cache_limit, _MATRIX_BYTES):
             return Split(files, spec, label, stored.rows, None, stored=stored)
         with tf.device(

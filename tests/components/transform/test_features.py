@@ -89,7 +89,7 @@ def _write_columns(raw: Path) -> None:
     """Writes the columns of the train split too, as ExampleGen does."""
     import pyarrow as pa
 
-    from strategos.components.records import columns
+    from strategos.components.records import columns, streams
     from strategos.components.records.write import publish
     from strategos.components.statistics_gen.executor import read_batches
 
@@ -102,8 +102,8 @@ def _write_columns(raw: Path) -> None:
             for each, kind in zip(batch, kinds, strict=True)
         ]
         writer.write(pa.RecordBatch.from_arrays(lists, batch.schema.names))
-    folder = columns.folder("train")
-    publish(str(raw), folder, writer.close(), "columns", columns.SUFFIX)
+    folder = streams.folder("train")
+    publish(str(raw), folder, writer.close(), "columns", streams.SUFFIX)
 
 
 def _transform_by_tfx(workload, module: str) -> Path:

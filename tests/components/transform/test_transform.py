@@ -91,6 +91,8 @@ def test_sparse_text_and_several_values_survive_without_an_analyzer(
         )
         assert row["pair"].numpy().tolist() == [distance, -distance]
         assert row["image"].numpy().tolist() == [[distance] * 2] * 2
+    # The Trainer parses tf.Examples of such features.
+    assert not (workload.root / "transformed" / "Columns-train").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from strategos.components.trainer.data import dataset, stored
+from strategos.components.trainer.data import column_files, dataset, stored
 
 ROWS = 1003
 SPEC = {
@@ -126,3 +127,23 @@ def test_rows_are_read_in_windows(split, in_memory, monkeypatch):
     monkeypatch.setattr(stored, "_WINDOW_BYTES", 64)
     found = _listed(split.shuffled(16, seed=3, epochs=1))
     assert found == _listed(in_memory.shuffled(16, seed=3, epochs=1))
+
+
+@pytest.mark.parametrize("name, label", [("workload", "late"), ("digits", "label")])
+def test_columns_beside_the_examples_hold_the_same_rows(name, label, request, tmp_path):
+    import tensorflow_transform as tft
+
+    workload = request.getfixturevalue(name)
+    spec = tft.TFTransformOutput(workload.graph).transformed_feature_spec()
+    examples = shutil.copytree(workload.root / "transformed", tmp_path / "examples")
+    for split in ("train", "eval"):
+        files = list(map(str, (examples / f"Split-{split}").iterdir()))
+        assert column_files.beside(files)
+        found = dataset.read(files, spec, label)
+        shutil.copy(files[0], f"{files[0]}.more")
+        assert not column_files.beside(files)  # the columns of more rows than these
+        shutil.rmtree(examples / f"Columns-{split}")
+        parsed = dataset.read(files, spec, label)
+        assert found.rows == parsed.rows > 0
+        kept = zip(*(tf.nest.flatten(s.columns) for s in (found, parsed)), strict=True)
+        assert all(np.array_equal(mine, theirs) for mine, theirs in kept)

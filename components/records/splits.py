@@ -1,0 +1,68 @@
+"""Splits of an Examples artifact: their tf.Examples, and the columns beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from strategos.components.records import streams
+from strategos.components.records.columns import ColumnWriter
+from strategos.components.records.write import (
+    ShardWriter,
+    Written,
+    discard_unpublished,
+)
+from strategos.components.records.write import publish as publish_files
+
+WrittenSplit: TypeAlias = tuple[Written, Written]
+"""What was written of a split: as tf.Examples, and as columns."""
+
+
+class SplitWriter:
+    """Writes rows of one split: as tf.Examples, and as columns.
+
+    Args:
+      examples: URI of the artifact.
+      shard: Number of the shard.
+    """
+
+    def __init__(self, examples: str, shard: int = 0):
+        self._records = ShardWriter(examples, shard)
+        self._columns = ColumnWriter(examples, shard)
+
+    def write(self, records: pa.BinaryArray, compact: pa.RecordBatch | None) -> None:
+        """Appends rows.
+
+        Args:
+          records: binary[rows], serialized tf.Examples.
+          compact: The same rows from `columns.compact`; None to write no columns.
+        """
+        self._records.write(records)
+        if compact is not None:
+            self._columns.write(compact)
+
+    def close(self) -> WrittenSplit:
+        """Ends the files and returns what was written."""
+        return self._records.close(), self._columns.close()
+
+
+def merged(earlier: WrittenSplit, later: WrittenSplit) -> WrittenSplit:
+    """What was written of a split by two neighbouring shards."""
+    return earlier[0] + later[0], earlier[1] + later[1]
+
+
+def publish(examples: str, written: Mapping[str, WrittenSplit]) -> None:
+    """Gives the files of all splits their final names.
+
+    Args:
+      examples: URI of the artifact.
+      written: All that was written, by split.
+    """
+    for split, (records, columns) in written.items():
+        publish_files(examples, f"Split-{split}", records)
+        if columns.files:
+            folder = streams.folder(split)
+            publish_files(examples, folder, columns, "columns", streams.SUFFIX)
+    discard_unpublished(examples)
