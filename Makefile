@@ -23,7 +23,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine run test test-faults test-engine test-gpu test-new-stack bench lint
+.PHONY: help setup engine run test test-faults test-engine test-cluster test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -47,6 +47,9 @@ test-faults: setup  ## Run the tests that kill, freeze and starve processes.
 test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
 	@.venv/bin/strategos engine setup || [ $$? = 2 ]
 	@.venv/bin/pytest -m engine -rs $(TESTS)
+
+test-cluster: setup  ## Run the tests on a real Slurm (needs root, slurm-wlm, munge).
+	@.venv/bin/pytest -m cluster -rs $(TESTS)
 
 test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
 	@.venv/bin/pytest -m gpu -rs $(TESTS)

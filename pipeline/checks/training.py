@@ -36,7 +36,12 @@ def check(
       environ: The environment, which may name a cluster or a TPU.
     """
     problems = list(step_problems(config, data))
-    if not config.trainer.distribution.launched_by.on_this_host:
+    launched_by = config.trainer.distribution.launched_by
+    try:
+        launched_by.check(str(config.run.root))
+    except UserError as error:
+        problems.append(error)
+    if not launched_by.on_this_host:
         return problems
     try:
         choice, cluster = choose(config, environ)

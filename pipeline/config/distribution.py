@@ -16,6 +16,7 @@ from strategos.components.trainer.cluster.strategy import (
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
+from strategos.pipeline.config.cluster.batch_systems import Slurm
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import (
     Duration,
@@ -151,6 +152,9 @@ class Distribution(Section):
         )
         + ".",
     )
+    slurm: Slurm = Field(
+        default_factory=Slurm, description="Settings for `launcher: slurm` only."
+    )
     start_timeout: Duration = Field(
         f"{Operation.start_timeout:g}s",
         description="Time allowed for all processes to join and finish their "
@@ -182,6 +186,10 @@ class Distribution(Section):
             message = f"`{self.strategy}` has no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
             errors.append(reject_at(("launcher",), message, remedy=remedy))
+        if self._given("slurm") and self.launcher != "slurm":
+            message = f"has no effect under `launcher: {self.launcher}`"
+            remedy = "Remove it, or use `launcher: slurm`."
+            errors.append(reject_at(("slurm",), message, remedy=remedy))
         if seconds(self.stall_timeout) < _SHORTEST_STALL:
             message = "a process that works sends a heartbeat only every five seconds"
             errors.append(

@@ -308,6 +308,7 @@ class Trainer(Section):
     def operation(self) -> Operation:
         """The settings for how training is run; caching never compares them."""
         distribution = self.distribution
+        slurm = distribution.launcher == "slurm"
         return Operation(
             launcher=distribution.launcher,
             start_timeout=float(seconds(distribution.start_timeout)),
@@ -315,4 +316,5 @@ class Trainer(Section):
             max_restarts=distribution.max_restarts,
             checkpoint_every=interval(self.checkpoint.every),
             checkpoint_keep=self.checkpoint.keep,
+            slurm=distribution.slurm.operation() if slurm else {},
         )

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster import devices, tpu
 from strategos.components.trainer.cluster.devices import GANGS, refusal
-from strategos.components.trainer.cluster.environment import SYNCHRONOUS, ClusterSpec
+from strategos.components.trainer.cluster.environment import (
+    SYNCHRONOUS,
+    ClusterSpec,
+    Task,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -71,6 +75,20 @@ class Choice:
         """Whether all replicas take each step together."""
         return self.name != "parameter_server"
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of a gang that no environment names.
+
+        In a synchronous gang the chief is the first worker; with parameter servers the
+        chief is the coordinator, in addition to the workers.
+        """
+        workers = self.workers - self.is_synchronous
+        return (
+            Task("chief"),
+            *(Task("worker", index) for index in range(workers)),
+            *(Task("ps", index) for index in range(self.parameter_servers)),
+        )
+
 
 def choose(
     distribution: Mapping[str, Any],
@@ -99,7 +117,7 @@ def choose(
         name, why = _automatic(distribution, cluster)
     _check_tpu(name, _tpu(distribution, cluster)["name"])
     _check_cluster(name, cluster)
-    workers, servers = _processes(name, distribution, cluster)
+    workers, servers = processes(name, distribution, cluster)
     there = devices.decide(name, distribution.get("devices"), cluster, workers)
     reason = "; ".join(filter(None, (why, there.remark)))
     choice = Choice(name, reason, workers, servers, there.count, there.kind)
@@ -263,10 +281,10 @@ def _check_cluster(name: str, cluster: ClusterSpec) -> None:
         )
 
 
-def _processes(
+def processes(
     name: str, distribution: Mapping[str, Any], cluster: ClusterSpec
 ) -> tuple[int, int]:
-    """Number of workers and of parameter servers."""
+    """Number of workers and of parameter servers: the cluster's, or the settings'."""
     workers = distribution.get("workers")
     if name not in GANGS:
         if (workers or 1) > 1:

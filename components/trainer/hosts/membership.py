@@ -50,6 +50,11 @@ class Membership:
         """Name of the worker's task, such as `worker-0`."""
         return self._cluster.task.name
 
+    @property
+    def folder(self) -> Path:
+        """The run's own folder."""
+        return self._shared.folder
+
     def join(self) -> None:
         """Registers this worker for its task, in place of any earlier worker."""
         self._put("joined")
@@ -108,7 +113,7 @@ class Membership:
 
     def to_json(self) -> dict[str, Any]:
         """The arguments `folder` and `session`, for another process of this worker."""
-        return {"folder": str(self._shared.folder), "session": self._session}
+        return {"folder": str(self.folder), "session": self._session}
 
     def orders(self) -> dict[str, Any]:
         """The run's current orders: `generation`, `go`, `silent`, `over`.

@@ -113,10 +113,16 @@ class HeartbeatMonitor:
 
     Args:
       clock: Monotonic time in seconds.
+      limit: Seconds without a changed heartbeat after which the process is lost.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        limit: float = LOST_SECONDS,
+    ):
         self._clock = clock
+        self._limit = limit
         self._value: Any = None
         self._looked = clock()
         self._silence = 0.0
@@ -132,7 +138,7 @@ class HeartbeatMonitor:
         if value != self._value:
             self._value, self._silence = value, 0.0
         self._looked = now
-        return self._silence > LOST_SECONDS
+        return self._silence > self._limit
 
 
 def fingerprints(spec: WorkerSpec) -> dict[str, str]:

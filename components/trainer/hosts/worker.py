@@ -129,13 +129,44 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
             '["HOST:PORT"]}, "task": {"type": "worker", "index": 0}}, with the same '
             "cluster on every host."
         )
-    _check_port(cluster)
+    check_port(cluster)
     shared = Rendezvous(rendezvous.folder_of(f"{trainer_folder}/model/0"))
     call = _await_call(shared, timeout)
+    membership = _register(shared, call, cluster)
+    _take_part(membership, _spec(call, trainer_folder, code_folder), call)
+
+
+def join_job(folder: Path, cluster: ClusterSpec, timeout: float) -> None:
+    """Joins the run of the job that this process belongs to, as one of its tasks.
+
+    Args:
+      folder: The folder where the run and the tasks of the job meet.
+      cluster: All tasks, and which of them this process is.
+      timeout: Seconds to wait for the run.
+
+    Raises:
+      UserError, WorkerError: As for `join`.
+    """
+    shared = Rendezvous(folder)
+    call = _await_call(shared, timeout)
+    membership = _register(shared, call, cluster)
+    _take_part(membership, WorkerSpec.from_json(call["spec"]), call)
+
+
+def _register(
+    shared: Rendezvous, call: Mapping[str, Any], cluster: ClusterSpec
+) -> Membership:
     folder = shared.folder / call["id"]
     membership = Membership(folder, cluster, uuid.uuid4().hex)
     membership.join()
-    spec = _spec(call, trainer_folder, code_folder)
+    return membership
+
+
+def _take_part(
+    membership: Membership, spec: WorkerSpec, call: Mapping[str, Any]
+) -> None:
+    """Trains as a member of the run until the run ends."""
+    folder = membership.folder
     _reject_differences(membership, spec, call["fingerprints"])
     watchdog.log(f"strategos worker: joining run {folder.name} as {membership.name}")
     events.open_sink(str(folder / f"{membership.name}.events"))
@@ -143,7 +174,15 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
         _run_host(membership, {"spec": spec.to_json(), "operation": call["operation"]})
 
 
-def _check_port(cluster: ClusterSpec) -> None:
+def check_port(cluster: ClusterSpec) -> None:
+    """Waits a little for the port of this host's task.
+
+    Args:
+      cluster: All tasks, and which of them runs here.
+
+    Raises:
+      UserError: Another process uses the port, or the system does not allow it.
+    """
     address = cluster.addresses[cluster.task.type][cluster.task.index]
     port = int(address.rpartition(":")[2])
     given = f"TF_CONFIG gives {cluster.task.name} the address {address}, but"
@@ -188,7 +227,7 @@ def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
 def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec:
     """The training with the paths of this host."""
     spec = WorkerSpec.from_json(call["spec"])
-    theirs = str(Path(spec.model_dir).parents[2])
+    theirs = str(Path(spec.checkpoint_dir).parents[2])
     root = str(Path(trainer_folder).parent)
     ours = rendezvous.rebased(spec, theirs, root)
     for folder in (ours.model_dir, ours.log_dir, ours.checkpoint_dir):
@@ -215,8 +254,9 @@ def _reject_differences(
     elif differing:
         reason = (
             f"its {' and '.join(differing)} differs from the run's. User code "
-            f"is read from {spec.folder}, data from {Path(spec.model_dir).parents[2]}: "
-            "both must be the same on all hosts."
+            f"is read from {spec.folder}, data from "
+            f"{Path(spec.checkpoint_dir).parents[2]}: both must be the same on all "
+            "hosts."
         )
     else:
         return

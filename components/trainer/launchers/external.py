@@ -28,6 +28,10 @@ from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import SAVE_SECONDS, Operation
 from strategos.components.trainer.spec import WorkerSpec
 
+_JOIN = (
+    ". Run `strategos worker PIPELINE_YAML` on each host, with TF_CONFIG naming its "
+    "task."
+)
 _ECHO_SECONDS = 2.0  # for the original failure to be reported, after its echo
 
 
@@ -48,7 +52,8 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     if operation.from_scratch:
         shutil.rmtree(spec.checkpoint_dir, ignore_errors=True)
         operation = dataclasses.replace(operation, from_scratch=False)
-    with worker_process.terminated_last(), _Run(spec, operation) as run:
+    folder = rendezvous.folder_of(spec.model_dir)
+    with worker_process.terminated_last(), Run(spec, operation, folder) as run:
         return run.facts()
 
 
@@ -60,12 +65,32 @@ LAUNCHER = Launcher(
 )
 
 
-class _Run:
-    """One run: its call for workers, and the state of the workers that join."""
+class LostHostError(Exception):
+    """A host is lost for good: no other can join the run in its place."""
 
-    def __init__(self, spec: WorkerSpec, operation: Operation):
+
+class Run:
+    """One run: its call for workers, and the state of the workers that join.
+
+    Args:
+      spec: The training.
+      operation: How it is run.
+      folder: The folder that all hosts share, see `rendezvous.py`.
+      rejoin: Whether another host may join in place of one that is lost. If not,
+        `facts` raises `LostHostError`.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        operation: Operation,
+        folder: Path,
+        *,
+        rejoin: bool = True,
+    ):
         self._operation = operation
-        self._shared = rendezvous.Rendezvous(rendezvous.folder_of(spec.model_dir))
+        self._rejoin = rejoin
+        self._shared = rendezvous.Rendezvous(folder)
         self._call = {
             "spec": spec.to_json(),
             "operation": operation.to_json(),
@@ -77,10 +102,10 @@ class _Run:
         self._monitors: dict[str, HeartbeatMonitor] = {}
         self._sessions: dict[str, str] = {}
         self._cluster = ClusterSpec()
-        self._relay = _Relay()
+        self._relay = Relay()
         self._broken = 0.0
 
-    def __enter__(self) -> _Run:
+    def __enter__(self) -> Run:
         self._here = self._shared.open_run(self._call)
         return self
 
@@ -144,6 +169,7 @@ class _Run:
             if self._chief_is("done"):
                 return
             ready = [name for name in self._workers if self._is_ready(name)]
+            self._check_hosts()
             self._check_clusters(ready)
             missing = [t.name for t in self._cluster.tasks if t.name not in ready]
             if ready and not missing:
@@ -156,6 +182,11 @@ class _Run:
                 events.emit("progress", message=text)
                 watchdog.log(text)
                 logged = text
+
+    def _check_hosts(self) -> None:
+        lost = [name for name in self._workers if not self._is_alive(name)]
+        if lost and not self._rejoin:
+            raise LostHostError(f"{self._on_host(lost[0])} is lost")
 
     def _is_ready(self, name: str) -> bool:
         state = self._workers[name]
@@ -188,8 +219,7 @@ class _Run:
             f"{who} {verb} within {self._operation.start_timeout:g} s "
             "(trainer.distribution.start_timeout)"
             + (f"; {others} did" if ready else "")
-            + ". Run `strategos worker PIPELINE_YAML` on each host, with TF_CONFIG "
-            "naming its task."
+            + (_JOIN if self._rejoin else ". The log has the output of each task.")
         )
 
     def _on_host(self, name: str) -> str:
@@ -273,8 +303,8 @@ def _failure(name: str, report: Mapping[str, Any]) -> tuple[Failure, bool]:
     return Failure(**values), stepped
 
 
-class _Relay:
-    """Forwards the chief's events as this process's own."""
+class Relay:
+    """Forwards the events of another process as this process's own."""
 
     def __init__(self) -> None:
         self._position = 0

@@ -26,6 +26,8 @@ class Launcher:
         environment and devices decide on the strategy.
       hosts_join: Whether other hosts join by themselves, so that they decide how many
         workers there are, and a strategy without workers makes no sense.
+      check: Called with `run.root` before a run; raises `UserError` where training
+        cannot start from this machine.
     """
 
     name: str
@@ -33,3 +35,4 @@ class Launcher:
     launch: Launch
     on_this_host: bool = False
     hosts_join: bool = False
+    check: Callable[[str], None] = lambda _: None

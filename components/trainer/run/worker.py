@@ -85,32 +85,15 @@ def _train(
             facts = worker.train(membership, here, train, limits)
         else:
             clusters = _on_free_ports(here, choice)
-            facts = gang.run(local_tasks(choice), clusters, train, limits)
+            facts = gang.run(choice.tasks, clusters, train, limits)
         return _export(spec, facts, folder, limits) if facts else {}
-
-
-def local_tasks(choice: strategy.Choice) -> tuple[Task, ...]:
-    """The tasks of a gang that runs on this machine alone.
-
-    In a synchronous gang the chief is the first worker; with parameter servers the
-    chief is the coordinator, in addition to the workers.
-
-    Args:
-      choice: The strategy.
-    """
-    workers = choice.workers - choice.is_synchronous
-    return (
-        Task("chief"),
-        *(Task("worker", index) for index in range(workers)),
-        *(Task("ps", index) for index in range(choice.parameter_servers)),
-    )
 
 
 def _on_free_ports(
     here: ClusterSpec, choice: strategy.Choice
 ) -> Callable[[int], ClusterSpec]:
     """Returns the cluster of the n-th attempt; without addresses for a single task."""
-    ports, tasks = Ports(), local_tasks(choice)
+    ports, tasks = Ports(), choice.tasks
 
     def cluster_of(_: int) -> ClusterSpec:
         addresses: dict[str, tuple[str, ...]] = {}

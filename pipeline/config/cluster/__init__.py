@@ -1,1 +1,1 @@
-"""The sections `kubeflow` and `vertex`."""
+"""The sections `kubeflow` and `vertex`, and those of batch systems."""

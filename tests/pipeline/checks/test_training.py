@@ -80,6 +80,13 @@ def test_workers_elsewhere_are_not_judged_by_this_machine(workload):
     assert not found(workload, "distribution={strategy: auto, launcher: external}")
 
 
+def test_launcher_that_cannot_start_here_is_rejected(workload, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    problem = only(workload, "distribution={strategy: auto, launcher: slurm}")
+    assert problem.key == "trainer.distribution.launcher"
+    assert "no sbatch" in str(problem)
+
+
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_steps_that_the_data_cannot_fill_are_rejected(workload, tmp_path, kind):
     rows = ["late,tail", *(f"{i % 2},N{i}" for i in range(10))]

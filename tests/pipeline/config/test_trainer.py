@@ -68,6 +68,21 @@ def test_one_value_is_enough(workload, strategy):
             "distribution.launcher",
             "no workers to wait for",
         ),
+        (
+            ["distribution.slurm={partition: gpus}"],
+            "distribution.slurm",
+            "use `launcher: slurm`",
+        ),
+        (
+            ["distribution={launcher: slurm, slurm: {options: [-N2]}}"],
+            "distribution.slurm.options.0",
+            "--gres=gpu:2",
+        ),
+        (
+            ["distribution={launcher: slurm, slurm: {options: [--nodes=2]}}"],
+            "distribution.slurm.options.0",
+            "Strategos itself sets --nodes",
+        ),
         (["distribution.start_timeout=90"], "distribution.start_timeout", "duration"),
         (["distribution.bandwidth=fast"], "distribution.bandwidth", "10Gbit"),
         (["checkpoint.every=200"], "checkpoint.every", "200 steps"),
@@ -217,6 +232,17 @@ def test_results_do_not_follow_how_training_is_run(workload):
         checkpoint_keep=9,
     )
     assert other.trainer.distribution.bytes_per_second == 1.25e9
+    job = "{partition: p, time_limit: 2h, options: [--exclusive]}"
+    sets = [f"trainer.distribution={{launcher: slurm, slurm: {job}}}"]
+    third = load(workload, sets=sets).config
+    assert third.trainer.operation().slurm == {
+        "partition": "p",
+        "account": None,
+        "time_limit": 7200.0,
+        "pending_timeout": 86400.0,
+        "options": ["--exclusive"],
+    }
+    assert third.trainer.settings() == plain.trainer.settings()
 
 
 def test_settings_are_what_the_trainer_runs_with(workload):

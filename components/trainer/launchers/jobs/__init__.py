@@ -1,0 +1,1 @@
+"""Trainings that run as jobs of a batch system, whichever it is."""

@@ -1,0 +1,185 @@
+"""The folder of one attempt to train as a job, shared by the launcher and the job.
+
+    <checkpoint folder>/jobs/<number>/
+      request.json   what is trained and how, written by the launcher before it submits
+      gang/          where the run and its tasks meet, see `hosts/rendezvous.py`
+      <n>.log        output of the n-th task
+      job.log        output of the job itself
+      events.jsonl   progress events, which the launcher passes on
+      answer.json    how the training ended: the last file that the job writes
+      revoked        written by a launcher that no longer waits for this attempt
+
+Each attempt has its own folder, so a process that outlives its job meets no task of a
+later attempt. It finds `revoked` and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.cluster.strategy import Choice, processes
+from strategos.components.trainer.hosts import rendezvous
+from strategos.components.trainer.hosts.rendezvous import Rendezvous
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+_REQUEST, _ANSWER, _REVOKED = "request", "answer", "revoked"
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One attempt to train as a job.
+
+    Attributes:
+      folder: Its folder, which all machines of the job share under the same path.
+    """
+
+    folder: Path
+
+    @property
+    def gang(self) -> Path:
+        """Folder where the run and the tasks of the job meet."""
+        return self.folder / "gang"
+
+    @property
+    def events(self) -> Path:
+        """File with the progress events of the job."""
+        return self.folder / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Output of the job itself, as opposed to its tasks."""
+        return self.folder / "job.log"
+
+    def log_of(self, rank: int) -> Path:
+        """Output of the task `rank`, from 0."""
+        return self.folder / f"{rank}.log"
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether no launcher waits for this attempt any longer."""
+        return (self.folder / f"{_REVOKED}.json").exists()
+
+    def revoke(self) -> None:
+        """Makes processes that are left of this attempt end."""
+        self._files.put(_REVOKED, {})
+
+    def answer(self) -> dict[str, Any] | None:
+        """How the training ended: `facts`, `error` or `lost`; None if it has not."""
+        return self._files.get(_ANSWER)
+
+    def put_answer(self, **answer: Any) -> None:
+        """Writes how the training ended."""
+        self._files.put(_ANSWER, answer)
+
+    def request(self) -> tuple[WorkerSpec, Operation]:
+        """What this attempt trains, and how."""
+        asked = json.loads((self.folder / f"{_REQUEST}.json").read_text())
+        operation = Operation.from_json(asked["operation"])
+        return WorkerSpec.from_json(asked["spec"]), operation
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the job, by rank."""
+        return tasks_of(self.request()[0].distribution)
+
+    def heartbeat(self) -> Any:
+        """A value that changes while the job trains; None before it starts."""
+        call = Rendezvous(self.gang).get(rendezvous.CALL) or {}
+        run = Rendezvous(self.gang / call.get("id", "-")).get(rendezvous.RUN) or {}
+        return run.get("beat")
+
+    @property
+    def _files(self) -> Rendezvous:
+        return Rendezvous(self.folder)
+
+
+class Attempts:
+    """The attempts of one training, in the order of their numbers.
+
+    Args:
+      spec: The training.
+      operation: How it is run.
+    """
+
+    def __init__(self, spec: WorkerSpec, operation: Operation):
+        self._spec = spec
+        self._operation = operation
+        self._folder = Path(spec.checkpoint_dir).absolute() / "jobs"
+
+    def new(self) -> Attempt:
+        """Makes the next attempt, and revokes all earlier ones."""
+        numbers = [int(each.folder.name) for each in self.all()]
+        folder = self._folder / f"{max(numbers, default=0) + 1:04}"
+        for each in self.all():
+            each.revoke()
+        folder.mkdir(parents=True)
+        spec = dataclasses.replace(
+            self._spec,
+            model_dir=str(folder / "model"),
+            log_dir=str(folder / "logs"),
+        )
+        request = {"spec": spec.to_json(), "operation": self._operation.to_json()}
+        Rendezvous(folder).put(_REQUEST, request)
+        return Attempt(folder)
+
+    def all(self) -> list[Attempt]:
+        """All attempts, the oldest first."""
+        return [Attempt(path) for path in sorted(self._folder.glob("[0-9]*"))]
+
+    def is_same(self, attempt: Attempt) -> bool:
+        """Whether an attempt trains the same, apart from where the model is written."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            spec, operation = attempt.request()
+            theirs = dataclasses.replace(
+                spec, model_dir=self._spec.model_dir, log_dir=self._spec.log_dir
+            )
+            mine = (_plain(self._spec), _plain(self._operation))
+            return not attempt.is_revoked and mine == (
+                _plain(theirs),
+                _plain(operation),
+            )
+        return False
+
+    def remove(self) -> None:
+        """Removes the folders of all attempts."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def tasks_of(distribution: Mapping[str, Any]) -> tuple[Task, ...]:
+    """The tasks of a job, by rank; one task where the strategy has no workers.
+
+    Args:
+      distribution: `trainer.distribution`.
+    """
+    name = distribution.get("strategy", "auto")
+    return Choice(name, "", *processes(name, distribution, ClusterSpec())).tasks
+
+
+def cluster_of(
+    tasks: Iterable[Task], addresses: Iterable[str], rank: int
+) -> ClusterSpec:
+    """The cluster of a job, seen from one of its tasks.
+
+    Args:
+      tasks: The tasks, by rank.
+      addresses: `host:port` of each task, by rank.
+      rank: The task's own rank.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    tasks = tuple(tasks)
+    for task, address in zip(tasks, addresses, strict=True):
+        found[task.type] = (*found.get(task.type, ()), address)
+    return ClusterSpec(found, tasks[rank])
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value.to_json(), default=os.fspath))

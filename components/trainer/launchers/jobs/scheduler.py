@@ -1,0 +1,76 @@
+"""What a batch system must offer for trainings to run as its jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Protocol
+
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
+
+
+class UnreachableError(Exception):
+    """The batch system does not answer; nothing is known about its jobs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A job as the batch system reports it.
+
+    Attributes:
+      id: Its id.
+      folder: Folder of the attempt that it was submitted for.
+      phase: Whether it waits for machines, runs or has ended.
+      state: The batch system's own words for state and reason.
+      hopeless: Whether it waits for what cannot happen.
+      cancelled: Whether somebody cancelled it.
+      reclaimed: Whether it ended because its time was up or its machines were taken
+        for another job: training goes on from its last checkpoint.
+    """
+
+    id: str
+    folder: str
+    phase: Literal["waiting", "running", "ended"]
+    state: str
+    hopeless: bool = False
+    cancelled: bool = False
+    reclaimed: bool = False
+
+
+class Scheduler(Protocol):
+    """A batch system.
+
+    Attributes:
+      name: Its name in messages.
+      pending_timeout: Seconds that a job may wait for machines.
+      remedy: What to do about a job that does not start.
+    """
+
+    name: str
+    pending_timeout: float
+    remedy: str
+
+    def submit(self, name: str, attempt: Attempt) -> Job:
+        """Submits a job for the tasks of an attempt.
+
+        Args:
+          name: Name of the job, by which `jobs` finds it.
+          attempt: The attempt.
+
+        Raises:
+          UserError: The batch system rejects the job.
+          UnreachableError: It does not answer.
+        """
+
+    def jobs(self, name: str) -> list[Job]:
+        """The jobs of this name that the batch system still knows, the newest last.
+
+        Raises:
+          UnreachableError: It does not answer.
+        """
+
+    def cancel(self, job: Job) -> None:
+        """Makes a job end; its tasks receive SIGTERM first.
+
+        Raises:
+          UnreachableError: The batch system does not answer.
+        """

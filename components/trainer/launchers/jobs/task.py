@@ -1,0 +1,101 @@
+"""What a process of a job does: one task of the training; the chief's, the run as well.
+
+The first process of the job is the chief. It runs the training as the launcher
+`external` does, and starts a child process for the chief's task.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from strategos.components import events, worker_process
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.hosts import worker
+from strategos.components.trainer.launchers import external
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.worker_process import WorkerError
+
+_CHILD = "strategos.components.trainer.launchers.jobs.task"
+_LOOK_SECONDS = 1.0
+_FAREWELL_SECONDS = 10.0  # for the chief's task to end after the run
+
+
+def run(folder: str) -> NoReturn:
+    """Does the task that TF_CONFIG names, and exits.
+
+    The exit code is 1 only for a task that could not join: other tasks then end too.
+
+    Args:
+      folder: Folder of the attempt.
+    """
+    attempt, cluster = Attempt(Path(folder)), ClusterSpec.from_environment()
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        worker.check_port(cluster)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    if cluster.is_chief:
+        _conduct(attempt)
+    else:
+        _take_part(attempt, cluster)
+    sys.exit()
+
+
+def _end(*_: object) -> NoReturn:
+    """Ends this process in order, once: its task saves a checkpoint first."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit()
+
+
+def _conduct(attempt: Attempt) -> None:
+    """Runs the training, and writes how it ended."""
+    spec, operation = attempt.request()
+    events.open_sink(str(attempt.events), node=events.current_node())
+    threading.Thread(target=_end_if_revoked, args=(attempt,), daemon=True).start()
+    command = [sys.executable, "-m", _CHILD, str(attempt.folder)]
+    chief = subprocess.Popen(command, stdin=subprocess.PIPE)  # closes with this process
+    try:
+        with external.Run(spec, operation, attempt.gang, rejoin=False) as training:
+            try:
+                attempt.put_answer(facts=training.facts())
+            except external.LostHostError as error:
+                attempt.put_answer(lost=str(error))
+                raise
+            except Exception as error:
+                attempt.put_answer(error=worker_process.described(error))
+                raise
+    except Exception as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    finally:
+        until = time.monotonic() + _FAREWELL_SECONDS
+        while chief.poll() is None and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS / 10)
+        chief.stdin.close()
+
+
+def _end_if_revoked(attempt: Attempt) -> None:
+    while not attempt.is_revoked:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _take_part(attempt: Attempt, cluster: ClusterSpec) -> None:
+    _, operation = attempt.request()
+    try:
+        worker.join_job(attempt.gang, cluster, operation.start_timeout)
+    except (UserError, WorkerError) as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
+    worker_process.end_with_input()
+    _take_part(Attempt(Path(sys.argv[1])), ClusterSpec.from_environment())

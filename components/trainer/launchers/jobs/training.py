@@ -1,0 +1,160 @@
+"""Trains as a job of a batch system, in as many attempts as it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from strategos.components import worker_process
+from strategos.components.errors import UserError
+from strategos.components.trainer import finished
+from strategos.components.trainer.gang import gang, watchdog
+from strategos.components.trainer.gang.task_process import Failure
+from strategos.components.trainer.launchers.jobs.attempt import Attempt, Attempts
+from strategos.components.trainer.launchers.jobs.scheduler import (
+    Job,
+    Scheduler,
+    UnreachableError,
+)
+from strategos.components.trainer.launchers.jobs.watch import Watch
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.worker_process import WorkerError
+
+_T = TypeVar("_T")
+
+_TRIES = 6
+_PAUSE_SECONDS = 5.0
+
+
+def launch(
+    spec: WorkerSpec, operation: Operation, scheduler: Scheduler
+) -> dict[str, Any]:
+    """Trains as a job and waits for it; joins a job that an earlier launcher left.
+
+    Args:
+      spec: The training; all machines see its paths as this one does.
+      operation: How it is run.
+      scheduler: The batch system.
+
+    Returns:
+      The facts of the training, as in `trainer.json`.
+
+    Raises:
+      UserError: The job is rejected, cannot start or was cancelled, or the user's code,
+        settings or data cannot be trained with.
+      WorkerError: The job failed by an internal error.
+    """
+    with worker_process.terminated_last():
+        return _Training(spec, operation, scheduler).facts()
+
+
+class _Training:
+    """One training, and its jobs."""
+
+    def __init__(self, spec: WorkerSpec, operation: Operation, scheduler: Scheduler):
+        self._spec = spec
+        self._operation = dataclasses.replace(operation, from_scratch=False)
+        self._from_scratch = operation.from_scratch
+        self._scheduler = scheduler
+        self._attempts = Attempts(spec, self._operation)
+        folder = str(Path(spec.checkpoint_dir).absolute())
+        self._name = f"strategos-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
+
+    def facts(self) -> dict[str, Any]:
+        """Trains until the model is there, or no restart is left."""
+        found = self._left()
+        if self._from_scratch:
+            shutil.rmtree(self._spec.checkpoint_dir, ignore_errors=True)
+        failures = restarts = 0
+        while True:
+            before = self._checkpoints()
+            ending = self._ended(found or self._submitted())
+            found = None
+            if isinstance(ending, dict):
+                break
+            stepped = self._checkpoints() != before
+            failed = watchdog.AttemptFailedError(ending, stepped=stepped)
+            restarts, failures = restarts + 1, failures + failed.counts
+            limit = self._operation.max_restarts
+            if failures > limit:
+                raise gang.exhausted(ending, limit)
+            number = f"{failures} of {limit}" if failed.counts else "not counted"
+            gang.report_restart(failed, number)
+        if "error" in ending:
+            raise worker_process.error_of(ending["error"])
+        facts = self._published(ending["facts"])
+        return {**facts, "restarts": facts["restarts"] + restarts}
+
+    def _left(self) -> tuple[Job, Attempt] | None:
+        """The job that an earlier launcher of this training left; ends all others."""
+        live = [j for j in self._asked(self._jobs) if j.phase != "ended"]
+        same = [j for j in live if self._is_same(j)]
+        found = same[-1] if same else None
+        for job in live:
+            if job is not found:
+                self._watch(job, Attempt(Path(job.folder))).end()
+        if found is None:
+            return None
+        watchdog.log(f"joining {self._scheduler.name} job {found.id}: {found.state}")
+        return found, Attempt(Path(found.folder))
+
+    def _is_same(self, job: Job) -> bool:
+        is_same = self._attempts.is_same(Attempt(Path(job.folder)))
+        return is_same and not self._from_scratch
+
+    def _submitted(self) -> tuple[Job, Attempt]:
+        attempt = self._attempts.new()
+        job = self._asked(lambda: self._scheduler.submit(self._name, attempt))
+        watchdog.log(f"submitted {self._scheduler.name} job {job.id}: {attempt.folder}")
+        return job, attempt
+
+    def _jobs(self) -> list[Job]:
+        return self._scheduler.jobs(self._name)
+
+    def _asked(self, question: Callable[[], _T]) -> _T:
+        """The batch system's answer; asks again for a while if there is none."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return question()
+            except UnreachableError as error:
+                if not left:
+                    raise UserError(
+                        f"{self._scheduler.name} does not answer: {error}"
+                    ) from None
+                watchdog.log(f"{self._scheduler.name} does not answer: {error}")
+                time.sleep(_PAUSE_SECONDS)
+        raise AssertionError("unreachable")
+
+    def _ended(self, found: tuple[Job, Attempt]) -> dict[str, Any] | Failure:
+        """How a job has ended; it is cancelled if this process must end before."""
+        watch = self._watch(*found)
+        ending: dict[str, Any] | Failure | None = None
+        try:
+            ending = watch.until_ended()
+        finally:
+            if not isinstance(ending, dict):
+                watch.end()
+        return ending
+
+    def _watch(self, job: Job, attempt: Attempt) -> Watch:
+        timeout = self._operation.start_timeout
+        return Watch(self._scheduler, self._name, job, attempt, timeout)
+
+    def _checkpoints(self) -> set[str]:
+        return {path.name for path in Path(self._spec.checkpoint_dir).glob("step-*")}
+
+    def _published(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Copies the model from the attempt's folder to its own."""
+        if finished.take(self._spec) is None:
+            raise WorkerError(
+                f"a job of {self._scheduler.name} trained a model, but "
+                f"{self._spec.checkpoint_dir} does not have it"
+            )
+        self._attempts.remove()
+        return facts

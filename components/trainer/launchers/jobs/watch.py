@@ -1,0 +1,171 @@
+"""Watches one job from the launcher until its attempt has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.gang import watchdog
+from strategos.components.trainer.gang.task_process import Failure
+from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.output import Output
+from strategos.components.trainer.launchers.jobs.scheduler import (
+    Job,
+    Scheduler,
+    UnreachableError,
+)
+
+_LOOK_SECONDS = 0.5
+_ASK_SECONDS = 3.0  # between two questions to the batch system
+_SILENT_SECONDS = 30.0  # without a heartbeat; the tasks themselves end after six
+_LATE_SECONDS = 6.0  # in which an answer written by another machine becomes visible
+_END_SECONDS = 20.0
+
+
+class Watch:
+    """Watches one job. The answer in the attempt's folder outranks the job's state.
+
+    Args:
+      scheduler: The batch system.
+      name: Name of the job.
+      job: The job.
+      attempt: What it was submitted for.
+      start_timeout: Seconds from the job's start to its first heartbeat.
+      clock: Monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        name: str,
+        job: Job,
+        attempt: Attempt,
+        start_timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._scheduler, self._name, self._attempt = scheduler, name, attempt
+        self._start_timeout = start_timeout
+        self._clock = clock
+        self._output = Output(attempt, scheduler.name)
+        self._beat = HeartbeatMonitor(clock, _SILENT_SECONDS)
+        self._since: dict[str, float] = {}
+        self._asked = -_ASK_SECONDS
+        self._logged = ""
+        self.job = job
+
+    @property
+    def label(self) -> str:
+        """Name of the job in messages: `Slurm job 12`."""
+        return f"{self._scheduler.name} job {self.job.id}"
+
+    def until_ended(self) -> dict[str, Any] | Failure:
+        """Waits for the end of the attempt, and passes on what the job reports.
+
+        Returns:
+          The job's answer with `facts` or `error`, or how the job failed without one.
+
+        Raises:
+          UserError: The job cannot start, or somebody cancelled it.
+        """
+        while True:
+            self._output.pass_on()
+            answer = self._attempt.answer()
+            if answer and "lost" in answer:
+                return Failure(self.label, f"lost a task: {answer['lost']}")
+            if answer:
+                self.await_end()
+                return answer
+            known = self._ask()
+            failure = self._failure(known)
+            if failure:
+                return failure
+            time.sleep(_LOOK_SECONDS)
+
+    def end(self) -> None:
+        """Makes the job end, and waits until its tasks have saved."""
+        with contextlib.suppress(UnreachableError):  # it finds the attempt revoked
+            self._scheduler.cancel(self.job)
+        self._attempt.revoke()
+        self.await_end()
+
+    def await_end(self) -> None:
+        """Waits for the job to end, but not long."""
+        until = self._clock() + _END_SECONDS
+        while self._clock() < until:
+            self._asked = -_ASK_SECONDS
+            if self._ask() and self.job.phase == "ended":
+                break
+            time.sleep(_LOOK_SECONDS)
+        self._output.pass_on()
+
+    def _ask(self) -> bool:
+        """Asks for the job's state now and then; False if the job is unknown."""
+        now = self._clock()
+        if now - self._asked < _ASK_SECONDS:
+            return True
+        self._asked = now
+        try:
+            jobs = self._scheduler.jobs(self._name)
+        except UnreachableError as error:
+            self._log(f"{self._scheduler.name} does not answer, {self.label}: {error}")
+            return True
+        found = [job for job in jobs if job.id == self.job.id]
+        self.job = found[0] if found else self.job
+        return bool(found)
+
+    def _failure(self, known: bool) -> Failure | None:
+        """How the job failed, if it has."""
+        job, beat = self.job, self._attempt.heartbeat()
+        silent = self._beat.is_lost(beat)
+        if job.phase == "waiting" and beat is None and known:
+            self._check_pending()
+            self._beat = HeartbeatMonitor(self._clock, _SILENT_SECONDS)
+            return None
+        if job.phase == "ended" or (not known and silent):
+            return self._ending() if self._lasts("ended", _LATE_SECONDS) else None
+        if beat is None and self._lasts("starting", self._start_timeout):
+            what = f"started no task within {self._start_timeout:g} s"
+            return self._failed(what)
+        if beat is not None and silent:
+            return self._failed(f"sent no heartbeat for {_SILENT_SECONDS:g} s")
+        return None
+
+    def _check_pending(self) -> None:
+        job, limit = self.job, self._scheduler.pending_timeout
+        self._log(f"waiting for {self.label}: {job.state}")
+        if not job.hopeless and not self._lasts("waiting", limit):
+            return
+        when = "cannot start" if job.hopeless else f"has not started within {limit:g} s"
+        raise UserError(
+            f"{self.label} {when}: {job.state}", remedy=self._scheduler.remedy
+        )
+
+    def _ending(self) -> Failure:
+        if self.job.cancelled:
+            raise UserError(
+                f"{self.label} was cancelled: {self.job.state}.",
+                remedy="The next run resumes from the last checkpoint.",
+            )
+        state = self.job.state if self.job.phase == "ended" else "an unknown state"
+        return self._failed(f"ended as {state}", preempted=self.job.reclaimed)
+
+    def _failed(self, what: str, preempted: bool = False) -> Failure:
+        self._output.pass_on()
+        hint = self._output.last_lines()
+        return Failure(self.label, what, hint=hint, preempted=preempted)
+
+    def _lasts(self, what: str, seconds: float) -> bool:
+        """Whether `what`, true now, has been true for longer than `seconds`."""
+        now = self._clock()
+        return now - self._since.setdefault(what, now) > seconds
+
+    def _log(self, text: str) -> None:
+        if text != self._logged:
+            self._logged = text
+            watchdog.log(text)
+            events.emit("progress", message=text)

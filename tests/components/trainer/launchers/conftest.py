@@ -1,0 +1,254 @@
+"""A real Slurm of two nodes on this machine, and launchers that use it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+_COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
+_CONF = """
+ClusterName=strategos
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CryptoType=crypto/munge
+SlurmctldPort={ports[0]}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+ReturnToService=2
+SlurmdTimeout=15
+MessageTimeout=20
+KillWait=30
+SlurmdParameters=config_overrides
+NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 \
+Port=[{ports[1]},{ports[2]}] CPUs=4 RealMemory=4000 State=UNKNOWN
+PartitionName=debug Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
+PartitionName=other Nodes=n1 MaxTime=INFINITE State=UP
+"""
+_LAUNCH = """
+import json, sys
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+spec, operation, sink = map(json.loads, sys.argv[1:])
+events.open_sink(sink, node="Trainer")
+try:
+    facts = launch(WorkerSpec.from_json(spec), Operation.from_json(operation))
+except UserError as error:
+    sys.exit(f"ERROR {error}")
+print(json.dumps(facts))
+"""
+
+
+class Slurm:
+    """The daemons of a cluster, none of which outlives the test."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.conf = folder / "slurm.conf"
+        self._daemons: dict[str, subprocess.Popen] = {}
+
+    def start(self) -> None:
+        for name in ("munge", "state", "spool-n1", "spool-n2"):
+            (self.folder / name).mkdir(mode=0o755)
+        key = self.folder / "munge" / "key"
+        key.touch(0o400)
+        key.write_bytes(os.urandom(128))
+        munge = self.folder / "munge"
+        names = ("socket", "key-file", "log-file", "pid-file", "seed-file")
+        files = [f"--{name}={munge / name.removesuffix('-file')}" for name in names]
+        self.daemon("munged", "-F", *files)
+        host = socket.gethostname().partition(".")[0]
+        text = _CONF.format(host=host, folder=self.folder, ports=_free_ports(3))
+        self.conf.write_text(text)
+        for name in ("slurmctld", "n1", "n2"):
+            self.up(name)
+
+    def up(self, name: str) -> None:
+        """Starts the controller or the daemon of a node."""
+        node = name.startswith("n")
+        self.daemon(name, *(("-D", "-N", name) if node else ("-D",)))
+
+    def daemon(self, name: str, *arguments: str) -> None:
+        program = "slurmd" if name.startswith("n") else name
+        with (self.folder / f"{name}.log").open("a") as log:
+            self._daemons[name] = subprocess.Popen(
+                [_found(program), *arguments],
+                env={**os.environ, "SLURM_CONF": str(self.conf)},
+                stdout=log,
+                stderr=log,
+            )
+
+    def down(self, name: str) -> None:
+        """Kills a daemon as a machine that loses power does."""
+        self._daemons[name].kill()
+        self._daemons.pop(name).wait()
+
+    def lose(self, node: str) -> None:
+        """Kills a node's daemon and all that it has started."""
+        self.down(node)
+        self._kill(f"SLURMD_NODENAME={node}", f"-N{node}")
+
+    def is_ready(self) -> bool:
+        done = self.command("sinfo", "-h", "-p", "debug", "-o", "%T %D")
+        return done.stdout.split() == ["idle", "2"]
+
+    def command(self, *command: str) -> subprocess.CompletedProcess:
+        env = {**os.environ, "SLURM_CONF": str(self.conf)}
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=60
+        )
+
+    def jobs(self, partition: str = "debug") -> list[str]:
+        """Ids of the jobs of a partition that have not ended."""
+        command = ("squeue", "-h", "-p", partition, "-o", "%i")
+        return self.command(*command).stdout.split()
+
+    def end(self) -> None:
+        for name in list(self._daemons):
+            self.down(name)
+        self._kill(f"SLURM_CONF={self.conf}")
+
+    def _kill(self, *wanted: str) -> None:
+        """Kills the processes of this cluster with one of these in the environment."""
+        mine = f"SLURM_CONF={self.conf}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                variables = (process / "environ").read_bytes().split(b"\0")
+                if mine in variables and any(w.encode() in variables for w in wanted):
+                    os.kill(int(process.name), signal.SIGKILL)
+
+
+class Launcher:
+    """A process that trains by `launcher: slurm`."""
+
+    def __init__(self, slurm, folder, spec, settings=None, **operation):
+        self.folder, self.log = folder, folder / "launcher.log"
+        slurm_settings = {
+            "partition": None,
+            "account": None,
+            "time_limit": None,
+            "pending_timeout": 300.0,
+            "options": ["--cpus-per-task=1"],
+            **(settings or {}),
+        }
+        operation = {
+            "launcher": "slurm",
+            "checkpoint_every": "5 steps",
+            "slurm": slurm_settings,
+            **operation,
+        }
+        self._given = (spec.to_json(), operation, str(folder / "events"))
+        self._env = {**os.environ, "SLURM_CONF": str(slurm.conf)}
+        self.process = None
+
+    def start(self):
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _LAUNCH, *map(json.dumps, self._given)],
+                env=self._env,
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    def wait_for(self, look, seconds=400):
+        """Waits for `look()`, or for a text in the log, while the launcher lives."""
+        until = time.monotonic() + seconds
+        while not (look() if callable(look) else look in self.log.read_text()):
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.05)
+
+    def kill(self, sig=signal.SIGKILL):
+        self.process.send_signal(sig)
+        return self.process.wait(60)
+
+    def facts(self):
+        assert self.process.wait(500) == 0, self.log.read_text()
+        return json.loads(self.log.read_text().splitlines()[-1])
+
+    def error(self):
+        assert self.process.wait(500) == 1, self.log.read_text()
+        return self.log.read_text().partition("ERROR ")[2]
+
+
+def _found(program):
+    return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+
+
+def _free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    """A real Slurm with the nodes n1 and n2."""
+    missing = [name for name in _COMMANDS if _found(name) is None]
+    if missing:
+        pytest.skip(f"a Slurm needs {', '.join(missing)} (slurm-wlm, munge)")
+    if os.geteuid() != 0:
+        pytest.skip("a Slurm for tests needs root")
+    # Not in pytest's folder: munged wants one that all users may enter.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    cluster = Slurm(folder)
+    try:
+        cluster.start()
+        until = time.monotonic() + 60
+        while not cluster.is_ready():
+            if time.monotonic() > until:
+                logs = {p.name: p.read_text()[-300:] for p in folder.glob("*.log")}
+                pytest.skip(f"Slurm does not start on this machine: {logs}")
+            time.sleep(0.1)
+        yield cluster
+    finally:
+        cluster.end()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def launcher(slurm):
+    """A launcher that is not started yet: `launcher(spec, **operation)`."""
+    made = []
+
+    def make(spec, **operation):
+        folder = Path(spec.checkpoint_dir).parent  # one log for those of one training
+        made.append(Launcher(slurm, folder, spec, **operation))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.process and each.process.poll() is None:
+            each.kill(signal.SIGTERM)
