@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration.data_types import RuntimeParameter
@@ -67,6 +69,7 @@ class Pusher(base_component.BaseComponent):
         infra_blessing: types.BaseChannel | None = None,
         examples: types.BaseChannel | None = None,
         evaluation: types.BaseChannel | None = None,
+        endpoint: str = "",
     ):
         """Builds the component.
 
@@ -83,6 +86,8 @@ class Pusher(base_component.BaseComponent):
             blessed.
           examples: The data that the model was trained on, for the manifest.
           evaluation: The model's evaluation, for the manifest.
+          endpoint: JSON of an `endpoint.Endpoint` to deploy the version to; "" for
+            none.
         """
         push_destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=destination)
@@ -98,6 +103,7 @@ class Pusher(base_component.BaseComponent):
                 keep=keep,
                 candidate=candidate,
                 baseline=baseline,
+                custom_config=json.dumps({"endpoint": endpoint}) if endpoint else None,
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

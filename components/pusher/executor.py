@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from tfx.types import artifact_utils
 from tfx.utils import proto_utils
 
 from strategos.components.files import filesystems
-from strategos.components.pusher import manifest, targets
+from strategos.components.pusher import endpoint, manifest, targets
 
 
 class Executor(tfx_pusher.Executor):
@@ -29,7 +30,7 @@ class Executor(tfx_pusher.Executor):
         """Pushes the model if it is blessed; see `component.Pusher`.
 
         Raises:
-          UserError: The destination cannot be written.
+          UserError: The destination cannot be written, or the model not deployed.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed = artifact_utils.get_single_instance(output_dict["pushed_model"])
@@ -51,6 +52,8 @@ class Executor(tfx_pusher.Executor):
         version = _pushed_before(target, about)
         if version is None:
             version = target.push(model, exec_properties["keep"], about)
+        custom = json.loads(exec_properties.get("custom_config") or "{}")
+        endpoint.follow(endpoint.Endpoint.of(custom.get("endpoint")), target, version)
         path = target.path(version)
         if not (target.is_remote or filesystems.is_remote(pushed.uri)):
             _link(path, pushed.uri)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.files.arrow_files import (
     CHUNK,
     connect,
@@ -64,6 +64,14 @@ class ObjectStore(Target):
             (found,) = connect(self.uri).get_file_info([path])
         return found.type == fs.FileType.File
 
+    def remove(self, version: int) -> None:
+        """See `Target`."""
+        first = f"{self._path}/{version}/{exported.SAVED_MODEL}"
+        with problems_of(self.uri, _KEY, "removed"):
+            with contextlib.suppress(FileNotFoundError):
+                connect(self.uri).delete_file(first)
+            remove(self.path(version))
+
     def read(self, version: int, name: str) -> bytes | None:
         """See `Target`."""
         with problems_of(self.uri, _KEY, "read"):
@@ -84,13 +92,13 @@ class ObjectStore(Target):
             try:
                 self._upload(Path(folder), version, manifest)
             except BaseException:
-                with contextlib.suppress(OSError):
-                    self._remove(version)
+                with contextlib.suppress(UserError):
+                    self.remove(version)
                 raise
             complete = [each for each in known if self.serves(each)] + [version]
             for old in known:
                 if old < complete[-keep:][0]:
-                    self._remove(old)
+                    self.remove(old)
         return version
 
     def _upload(
@@ -107,12 +115,6 @@ class ObjectStore(Target):
             _copy(model / exported.MANIFEST, files, f"{folder}/{exported.MANIFEST}")
         last = (model / exported.SAVED_MODEL).read_bytes()
         _write(last, files, f"{folder}/{exported.SAVED_MODEL}")
-
-    def _remove(self, version: int) -> None:
-        first = f"{self._path}/{version}/{exported.SAVED_MODEL}"
-        with contextlib.suppress(FileNotFoundError):
-            connect(self.uri).delete_file(first)
-        remove(self.path(version))
 
 
 def _check_bucket(files: fs.FileSystem, uri: str) -> None:

@@ -59,6 +59,10 @@ class Target(abc.ABC):
         """
 
     @abc.abstractmethod
+    def remove(self, version: int) -> None:
+        """Removes a version; to model servers it disappears at once."""
+
+    @abc.abstractmethod
     def serves(self, version: int) -> bool:
         """Whether a version is complete, so that a model server would load it."""
 
@@ -144,6 +148,12 @@ class Folder(Target):
             if path.name.isdecimal() and path.is_dir()
         )
 
+    def remove(self, version: int) -> None:
+        """See `Target`."""
+        # Rename first, so that a server never reads half of a version.
+        folder = Path(self.path(version))
+        shutil.rmtree(folder.rename(folder.with_name(ASIDE + folder.name)))
+
     def serves(self, version: int) -> bool:
         """See `Target`."""
         return Path(self.path(version), exported.SAVED_MODEL).is_file()
@@ -182,7 +192,7 @@ class Folder(Target):
         version = max(int(self._clock()), newest + 1)
         _copy(model, Path(self.path(version)), manifest)
         for old in self.versions()[:-keep]:
-            _remove(Path(self.path(old)))
+            self.remove(old)
         return version
 
 
@@ -208,8 +218,3 @@ def _copy(model: str, folder: Path, manifest: Mapping[str, Any] | None) -> None:
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _remove(folder: Path) -> None:
-    # Rename first, so that a server never reads half of a version.
-    shutil.rmtree(folder.rename(folder.with_name(ASIDE + folder.name)))

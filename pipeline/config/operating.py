@@ -1,19 +1,24 @@
-"""How a pipeline is operated: its schedule, and who is told."""
+"""How a pipeline is operated: its schedule, where models go, and who is told."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
+from strategos.components.pusher.endpoint import Endpoint
 from strategos.pipeline.config.data import Distance
 from strategos.pipeline.config.evaluator import Limits
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
+    Allowed,
     CountOrNever,
     Cron,
     Duration,
+    PathText,
+    Positive,
     Section,
+    Text,
     Texts,
     TimeZone,
     seconds,
@@ -123,3 +128,52 @@ class Notify(Section):
     def timeout_seconds(self) -> int:
         """`timeout` in seconds."""
         return seconds(self.timeout)
+
+
+class VertexEndpoint(Section):
+    """A Vertex AI endpoint that serves the newest version of `pusher.to`."""
+
+    name: Annotated[
+        str,
+        StringConstraints(pattern=r"^projects/[^/]+/locations/[^/]+/endpoints/[^/]+$"),
+        Allowed("projects/PROJECT/locations/REGION/endpoints/ID"),
+    ] = Field(description="Resource name of an existing endpoint.")
+    image: Text = Field(
+        description="Container image of the model server, such as "
+        "`us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest`."
+    )
+    machine: Text = Field("n1-standard-2", description="Type of the machine.")
+    timeout: Duration = Field(
+        "1h", description="Time allowed for each of upload and deployment."
+    )
+
+    def settings(self) -> Endpoint:
+        """The endpoint as the Pusher takes it."""
+        duration = seconds(self.timeout)
+        return Endpoint(self.name, self.image, self.machine, duration)
+
+
+class Pusher(Section):
+    """Where blessed models are pushed to."""
+
+    to: PathText = Field(
+        description="Folder for the pushed versions of the model: a path, "
+        "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
+    )
+    keep: Positive = Field(3, description="Number of newest versions that stay.")
+    endpoint: VertexEndpoint | None = Field(
+        None,
+        description="Vertex AI endpoint to deploy each pushed version to, with all "
+        "traffic; `to` must be on `gs://`.",
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _reads_the_target(cls, endpoint: VertexEndpoint | None, info: ValidationInfo):
+        to = info.data.get("to", "gs://")
+        if endpoint and not to.startswith("gs://"):
+            raise reject(
+                f"Vertex AI cannot read models from `pusher.to`, {to}",
+                remedy="Set `pusher.to` to gs://BUCKET/FOLDER.",
+            )
+        return endpoint

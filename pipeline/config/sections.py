@@ -22,7 +22,7 @@ from strategos.pipeline.config.data import Data, Gates, Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.engine import Engine
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
-from strategos.pipeline.config.operating import Notify, Schedule
+from strategos.pipeline.config.operating import Notify, Pusher, Schedule
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.trainer import (
     Callbacks,
@@ -40,7 +40,6 @@ from strategos.pipeline.config.types import (
     Module,
     Name,
     PathText,
-    Positive,
     Section,
     Size,
     Text,
@@ -97,16 +96,6 @@ class Transform(Section):
         default_factory=dict,
         description="Settings that `preprocessing_fn` receives as `custom_config`.",
     )
-
-
-class Pusher(Section):
-    """Where blessed models are pushed to."""
-
-    to: PathText = Field(
-        description="Folder for the pushed versions of the model: a path, "
-        "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
-    )
-    keep: Positive = Field(3, description="Number of newest versions that stay.")
 
 
 class Run(Section):

@@ -237,6 +237,7 @@ def _release_nodes(
             evaluation=nodes["evaluator"].outputs["evaluation"] if nodes else None,
             destination=targets.of(config.pusher.to).uri,
             keep=config.pusher.keep,
+            endpoint=_endpoint(config),
             **parameters.of(node_ids.PUSHER),
         )
         nodes |= {"infra": infra, "pusher": pusher}
@@ -269,6 +270,11 @@ def _evaluation_nodes(
         blessing=evaluator.outputs["blessing"],
     )
     return {"baseline": baseline, "evaluator": evaluator, "gate": gate}
+
+
+def _endpoint(config: Config) -> str:
+    endpoint = config.pusher.endpoint
+    return endpoint.settings().to_json() if endpoint else ""
 
 
 def _user_module(paths: WorkloadPaths, module: str, fingerprint: str) -> str:

@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import worker_process
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.pusher import targets
+from strategos.components.pusher import endpoint, targets
 from strategos.pipeline.history import models
 
 if TYPE_CHECKING:
@@ -43,13 +43,16 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
 
     Raises:
       BadInputError: There is no such version, or it is live.
-      UserError: The version does not load, or the copy cannot be written.
+      UserError: The version does not load, or the copy cannot be written or deployed.
     """
     versions = models.versions(store, config.pusher.to)
     version = _choose(versions, wanted, config.pusher.to)
     with targets.local(version.path) as folder:
         _check_that_it_loads(version, folder)
-        pushed = targets.of(config.pusher.to).push(folder, config.pusher.keep)
+        target = targets.of(config.pusher.to)
+        pushed = target.push(folder, config.pusher.keep)
+    at = config.pusher.endpoint
+    endpoint.follow(at.settings() if at else None, target, pushed)
     _record(store.mlmd, config, version, pushed)
     return version, pushed
 

@@ -18,6 +18,9 @@ trainer: {module: model}
 """
 
 
+_ENDPOINT = "{name: projects/p/locations/r/endpoints/7, image: i}"
+
+
 def problems(path, **changes) -> list:
     with pytest.raises(ConfigError) as caught:
         load(path, **changes)
@@ -183,6 +186,8 @@ def test_a_config_needs_no_file():
         ("trainer.batch_size=1.5", "trainer.batch_size", "received 1.5 (a number)"),
         ("trainer.module=my model", "trainer.module", "such as `model`"),
         ("pusher={to: ''}", "pusher.to", "an empty path"),
+        (f"pusher.endpoint={_ENDPOINT}", "pusher.endpoint", "cannot read models from"),
+        ("pusher.endpoint={name: x, image: i}", "pusher.endpoint.name", "endpoints/ID"),
         ("label=''", "label", "an empty text"),
         ("name=Flights!", "name", "lower-case"),
         ("vertex={project: p, image: i, root: /x}", "vertex.root", "gs://"),

@@ -70,7 +70,8 @@ def house(tmp_path):
         store=Store(config),
         to=str(tmp_path / "serving"),
         config=SimpleNamespace(
-            name="flights", pusher=SimpleNamespace(to=str(tmp_path / "serving"), keep=9)
+            name="flights",
+            pusher=SimpleNamespace(to=str(tmp_path / "serving"), keep=9, endpoint=None),
         ),
     )
 

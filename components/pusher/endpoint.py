@@ -1,0 +1,177 @@
+"""A Vertex AI endpoint that serves the newest version of a target on `gs://`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from strategos.components.errors import UserError, first_line
+from strategos.components.pusher.targets import Target
+
+_KEY = "pusher.endpoint"
+_REQUEST_SECONDS = 60.0
+_REMEDIES = {
+    400: "Correct the value that the message names.",
+    401: "Check the credentials: GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth "
+    "application-default login`.",
+    403: "Give the account the role `roles/aiplatform.user` in the project, and enable "
+    "the Vertex AI API.",
+    404: "Create the endpoint, or correct pusher.endpoint.name.",
+    409: "Another change of the endpoint is in progress: try again when it is over.",
+    429: "The quota is used up: try again later, or have it raised.",
+}
+_UNREACHABLE = "Check the region in pusher.endpoint.name, and the network; try again."
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """An endpoint, and how a model is deployed to it.
+
+    Attributes:
+      name: `projects/PROJECT/locations/REGION/endpoints/ID`.
+      image: Container image of the model server.
+      machine: Type of the machines.
+      seconds: Time allowed for each of upload and deployment.
+      api: URL of the service; "" for Google's in the endpoint's region.
+    """
+
+    name: str
+    image: str
+    machine: str
+    seconds: int
+    api: str = ""
+
+    @classmethod
+    def of(cls, text: str | None) -> Endpoint | None:
+        """Reads `to_json`'s text; None without one."""
+        return cls(**json.loads(text)) if text else None
+
+    def to_json(self) -> str:
+        """The settings as text, for a parameter of a component."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    def deploy(self, model: str, display_name: str, credentials: Any = None) -> None:
+        """Uploads a model and gives it all traffic; other models are undeployed.
+
+        Args:
+          model: `gs://` URL of the SavedModel.
+          display_name: Name of the model, and of its deployment.
+          credentials: Of google-auth; by default the application's default ones.
+
+        Raises:
+          UserError: The service rejected a request, cannot be reached, or took longer
+            than `seconds`. The models that were deployed before still serve, unless
+            only their removal failed.
+        """
+        from google.cloud import aiplatform_v1 as vertex
+
+        with _problems_of(self.name):
+            made = {"credentials": credentials, **self._connection()}
+            endpoints = vertex.EndpointServiceClient(**made)
+            request = {"timeout": _REQUEST_SECONDS}
+            known = endpoints.get_endpoint(name=self.name, **request).deployed_models
+            uploaded = vertex.Model(
+                display_name=display_name,
+                artifact_uri=model,
+                container_spec=vertex.ModelContainerSpec(image_uri=self.image),
+            )
+            parent = self.name.partition("/endpoints/")[0]
+            operation = vertex.ModelServiceClient(**made).upload_model(
+                parent=parent, model=uploaded, **request
+            )
+            name = operation.result(timeout=self.seconds).model
+            operation = endpoints.deploy_model(
+                endpoint=self.name,
+                deployed_model=self._deployment(name, display_name),
+                # "0" stands for the model that is being deployed.
+                traffic_split={"0": 100, **{each.id: 0 for each in known}},
+                **request,
+            )
+            operation.result(timeout=self.seconds)
+            for each in known:
+                endpoints.undeploy_model(
+                    endpoint=self.name, deployed_model_id=each.id, **request
+                ).result(timeout=self.seconds)
+
+    def _connection(self) -> dict[str, Any]:
+        region = self.name.split("/")[3]
+        api = self.api or f"https://{region}-aiplatform.googleapis.com"
+        return {"transport": "rest", "client_options": {"api_endpoint": api}}
+
+    def _deployment(self, model: str, display_name: str) -> Any:
+        from google.cloud import aiplatform_v1 as vertex
+
+        return vertex.DeployedModel(
+            model=model,
+            display_name=display_name,
+            dedicated_resources=vertex.DedicatedResources(
+                machine_spec=vertex.MachineSpec(machine_type=self.machine),
+                min_replica_count=1,
+                max_replica_count=1,
+            ),
+        )
+
+
+def follow(
+    endpoint: Endpoint | None, target: Target, version: int, credentials: Any = None
+) -> None:
+    """Lets an endpoint serve a version that was just pushed.
+
+    Args:
+      endpoint: The endpoint; None if there is none.
+      target: Where the version is.
+      version: The version. If it cannot be deployed, it is removed again, so that the
+        newest version is the one that the endpoint serves.
+      credentials: As for `Endpoint.deploy`.
+
+    Raises:
+      UserError: As for `Endpoint.deploy`.
+    """
+    if endpoint is None:
+        return
+    name = f"{target.uri.rpartition('/')[2]}-{version}"
+    try:
+        endpoint.deploy(target.path(version), name, credentials)
+    except BaseException:
+        target.remove(version)
+        raise
+
+
+@contextlib.contextmanager
+def _problems_of(name: str) -> Iterator[None]:
+    """Converts errors of Google's clients inside the block to an error for users."""
+    import requests
+    from google.api_core import exceptions
+    from google.auth import exceptions as auth
+
+    try:
+        yield
+    except exceptions.GoogleAPICallError as error:
+        code = int(error.code or 500)
+        what = f"the service answers {code}: {first_line(error.message or '')}"
+        raise _failure(name, what, _REMEDIES.get(code, _UNREACHABLE)) from error
+    except auth.TransportError as error:
+        what = f"the service cannot be reached: {first_line(str(error))}"
+        raise _failure(name, what, _UNREACHABLE) from error
+    except auth.GoogleAuthError as error:
+        raise _failure(name, first_line(str(error)), _REMEDIES[401]) from error
+    except (
+        requests.Timeout,
+        exceptions.RetryError,
+        concurrent.futures.TimeoutError,
+    ) as error:
+        what = f"the service took too long: {first_line(str(error))}"
+        remedy = "Try again, or allow more time in pusher.endpoint.timeout."
+        raise _failure(name, what, remedy) from error
+    except requests.RequestException as error:
+        what = f"the service cannot be reached: {first_line(str(error))}"
+        raise _failure(name, what, _UNREACHABLE) from error
+
+
+def _failure(name: str, what: str, remedy: str) -> UserError:
+    message = f"{name}: the model cannot be deployed there: {what}"
+    return UserError(message, key=_KEY, remedy=remedy)
