@@ -33,9 +33,15 @@ def connect(uri: str) -> fs.FileSystem:
     """
     from pyarrow import fs
 
+    variable = "S3_ENDPOINT" if uri.startswith("s3://") else "STORAGE_EMULATOR_HOST"
+    scheme, _, host = os.environ.get(variable, "").rpartition("://")
     if uri.startswith("gs://"):
-        return fs.GcsFileSystem(retry_time_limit=_RETRIES)
-    scheme, _, host = os.environ.get("S3_ENDPOINT", "").rpartition("://")
+        return fs.GcsFileSystem(
+            anonymous=bool(host),  # as all of Google's clients with an emulator
+            scheme=scheme or None,
+            endpoint_override=host or None,
+            retry_time_limit=_RETRIES,
+        )
     return fs.S3FileSystem(
         region=os.environ.get("AWS_REGION"),
         scheme=scheme or None,

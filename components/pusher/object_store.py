@@ -14,6 +14,7 @@ from strategos.components.errors import BadInputError, UserError
 from strategos.components.files.arrow_files import (
     CHUNK,
     connect,
+    files_below,
     path_of,
     problems_of,
     remove,
@@ -43,17 +44,15 @@ class ObjectStore(Target):
 
     def versions(self) -> list[int]:
         """See `Target`."""
-        from pyarrow import fs
-
         with problems_of(self.uri, _KEY, "read"):
-            files = connect(self.uri)
-            found = files.get_file_info(
-                fs.FileSelector(self._path, allow_not_found=True)
-            )
+            # Arrow sees a folder on `gs://` only if an empty object stands for it.
+            found = files_below(self.uri)
             if not found:
-                _check_bucket(files, self.uri)
-        names = (each.base_name for each in found)
-        return sorted(int(name) for name in names if name.isdecimal())
+                _check_bucket(connect(self.uri), self.uri)
+        below = (each.path[len(self._path) + 1 :].partition("/") for each in found)
+        return sorted(
+            {int(name) for name, _, rest in below if rest and name.isdecimal()}
+        )
 
     def serves(self, version: int) -> bool:
         """See `Target`."""
