@@ -64,6 +64,11 @@ class Attempt:
         return self.folder / f"{rank}.log"
 
     @property
+    def exists(self) -> bool:
+        """Whether the folder has what a launcher writes before it submits a job."""
+        return (self.folder / f"{_REQUEST}.json").exists()
+
+    @property
     def is_revoked(self) -> bool:
         """Whether no launcher waits for this attempt any longer."""
         return (self.folder / f"{_REVOKED}.json").exists()

@@ -98,11 +98,19 @@ class _Training:
         found = same[-1] if same else None
         for job in live:
             if job is not found:
-                self._watch(job, Attempt(Path(job.folder))).end()
+                self._end(job)
         if found is None:
             return None
         watchdog.log(f"joining {self._scheduler.name} job {found.id}: {found.state}")
         return found, Attempt(Path(found.folder))
+
+    def _end(self, job: Job) -> None:
+        """Makes a job of other settings end; its folder may have been removed."""
+        attempt = Attempt(Path(job.folder))
+        if attempt.exists:
+            self._watch(job, attempt).end()
+        else:
+            self._asked(lambda: self._scheduler.cancel(job))
 
     def _is_same(self, job: Job) -> bool:
         is_same = self._attempts.is_same(Attempt(Path(job.folder)))

@@ -162,6 +162,8 @@ class Launcher:
         operation = {
             "launcher": "slurm",
             "checkpoint_every": "5 steps",
+            "start_timeout": 1200.0,
+            "stall_timeout": 1200.0,  # trainings that wait are no hanging ones
             "slurm": slurm_settings,
             **operation,
         }

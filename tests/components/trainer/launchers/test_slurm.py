@@ -9,7 +9,7 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import LAUNCHERS, slurm
-from strategos.components.trainer.launchers.jobs import slurm_task, watch
+from strategos.components.trainer.launchers.jobs import slurm_task, training, watch
 from strategos.components.trainer.launchers.jobs.attempt import Attempts, cluster_of
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
 from strategos.components.trainer.operation import Operation
@@ -240,3 +240,32 @@ def test_only_the_same_training_is_joined(attempts):
     second = mine.new()
     assert first.is_revoked and not mine.is_same(first) and mine.is_same(second)
     assert [each.folder.name for each in mine.all()] == ["0001", "0002"]
+
+
+class Old(Batch):
+    """A batch system with a job that a launcher with other settings left."""
+
+    cancelled = submitted = False
+
+    def cancel(self, job):
+        self.cancelled = True
+        self.become("ended", "CANCELLED", cancelled=True)
+
+    def submit(self, name, attempt):
+        assert self.cancelled
+        attempt.put_answer(error={"type": "UserError", "message": "seen"})
+        self.job = Job("2", str(attempt.folder), "ended", "COMPLETED")
+        return self.job
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_job_of_other_settings_ends_before_the_next_one_is_submitted(
+    attempts, exists, tmp_path
+):
+    folder = attempts(strategy="one_device").new().folder if exists else tmp_path / "no"
+    batch = Old()
+    batch.become("running", "RUNNING", folder=str(folder))
+    spec, operation = attempts(strategy="auto").new().request()
+    with pytest.raises(UserError, match="seen"):
+        training.launch(spec, operation, batch)
+    assert batch.cancelled
