@@ -23,7 +23,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine run test test-faults test-engine test-cluster test-gpu test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-faults test-engine test-cluster test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -33,6 +33,12 @@ setup:  ## Install the newest stack that this machine allows into .venv.
 
 engine: setup  ## Download Flink and Beam's job server (150 MB, by Maven, once).
 	@.venv/bin/strategos engine setup
+
+cluster: setup  ## Start a Kubernetes with Kubeflow (as root; first builds it, once).
+	@.venv/bin/python kubeflow/cluster up
+
+cluster-down: setup  ## End it, whatever state it is in.
+	@.venv/bin/python kubeflow/cluster down
 
 run: setup  ## Run the flights pipeline on the whole year.
 	@.venv/bin/strategos run examples/flights/pipeline.yaml

@@ -1,0 +1,67 @@
+"""A Kubernetes with Kubeflow on this machine, for tests and for trying out.
+
+    python kubeflow/cluster up             builds what is missing, starts everything
+    python kubeflow/cluster run COMMAND…   runs a command in the network of the cluster
+    python kubeflow/cluster down           ends everything, whatever state it is in
+
+The cluster has one node, this machine. All processes are in namespaces of their own for
+processes, mounts and network: the end of their first process ends them all, and nothing
+of them is left on the machine. Pods see this machine's `/usr` and Python environment
+instead of an image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import programs
+import requirements
+import sandbox
+from failures import ClusterError
+
+
+def main() -> int:
+    """Runs a command; returns the exit code: 2 if this machine lacks something."""
+    parser = argparse.ArgumentParser(
+        prog="kubeflow/cluster", description=__doc__.partition("\n")[0]
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="build what is missing, start everything")
+    commands.add_parser("down", help="end everything")
+    run = commands.add_parser("run", help="run a command in the cluster's network")
+    run.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "up":
+            return up()
+        if arguments.command == "down":
+            sandbox.stop()
+            return 0
+        return sandbox.run(arguments.words)
+    except ClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def up() -> int:
+    """Starts the cluster, unless it runs; prints how to reach it."""
+    requirements.check(builds=not programs.folder().is_dir())
+    binaries = programs.build()
+    if not sandbox.is_running():
+        sandbox.start(binaries)
+    print(
+        f"The cluster is ready, with Kubeflow in the namespace `kubeflow`.\n"
+        f"  API server  {sandbox.API_SERVER} (KUBECONFIG={sandbox.kubeconfig()})\n"
+        f"  KFP         {sandbox.PIPELINES}\n"
+        f"  S3          {sandbox.OBJECT_STORE}\n"
+        f"  logs        {sandbox.folder()}/logs\n"
+        "The addresses exist only in the cluster's network. A command runs there by:\n"
+        f"  {sys.executable} kubeflow/cluster run COMMAND…\n"
+        "End it with: make cluster-down"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The programs of the cluster, built from pinned Go modules into the user's cache.
+
+Each folder of `programs/` is a Go module of its own: `go.sum` pins every source. The
+first build takes about 25 minutes of CPU time and 8 GB of disk space, of which 0.6 GB
+remain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from failures import ClusterError
+
+SOURCES = Path(__file__).parent / "programs"
+KUBERNETES = "1.34.4"
+_ARGO = "github.com/argoproj/argo-workflows/v3"
+_KFP = "github.com/kubeflow/pipelines"
+_SOURCES = f"{_KFP}/backend/src"
+_SCHEDULES = f"{_SOURCES}/crd/controller/scheduledworkflow"
+_OPERATOR = "github.com/kubeflow/training-operator"
+_OPERATOR_MAIN = f"{_OPERATOR}/cmd/training-operator.v1"
+_VERSION = "k8s.io/component-base/version"
+_STAMPS = (
+    f" -X {_VERSION}.gitVersion=v{KUBERNETES} -X {_VERSION}.gitMajor=1"
+    f" -X {_VERSION}.gitMinor=34"
+)
+
+
+class Program(NamedTuple):
+    """A program to build.
+
+    Attributes:
+      module: Its folder in `programs/`.
+      name: The name of the binary.
+      package: The Go package.
+      flags: Further flags of the linker.
+    """
+
+    module: str
+    name: str
+    package: str = "."
+    flags: str = ""
+
+
+# In this order, so that CoreDNS finds the client of Kubernetes already compiled.
+PROGRAMS = (
+    Program("kubernetes", "kubernetes", flags=_STAMPS),
+    Program("coredns", "coredns"),
+    Program("pause", "pause"),
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    Program("training_operator", "training-operator", _OPERATOR_MAIN),
+    Program("kfp", "kfp-api-server", f"{_SOURCES}/apiserver"),
+    Program("kfp", "driver", f"{_SOURCES}/v2/cmd/driver"),
+    Program("kfp", "launcher-v2", f"{_SOURCES}/v2/cmd/launcher-v2"),
+    Program("kfp", "kfp-persistence-agent", f"{_SOURCES}/agent/persistence"),
+    Program("kfp", "kfp-scheduled-workflow", _SCHEDULES),
+    Program("argo", "argoexec", f"{_ARGO}/cmd/argoexec"),
+    Program("argo", "workflow-controller", f"{_ARGO}/cmd/workflow-controller"),
+)
+
+# The API server contains SQLite; the others of its module share what it compiled.
+_WITH_C = ("kfp",)
+
+# Custom resource definitions: the module, the Go module they come in, and where.
+DEFINITIONS = (
+    ("argo", _ARGO, "manifests/base/crds/minimal/argoproj.io_*.yaml"),
+    ("kfp", _KFP, "manifests/kustomize/base/pipeline/cluster-scoped/scheduled-*.yaml"),
+    ("training_operator", _OPERATOR, "manifests/base/crds/kubeflow.org_tfjobs.yaml"),
+)
+
+
+def folder() -> Path:
+    """The folder of the programs (`bin`) and definitions (`definitions`).
+
+    STRATEGOS_CACHE or XDG_CACHE_HOME moves the cache.
+    """
+    sources = [*sorted(SOURCES.rglob("*.*")), Path(__file__)]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources))
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("STRATEGOS_CACHE") or os.path.join(home, "strategos")
+    return Path(cache, f"cluster-{KUBERNETES}-{digest.hexdigest()[:12]}").absolute()
+
+
+def build() -> Path:
+    """Builds all programs, unless they exist.
+
+    Finished programs are kept if the build is interrupted; the folder gets its final
+    name when it is complete.
+
+    Returns:
+      The folder.
+
+    Raises:
+      ClusterError: Go failed, such as for want of a network or of disk space.
+    """
+    target = folder()
+    if target.is_dir():
+        return target
+    part = target.with_name(f"{target.name}.part")
+    (part / "bin").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=part, prefix="go-build-") as compiled:
+        for number, program in enumerate(PROGRAMS, 1):
+            binary = part / "bin" / program.name
+            if not binary.exists():
+                print(f"Building {program.name} ({number} of {len(PROGRAMS)})", end=" ")
+                sys.stdout.flush()
+                begin = time.monotonic()
+                _build(program, binary, Path(compiled))
+                print(f"{time.monotonic() - begin:.0f} s", flush=True)
+    for file in _definitions():
+        (part / "definitions").mkdir(exist_ok=True)
+        shutil.copyfile(file, part / "definitions" / file.name)
+    part.rename(target)
+    return target
+
+
+def _build(program: Program, binary: Path, compiled: Path) -> None:
+    source = SOURCES / program.module
+    options = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w{program.flags}"]
+    if program.module == "argo":
+        source = _with_signals(compiled)
+        options += ["-mod=vendor", "-overlay", str(source / "overlay.json")]
+    unfinished = binary.with_name(f".{program.name}.part")
+    environment = {
+        "CGO_ENABLED": str(int(program.module in _WITH_C)),
+        "GOCACHE": str(compiled),
+    }
+    command = ["go", "build", *options, "-o", str(unfinished), program.package]
+    _go(command, source, environment)
+    unfinished.rename(binary)
+
+
+def _with_signals(compiled: Path) -> Path:
+    """Makes a copy of Argo's module that compiles.
+
+    The published module lacks `signal_linux.go`, a symbolic link in its repository; the
+    link's target is there. A file of a module can only be replaced if it is vendored.
+    """
+    copy = compiled / "argo"
+    if not copy.exists():
+        shutil.copytree(SOURCES / "argo", copy)
+        _go(["go", "mod", "vendor"], copy, {})
+    signals = f"{copy}/vendor/{_ARGO}/workflow/executor/osspecific/signal_"
+    replaced = {f"{signals}linux.go": f"{signals}darwin.go"}
+    (copy / "overlay.json").write_text(json.dumps({"Replace": replaced}))
+    return copy
+
+
+def _definitions() -> Iterator[Path]:
+    for module, package, pattern in DEFINITIONS:
+        command = ["go", "list", "-m", "-f", "{{.Dir}}", package]
+        source = _go(command, SOURCES / module, {}).strip()
+        yield from sorted(Path(source).glob(pattern))
+
+
+def _go(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Runs Go; returns what it prints.
+
+    Raises:
+      ClusterError: Go failed.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "GOFLAGS": "", "GOTOOLCHAIN": "local", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "downloading" not in line]
+        raise ClusterError(
+            f"`{' '.join(command)}` failed in {folder}:\n" + "\n".join(lines[-10:])
+        )
+    return done.stdout

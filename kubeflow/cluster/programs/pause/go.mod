@@ -1,0 +1,3 @@
+module strategos.test/pause
+
+go 1.25.0

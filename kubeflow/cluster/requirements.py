@@ -1,0 +1,89 @@
+"""What the cluster needs from this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from failures import ClusterError
+
+GO = (1, 25)
+PLUGINS = Path("/usr/lib/cni")
+_PROGRAMS = {
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "mariadbd": "mariadb-server",
+    "nsenter": "util-linux",
+    "runc": "runc",
+    "containerd": "containerd",
+    "ctr": "containerd",
+}
+_COMPILER = {"gcc": "gcc libc6-dev"}
+_MODULES = ("cryptography", "moto", "flask_cors", "grpc", "ml_metadata", "requests")
+
+
+def check(builds: bool) -> None:
+    """Checks everything, and lists all that is missing.
+
+    Args:
+      builds: Whether programs are still to be built, which takes Go and a C compiler.
+
+    Raises:
+      ClusterError: Something is missing; its exit code is 2.
+    """
+    missing = [problem for problem in (_root(), _packages(builds)) if problem]
+    if builds and (problem := _go()):
+        missing.append(problem)
+    absent = [each for each in _MODULES if importlib.util.find_spec(each) is None]
+    if absent:
+        missing.append(
+            f"the Python packages {', '.join(absent)}: run `make setup`, and start "
+            "these scripts by .venv/bin/python"
+        )
+    if missing:
+        lines = "".join(f"\n  - {problem}" for problem in missing)
+        raise ClusterError(f"this machine lacks:{lines}", exit_code=2)
+
+
+def _root() -> str:
+    if os.geteuid() != 0:
+        return "root: namespaces, mounts and the kubelet need it; use sudo"
+    try:
+        probe = ["unshare", "--mount", "--net", "--pid", "--fork", "true"]
+        done = subprocess.run(probe, capture_output=True, text=True)
+    except OSError as error:
+        return f"unshare, of the package util-linux ({error})"
+    if done.returncode:
+        return (
+            f"the right to make namespaces ({done.stderr.strip()}): run in a virtual "
+            "machine or a privileged container"
+        )
+    return ""
+
+
+def _go() -> str:
+    wanted = ".".join(map(str, GO))
+    remedy = f"install Go {wanted} or newer from https://go.dev/dl"
+    found = shutil.which("go")
+    if not found:
+        return f"go, which builds Kubernetes and Kubeflow: {remedy}"
+    done = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True)
+    version = re.match(r"go(\d+)\.(\d+)", done.stdout)
+    if not version or tuple(map(int, version.groups())) < GO:
+        return f"Go {wanted}; {found} is {done.stdout.strip() or 'broken'}: {remedy}"
+    return ""
+
+
+def _packages(builds: bool) -> str:
+    programs = _PROGRAMS | (_COMPILER if builds else {})
+    packages = {package for name, package in programs.items() if not shutil.which(name)}
+    if not (PLUGINS / "bridge").exists():
+        packages.add("containernetworking-plugins")
+    if not packages:
+        return ""
+    names = " ".join(sorted(packages))
+    return f"packages: run `RUNLEVEL=1 apt-get install -y {names}`"

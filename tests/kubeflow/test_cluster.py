@@ -1,0 +1,64 @@
+"""The scripts of kubeflow/cluster, where they do not start anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+SCRIPTS = Path(__file__).parents[2] / "kubeflow" / "cluster"
+
+
+def call(folder, *words, **environ):
+    return subprocess.run(
+        [sys.executable, SCRIPTS, *words],
+        env={**os.environ, "XDG_STATE_HOME": str(folder), **environ},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_the_machine_lacks_is_listed_at_once(tmp_path):
+    cache = {"STRATEGOS_CACHE": str(tmp_path)}
+    done = call(tmp_path, "up", PATH=str(tmp_path), **cache)
+    assert done.returncode == 2
+    for part in ("https://go.dev/dl", "apt-get install", " containerd ", "iproute2"):
+        assert part in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_needs_a_cluster_that_runs(tmp_path):
+    done = call(tmp_path, "run", "true")
+    assert done.returncode == 2
+    assert "make cluster" in done.stderr
+    (tmp_path / "strategos" / "cluster").mkdir(parents=True)
+    (tmp_path / "strategos" / "cluster" / "pid").write_text(str(os.getpid()))
+    assert call(tmp_path, "run", "true").returncode == 2  # another process's PID
+    assert call(tmp_path, "down").returncode == 0
+    assert list((tmp_path / "strategos").iterdir()) == []
+
+
+def test_manifests_name_the_image_of_the_overlay():
+    overlay = SCRIPTS.parent / "overlays" / "kubeflow.yaml"
+    image = yaml.safe_load(overlay.read_text())["kubeflow"]["image"]
+    documents = [
+        each
+        for file in sorted(SCRIPTS.glob("manifests/*.yaml"))
+        for each in yaml.safe_load_all(file.read_text())
+    ]
+    pods = [
+        each["spec"]["template"]["spec"]
+        for each in documents
+        if each["kind"] == "Deployment"
+    ]
+    assert {c["image"] for pod in pods for c in pod["containers"]} == {image}
+    accounts = {
+        each["metadata"]["name"]
+        for each in documents
+        if each["kind"] == "ServiceAccount"
+    }
+    assert {pod["serviceAccountName"] for pod in pods} <= accounts
