@@ -43,7 +43,20 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
     Raises:
       ClusterError: containerd did not start, or rejects the image.
     """
-    folder, keys = state / "containerd", state / "certificates"
+    _start_containerd(servers, state / "containerd", programs)
+    _start_kubelet(servers, state, programs / "kubernetes")
+    keys = f"{state}/certificates"
+    proxy = [programs / "kubernetes", "kube-proxy", *_proxy(keys)]
+    servers.start("proxy", proxy)
+    (state / "Corefile").write_text(
+        f"cluster.local:53 {{\n errors\n kubernetes cluster.local {{\n"
+        f"  kubeconfig {keys}/admin.conf\n  ttl 1\n }}\n}}\n"
+    )
+    servers.start("dns", [programs / "coredns", "-conf", state / "Corefile"])
+
+
+def _start_containerd(servers: Servers, folder: Path, programs: Path) -> None:
+    """Starts containerd, and imports the images."""
     folder.mkdir()
     _write_network(folder)
     (folder / "base.json").write_text(json.dumps(_base(programs)))
@@ -60,10 +73,12 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
         done = _call([*control, "images", "import", archive])
         if done.returncode:
             raise ClusterError(f"containerd rejects {name}: {done.stderr.strip()}")
-    kubelet = state / "kubelet"
+
+
+def _start_kubelet(servers: Servers, state: Path, kubernetes: Path) -> None:
+    kubelet, keys = state / "kubelet", state / "certificates"
     kubelet.mkdir()
     (kubelet / "config.yaml").write_text(yaml.safe_dump(_kubelet(state)))
-    kubernetes = programs / "kubernetes"
     servers.start(
         "kubelet",
         [
@@ -77,12 +92,6 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
             f"--node-ip={HOST}",
         ],
     )
-    servers.start("proxy", [kubernetes, "kube-proxy", *_proxy(keys)])
-    (state / "Corefile").write_text(
-        f"cluster.local:53 {{\n errors\n kubernetes cluster.local {{\n"
-        f"  kubeconfig {keys}/admin.conf\n  ttl 1\n }}\n}}\n"
-    )
-    servers.start("dns", [programs / "coredns", "-conf", state / "Corefile"])
 
 
 def wait(servers: Servers, state: Path) -> None:
@@ -205,7 +214,7 @@ def _kubelet(state: Path) -> dict:
     }
 
 
-def _proxy(keys: Path) -> list[str]:
+def _proxy(keys: str) -> list[str]:
     return [
         f"--kubeconfig={keys}/admin.conf",
         f"--hostname-override={NODE}",
