@@ -7,18 +7,21 @@ import dataclasses
 import json
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import ExitCode
 from strategos.components.wording import counted, data_size
 from strategos.pipeline import commands
 from strategos.pipeline.config.types import seconds
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.root import lock
+from strategos.pipeline.root import lease, lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+    from strategos.pipeline.config.sections import Config
     from strategos.pipeline.run.cleaning import Item
 
 
@@ -37,16 +40,23 @@ def clean(arguments: argparse.Namespace) -> int:
     config = commands.load(arguments).config
     root = config.run.root
     before = time.time() - seconds(arguments.older_than)
-    store = Store(commands.connection(config), root=root)
+    connection = commands.connection(config)
+    store = Store(connection, root=root)
     serving = config.pusher.to if config.pusher else ""
     if not arguments.delete:
         _show(cleaning.find(store, arguments.keep, before, serving), arguments)
         return ExitCode.DONE
-    with lock.hold(root, run_id="clean"):
+    with lock.hold(root, run_id="clean"), _lease(config, connection):
         items = cleaning.find(store, arguments.keep, before, serving)
         cleaning.remove(store, items)
     _show(items, arguments)
     return ExitCode.DONE
+
+
+def _lease(config: Config, connection: mlmd.ConnectionConfig) -> Any:
+    """Excludes runs on other machines; see `lease`."""
+    after = lease.last(connection, config.name)
+    return lease.hold(connection, config.name, after, "clean")
 
 
 def _show(items: Sequence[Item], arguments: argparse.Namespace) -> None:

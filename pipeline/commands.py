@@ -45,18 +45,18 @@ def _run(config: Config, data: Listing, **options: Any) -> int:
     from strategos.pipeline.run import orchestration
 
     reject_training(config, data, probe=True)
-    with orchestration.turn(config) as run_id:
-        result = run_in_turn(run_id, config, data, **options)
+    with orchestration.turn(config, connection(config)) as turn:
+        result = run_in_turn(turn, config, data, **options)
     return report(config, result)
 
 
 def run_in_turn(
-    run_id: str, config: Config, data: Listing, **options: Any
+    turn: orchestration.Turn, config: Config, data: Listing, **options: Any
 ) -> orchestration.Result:
     """Runs the pipeline inside of `orchestration.turn`, with the live view.
 
     Args:
-      run_id: From `orchestration.turn`.
+      turn: From `orchestration.turn`.
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
       **options: Fields of `planning.Options`.
@@ -68,7 +68,7 @@ def run_in_turn(
 
     asked = planning.Options(**options)
     place = connection(config)
-    result = orchestration.run(run_id, config, data, place, asked, LiveView)
+    result = orchestration.run(turn, config, data, place, asked, LiveView)
     roots.remember(config.run.root)
     return result
 

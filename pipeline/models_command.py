@@ -12,9 +12,9 @@ from strategos.components.errors import BadInputError, ExitCode, Place
 from strategos.components.files import filesystems
 from strategos.components.pusher import targets
 from strategos.pipeline import commands
+from strategos.pipeline.history import contexts
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.root import lock
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -41,12 +41,8 @@ def rollback(arguments: argparse.Namespace) -> int:
     store = _store(config)
     earlier, pushed = rollbacks.roll_back(config, store, arguments.version)
     print(f"version {pushed} is live: a copy of {earlier.version}")
-    holder = lock.holder(config.run.root)
-    if holder:
-        print(
-            f"run {holder.get('run_id', '?')} is in progress and may push its model; "
-            "stop it if it should not"
-        )
+    for run in contexts.running(store):
+        print(f"run {run} is in progress; it does not push over this version")
     return ExitCode.DONE
 
 

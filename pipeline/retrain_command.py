@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from strategos.components.example_gen.spans import Span
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.retraining import Decision
+    from strategos.pipeline.run.orchestration import Turn
 
 
 def retrain(arguments: argparse.Namespace) -> int:
@@ -41,8 +42,8 @@ def retrain(arguments: argparse.Namespace) -> int:
         _show(decision, arguments)
         return ExitCode.DONE
     try:
-        with orchestration.turn(config) as run_id:
-            result = _decide_and_run(arguments, config, data, run_id)
+        with orchestration.turn(config, commands.connection(config)) as turn:
+            result = _decide_and_run(arguments, config, data, turn)
     except lock.HeldError as error:
         if not arguments.if_due:
             raise
@@ -52,13 +53,15 @@ def retrain(arguments: argparse.Namespace) -> int:
 
 
 def _decide_and_run(
-    arguments: argparse.Namespace, config: Config, data: Listing, run_id: str
+    arguments: argparse.Namespace, config: Config, data: Listing, turn: Turn
 ) -> orchestration.Result | None:
     """Decides, and runs what was decided on; None if nothing was run."""
     orchestration.prepare_data(config, data)
     data, decision = _decide(config, data)
     starts = decision.due or not arguments.if_due
-    recorded = retraining.to_json(decision) | {"run_id": run_id if starts else None}
+    recorded = retraining.to_json(decision) | {
+        "run_id": turn.run_id if starts else None
+    }
     decisions.record(config.run.root, config.name, recorded)
     _show(decision, arguments)
     if not starts:
@@ -67,7 +70,7 @@ def _decide_and_run(
         config = commands.load(arguments, "run.cache=false").config
     commands.reject_training(config, data, probe=True)
     new = frozenset(number for number, _ in decision.new)
-    return commands.run_in_turn(run_id, config, data, reason=decision.reason, new=new)
+    return commands.run_in_turn(turn, config, data, reason=decision.reason, new=new)
 
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:
@@ -88,8 +91,8 @@ def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> i
             continue
         past = data.as_of(span.number)
         commands.reject_training(config, past, probe=True)
-        with orchestration.turn(config) as run_id:
-            result = commands.run_in_turn(run_id, config, past, reason=reason)
+        with orchestration.turn(config, commands.connection(config)) as turn:
+            result = commands.run_in_turn(turn, config, past, reason=reason)
         code = commands.report(config, result)
         if code not in (ExitCode.DONE, ExitCode.STOPPED):
             return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils
 from tfx.utils import proto_utils
 
+from strategos.components import events
 from strategos.components.files import filesystems
-from strategos.components.pusher import endpoint, manifest, targets
+from strategos.components.pusher import NEWEST_VARIABLE, endpoint, manifest, targets
 
 
 class Executor(tfx_pusher.Executor):
@@ -49,9 +51,10 @@ class Executor(tfx_pusher.Executor):
             exec_properties["baseline"],
             input_dict,
         )
-        version = _pushed_before(target, about)
+        version = _push(target, model, exec_properties["keep"], about)
         if version is None:
-            version = target.push(model, exec_properties["keep"], about)
+            self._MarkNotPushed(pushed)
+            return
         custom = json.loads(exec_properties.get("custom_config") or "{}")
         endpoint.follow(endpoint.Endpoint.of(custom.get("endpoint")), target, version)
         path = target.path(version)
@@ -61,14 +64,52 @@ class Executor(tfx_pusher.Executor):
         logging.info("Pushed %s.", path)
 
 
+def _push(
+    target: targets.Target, model: str, keep: int, about: Mapping[str, Any]
+) -> int | None:
+    """Pushes a model, if that is not done; its version, None if it was withdrawn."""
+    withdrawn = _withdrawn(target, about)
+    if withdrawn:
+        message = (
+            f"version {withdrawn} has this model, and a rollback withdrew it: not "
+            "pushed again. To make it live: strategos rollback PIPELINE_YAML "
+            f"{withdrawn}; --no-cache trains another model"
+        )
+        events.emit("warning", message=message)
+        return None
+    version = _pushed_before(target, about)
+    if version is not None:
+        return version
+    live = os.environ.get(NEWEST_VARIABLE)  # unset on a cluster
+    return target.push(model, keep, about, int(live) if live else None)
+
+
+def _withdrawn(target: targets.Target, about: Mapping[str, Any]) -> int:
+    """The version with the same model that the last rollback withdrew; 0 if none."""
+    numbers = [number for number in target.versions() if target.serves(number)]
+    manifests = [target.manifest(number) for number in numbers]
+    models = [_identity(each) for each in manifests]
+    runs = [each.get("run_id") for each in manifests]
+    pushes = list(zip(runs, models, strict=True))
+    if not pushes or pushes[-1] not in pushes[:-1] or models[-1] == _identity(about):
+        return 0  # the live version is not a copy, which a rollback makes
+    since = pushes.index(pushes[-1])
+    later = list(zip(numbers, models, strict=True))[since:-1]
+    return max((n for n, model in later if model == _identity(about)), default=0)
+
+
+def _identity(about: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What differs between two models, from their manifests."""
+    number = about.get("model")
+    return (number, about["fingerprint"]) if number else (object(),)
+
+
 def _pushed_before(target: targets.Target, about: Mapping[str, Any]) -> int | None:
     """The newest version, if a run pushed the same model and was killed right then."""
     newest = target.newest()
-    if newest is None or not about["model"]:
+    if newest is None or _identity(target.manifest(newest)) != _identity(about):
         return None
-    before = target.manifest(newest)
-    is_same = all(before.get(key) == about[key] for key in ("model", "fingerprint"))
-    return newest if is_same else None
+    return newest
 
 
 def _destination(push_destination: str) -> str:

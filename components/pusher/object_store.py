@@ -82,9 +82,14 @@ class ObjectStore(Target):
                 return None
 
     def push(
-        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+        self,
+        model: str,
+        keep: int,
+        manifest: Mapping[str, Any] | None = None,
+        after: int | None = None,
     ) -> int:
         """See `Target`."""
+        self.reject_newer(after)
         known = self.versions()
         version = max(int(self._clock()), max(known, default=0) + 1)
         with local(model) as folder, problems_of(self.uri, _KEY, "written"):

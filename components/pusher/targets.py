@@ -42,7 +42,11 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def push(
-        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+        self,
+        model: str,
+        keep: int,
+        manifest: Mapping[str, Any] | None = None,
+        after: int | None = None,
     ) -> int:
         """Makes `model` the newest version.
 
@@ -50,12 +54,15 @@ class Target(abc.ABC):
           model: The SavedModel's folder.
           keep: Number of complete versions to keep, the new one included.
           manifest: From `manifest.of`; None if `model` has its own.
+          after: The version that must be live until the push, 0 for none; by default
+            any.
 
         Returns:
           The version's number: unix seconds, at least one more than the newest version.
 
         Raises:
-          UserError: The folder cannot be written.
+          UserError: The folder cannot be written, or a newer version than `after` is
+            live.
         """
 
     @abc.abstractmethod
@@ -82,6 +89,19 @@ class Target(abc.ABC):
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
+
+    def reject_newer(self, after: int | None) -> None:
+        """Raises a UserError if a newer version than `after` is live; see `push`."""
+        newest = self.newest() or 0
+        if after is None or newest <= after:
+            return
+        raise UserError(
+            f"version {newest} appeared in {self.uri} during this run, by a rollback "
+            "or by another run, so the candidate was not compared with the model that "
+            "is live now, and is not pushed",
+            key="pusher.to",
+            remedy="Run again: a new run compares with the model that is live.",
+        )
 
     def path(self, version: int) -> str:
         """The folder or URL of a version."""
@@ -166,13 +186,18 @@ class Folder(Target):
             return None
 
     def push(
-        self, model: str, keep: int, manifest: Mapping[str, Any] | None = None
+        self,
+        model: str,
+        keep: int,
+        manifest: Mapping[str, Any] | None = None,
+        after: int | None = None,
     ) -> int:
         """See `Target`."""
         folder = Path(self.uri)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with local(model) as source, _alone(folder):
+                self.reject_newer(after)
                 return self._push(folder, source, keep, manifest)
         except OSError as error:
             raise UserError(

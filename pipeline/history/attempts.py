@@ -84,7 +84,7 @@ def attempts(store: Store, pipeline: str) -> list[Attempt]:
         facts = properties(context)
         if name != pipeline or facts.get("part"):
             continue
-        end = "running" if context.name == current else "interrupted"
+        end = "running" if context.name in current else "interrupted"
         spans = facts.get("spans")
         begun = started(context)
         attempt = Attempt(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.root import RUN_CONTEXT, lock
+from strategos.pipeline.root import RUN_CONTEXT, lease, lock
 
 
 def run_contexts(store: Store) -> list[mlmd.Context]:
@@ -45,7 +45,10 @@ def _pipeline_by_node(store: Store, context: mlmd.Context) -> str:
     return next((place["pipeline"] for place in places.values()), "")
 
 
-def running(store: Store) -> str | None:
-    """The id of the run that holds the root's lock now."""
+def running(store: Store) -> list[str]:
+    """The ids of the runs in progress: on this root, and of pipelines with a lease."""
     holder = lock.holder(store.root) if store.root else None
-    return holder.get("run_id") if holder else None
+    held = [holder] if holder else []
+    if not store.is_local:
+        held += lease.holders(store.mlmd).values()
+    return [each["run_id"] for each in held if "run_id" in each]

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -222,10 +222,10 @@ def _to_run(
     context: mlmd.Context,
     pipeline: str,
     artifacts: Iterable[mlmd.Artifact],
-    running: str | None,
+    running: Collection[str],
 ) -> Run:
     facts = properties(context)
-    interrupted = "running" if context.name == running else "interrupted"
+    interrupted = "running" if context.name in running else "interrupted"
     by_type = {artifact.type: properties(artifact) for artifact in artifacts}
     verdict = by_type.get("ModelBlessing", {}).get("blessed")
     push = by_type.get("PushedModel", {})

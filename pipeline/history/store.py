@@ -44,6 +44,7 @@ class Store:
     Attributes:
       root: The pipeline root; None if unknown.
       mlmd: The `ml_metadata.MetadataStore`.
+      is_local: Whether the database is a file, not on a server.
     """
 
     def __init__(
@@ -63,8 +64,8 @@ class Store:
         """
         own = mlmd.ConnectionConfig()
         own.CopyFrom(connection)
-        self._connection = own
-        if connection.HasField("sqlite"):
+        self._connection, self.is_local = own, own.HasField("sqlite")
+        if self.is_local:
             path = connection.sqlite.filename_uri
             root = root or os.path.dirname(path)
             if not os.path.exists(path) or os.path.getsize(path) == 0:
@@ -76,7 +77,7 @@ class Store:
         self.root = root
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
-            if connection.HasField("sqlite"):
+            if self.is_local:
                 moved_root.follow_if_free(self.mlmd, root)
 
     @contextlib.contextmanager

@@ -17,6 +17,7 @@ from strategos.components import events, runtime_parameters
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
+from strategos.components.pusher import NEWEST_VARIABLE, targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
@@ -203,6 +204,7 @@ def plan(
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
+    newest = _newest_version(config)  # before the model in production is read
     key = _substitute(ir, values, config, connection)
     operation = dataclasses.replace(
         config.trainer.operation(),
@@ -221,12 +223,20 @@ def plan(
             **operation.to_environment(),
             **config.run.engine.settings().to_environment(),
             **graph.workload_paths(config).to_environment(),
+            **newest,
             FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),
         },
         config.run.metadata_timeout_seconds,
     )
     _mark(plan, options)
     return plan
+
+
+def _newest_version(config: Config) -> dict[str, str]:
+    """The environment by which Pusher knows whether production changes meanwhile."""
+    if not config.pusher:
+        return {}
+    return {NEWEST_VARIABLE: str(targets.of(config.pusher.to).newest() or 0)}
 
 
 def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """One run at a time on a pipeline root.
 
 The lock is the kernel's (`flock`): the kernel releases it however the holder ends, so a
-lock is never stale. The file's content only names the holder. The lock of a remote root
-is on this machine and does not exclude runs on other machines.
+lock is never stale. The file's content only names the holder. It excludes runs on this
+machine; `lease` excludes those on other machines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,10 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
         ) from error
     try:
         if not _taken(descriptor):
-            raise HeldError(_rejection(root, _read(path)))
+            raise HeldError(
+                f"{root}: {held_by(_read(path))}. Two runs on one root would overwrite "
+                "each other: wait for it, stop it, or use another run.root."
+            )
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         holder |= {"since": time.time(), **about}
         os.ftruncate(descriptor, 0)
@@ -90,6 +93,15 @@ def holder(root: str | Path) -> dict[str, Any] | None:
     return None
 
 
+def held_by(who: Mapping[str, Any]) -> str:
+    """Describes a holder, as from `holder`, for a `HeldError`."""
+    since = time.strftime("%H:%M:%S", time.localtime(who.get("since", time.time())))
+    return (
+        f"run {who.get('run_id', '?')} has been running since {since} (process "
+        f"{who.get('pid', '?')} on {who.get('host', '?')})"
+    )
+
+
 def _taken(descriptor: int) -> bool:
     """Takes the lock and returns whether it did; waits out a check by `holder`."""
     until = time.monotonic() + _LOOK_SECONDS
@@ -108,12 +120,3 @@ def _read(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-
-
-def _rejection(root: str | Path, who: dict[str, Any]) -> str:
-    since = time.strftime("%H:%M:%S", time.localtime(who.get("since", time.time())))
-    return (
-        f"{root}: run {who.get('run_id', '?')} has been running since {since} (process "
-        f"{who.get('pid', '?')} on {who.get('host', '?')}). Two runs on one root would "
-        "overwrite each other: wait for it, stop it, or use another run.root."
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
+_NEWER = re.compile(r"database version (\d+) is greater than library version (\d+)")
 _CONNECT_SECONDS = 5.0
 _LONGEST_PAUSE = 8.0
 
@@ -197,6 +199,11 @@ def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
         raise unusable(config, error) from error
 
 
+def _place(config: metadata_store_pb2.ConnectionConfig) -> str:
+    is_file = config.HasField("sqlite")
+    return config.sqlite.filename_uri if is_file else _server(config)
+
+
 def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
     kind = config.WhichOneof("config")
     server = getattr(config, kind)
@@ -226,6 +233,14 @@ def unusable(
       kind: The class to make.
     """
     cause = _cause(error)
+    newer = _NEWER.search(cause)
+    if newer:
+        return kind(
+            f"{_place(config)} was written by a newer ML Metadata (schema {newer[1]}; "
+            f"the one installed here reads {newer[2]})",
+            remedy="Run Strategos in the environment that wrote it; the database is "
+            "intact.",
+        )
     if config.WhichOneof("config") == "sqlite":
         path = config.sqlite.filename_uri
         if full_disk.is_reported(cause):

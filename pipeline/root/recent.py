@@ -14,13 +14,26 @@ if TYPE_CHECKING:
 _PAGE = 500  # Records of all types that are read first: of some 25 runs.
 
 
+def contexts(
+    store: ml_metadata.MetadataStore, type: str, every: bool = True
+) -> Iterator[mlmd.Context]:
+    """Yields the contexts of a type, the newest first; reads the rest only if needed.
+
+    Args:
+      store: ML Metadata.
+      type: The type's name.
+      every: Whether to go on after the newest records of all types.
+    """
+    yield from _newest(store.get_contexts, store.get_contexts_by_type, type, every)
+
+
 def runs(store: ml_metadata.MetadataStore) -> Iterator[mlmd.Context]:
-    """Yields the contexts of runs, the newest first; reads the rest only if needed.
+    """Yields the contexts of runs in the same way.
 
     Args:
       store: ML Metadata.
     """
-    yield from _newest(store.get_contexts, store.get_contexts_by_type, RUN_CONTEXT)
+    yield from contexts(store, RUN_CONTEXT)
 
 
 def artifacts(store: ml_metadata.MetadataStore, type: str) -> Iterator[mlmd.Artifact]:
@@ -34,13 +47,16 @@ def artifacts(store: ml_metadata.MetadataStore, type: str) -> Iterator[mlmd.Arti
 
 
 def _newest(
-    page: Callable[..., list[Any]], of_type: Callable[[str], list[Any]], type: str
+    page: Callable[..., list[Any]],
+    of_type: Callable[[str], list[Any]],
+    type: str,
+    every: bool = True,
 ) -> Iterator[Any]:
     from ml_metadata.metadata_store import ListOptions, OrderByField
 
     order = ListOptions(limit=_PAGE, order_by=OrderByField.ID, is_asc=False)
     found = page(list_options=order)
     yield from (each for each in found if each.type == type)
-    if len(found) == _PAGE:
+    if every and len(found) == _PAGE:
         older = [each for each in of_type(type) if each.id < found[-1].id]
         yield from sorted(older, key=lambda each: each.id, reverse=True)

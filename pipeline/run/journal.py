@@ -15,7 +15,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from strategos.pipeline.plan import tfx_adapter
-from strategos.pipeline.root import RUN_CONTEXT, metadata
+from strategos.pipeline.root import RUN_CONTEXT, metadata, recent
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -86,17 +86,27 @@ class Journal:
 
 
 def close_abandoned(
-    connection: metadata_store_pb2.ConnectionConfig, runs: Collection[str]
+    connection: metadata_store_pb2.ConnectionConfig,
+    pipeline: str,
+    runs: Collection[str],
 ) -> None:
     """Closes runs whose orchestrator died without recording an outcome.
 
+    A run does so at its start, so only runs since the last closed one can be open.
+
     Args:
       connection: ML Metadata's.
-      runs: The ids of runs that have certainly ended: the caller holds their lock.
+      pipeline: The pipeline's name; the caller holds its lock, and its lease if ML
+        Metadata is on a server: then all its runs have certainly ended.
+      runs: The ids of runs that have certainly ended, for an SQLite file.
     """
     store = metadata.store(connection, 0.0)
-    for context in store.get_contexts_by_type(RUN_CONTEXT):
-        if context.name in runs and "outcome" not in context.custom_properties:
+    for context in recent.runs(store):
+        if context.custom_properties["pipeline"].string_value != pipeline:
+            continue
+        if "outcome" in context.custom_properties:
+            return
+        if context.name in runs or not connection.HasField("sqlite"):
             _fail_running(store, context)
             _write(store, context, outcome="interrupted")
 

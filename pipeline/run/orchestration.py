@@ -26,7 +26,7 @@ from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import Options, RunFiles
-from strategos.pipeline.root import lock, metadata, moved_root
+from strategos.pipeline.root import lease, lock, metadata, moved_root
 from strategos.pipeline.run import journal
 from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.runners import NodeFailedError, environment, light
@@ -77,24 +77,40 @@ class Result:
     failed_node: str = ""
 
 
+@dataclass(frozen=True)
+class Turn:
+    """The right to start a run now.
+
+    Attributes:
+      run_id: The id for the run.
+      lease: The number of the last lease, for `lease.hold`.
+    """
+
+    run_id: str
+    lease: int
+
+
 @contextlib.contextmanager
-def turn(config: Config) -> Iterator[str]:
-    """Holds the root's lock while the block runs; yields the id for a run in it.
+def turn(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> Iterator[Turn]:
+    """Holds the root's lock while the block runs, after runs on other machines.
 
     Args:
       config: The effective settings.
+      connection: ML Metadata's.
 
     Raises:
-      HeldError: Another run holds the lock.
-      BadInputError: The root cannot be written.
+      HeldError: Another run holds the lock or the lease.
+      BadInputError: The root cannot be written, or ML Metadata cannot be used.
     """
     run_id = f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
     with lock.hold(config.run.root, run_id=run_id):
-        yield run_id
+        yield Turn(run_id, lease.last(connection, config.name))
 
 
 def run(
-    run_id: str,
+    turn: Turn,
     config: Config,
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
@@ -104,7 +120,7 @@ def run(
     """Runs the pipeline of `config` once, inside of `turn`.
 
     Args:
-      run_id: From `turn`.
+      turn: From `turn`.
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
       connection: ML Metadata's.
@@ -113,37 +129,42 @@ def run(
         context manager that is left when the run is over (the live view).
 
     Raises:
-      BadInputError: The run is impossible as configured; no node has run.
+      BadInputError: The run is impossible as configured, or a run on another machine
+        has started since `turn`; no node has run.
     """
-    root = config.run.root
+    root, run_id = config.run.root, turn.run_id
     with Interruption() as interruption:
         earlier, files = planning.earlier_runs(root), RunFiles(root, run_id)
         with contextlib.ExitStack() as started:
+            held = started.enter_context(
+                lease.hold(connection, config.name, turn.lease, run_id)
+            )
             client = ExecutorClient(files.log, files.events, config.run.memory_bytes)
             started.enter_context(client)
             if not planning.is_compiled(config):
                 client.start()  # its imports take seconds
             light.hide_heavy_imports()
             prepare_data(config, data)
-            _open_metadata(connection, root, earlier)
+            _open_metadata(connection, config, earlier)
             events.open_sink(str(files.events))
             _log_to(files.log)
             with on_start(files.events), started.pop_all():  # the view ends last
                 plan = planning.plan(config, data, connection, options, files, client)
-                result = _run_plan(plan, config, client, interruption)
+                with held.interrupting() if held else contextlib.nullcontext():
+                    result = _run_plan(plan, config, client, interruption, held)
                 events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result
 
 
 def _open_metadata(
-    connection: metadata_store_pb2.ConnectionConfig, root: str, earlier: set[str]
+    connection: metadata_store_pb2.ConnectionConfig, config: Config, earlier: set[str]
 ) -> None:
     """Makes ML Metadata ready for a run, and closes earlier runs that were killed."""
     store = metadata.initialise(connection)
     if connection.HasField("sqlite"):
-        moved_root.follow(store, root)
-    journal.close_abandoned(connection, earlier)
+        moved_root.follow(store, config.run.root)
+    journal.close_abandoned(connection, config.name, earlier)
 
 
 def prepare_data(config: Config, data: Listing) -> None:
@@ -185,7 +206,11 @@ def prepare_data(config: Config, data: Listing) -> None:
 
 
 def _run_plan(
-    plan: Plan, config: Config, client: ExecutorClient, interruption: Interruption
+    plan: Plan,
+    config: Config,
+    client: ExecutorClient,
+    interruption: Interruption,
+    held: lease.Lease | None,
 ) -> Result:
     names = [
         node.pipeline_node.node_info.id
@@ -218,6 +243,8 @@ def _run_plan(
     with interruption.held_off():
         if interruption.came and result.exit_code:
             result = _interrupted(plan.run_id, result.failed_node)
+        if held and held.lost:
+            result = Result(plan.run_id, "interrupted", ExitCode.FAILED, held.lost)
         record.close(result.outcome, result.failed_node, result.error, wait=wait)
     return result
 

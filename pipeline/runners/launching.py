@@ -9,6 +9,7 @@ from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems, full_disk
 from strategos.pipeline.plan import tfx_adapter
+from strategos.pipeline.root import lease
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError, described, read_result
 
@@ -68,6 +69,9 @@ def _launch(
     filesystems.check_writable(root)
     name = node.node_info.id
     with handle:
+        if not connection.HasField("sqlite"):
+            run_id = ir.runtime_spec.pipeline_run_id.field_value.string_value
+            lease.reject_lost(handle.store, ir.pipeline_info.id, run_id)
         _reject_lost_history(handle.store, node, root)
         if node.execution_options.run.perform_snapshot:
             tfx_adapter.snapshot(handle, ir)

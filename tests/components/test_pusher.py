@@ -15,7 +15,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
-from strategos.components.pusher import targets
+from strategos.components.pusher import NEWEST_VARIABLE, targets
 from strategos.components.pusher.executor import Executor
 
 SIGNED = saved_model_pb2.SavedModel()
@@ -57,7 +57,7 @@ def at(seconds):
     return lambda: float(seconds)
 
 
-def execute(model, serving, uri, blessed=True, keep=3, number=7):
+def execute(model, serving, uri, blessed=True, keep=3, number=7, run="run-1"):
     """Runs the executor as the launcher does, after creating the artifact's folder."""
     (model / "saved_model.pb").write_bytes(SIGNED.SerializeToString())
     candidate = standard_artifacts.Model()
@@ -88,7 +88,7 @@ def execute(model, serving, uri, blessed=True, keep=3, number=7):
         "examples": [examples],
         "evaluation": [evaluation],
     }
-    context = BaseExecutor.Context(pipeline_run_id="run-1")
+    context = BaseExecutor.Context(pipeline_run_id=run)
     Executor(context).Do(inputs, {"pushed_model": [pushed]}, properties)
     return pushed
 
@@ -208,6 +208,36 @@ def test_push_of_a_run_that_was_killed_before_its_record_is_not_repeated(
     execute(model, serving, tmp_path / "another model", number=8)
     execute(model, serving, tmp_path / "the first, live again")
     assert len(versions(serving)) == 3
+
+
+def test_a_model_that_a_rollback_withdrew_is_not_pushed_again(model, serving, tmp_path):
+    def run(name, number):
+        how = {"number": number, "keep": 9, "run": name}
+        return execute(model, serving, tmp_path / name, **how)
+
+    for name, number in (("a", 1), ("b", 2)):
+        run(name, number)
+    first, _ = versions(serving)
+    copy = targets.of(str(serving)).push(f"{serving}/{first}", keep=9)  # a rollback
+    assert run("c", 2).get_int_custom_property("pushed") == 0
+    assert run("d", 1).get_string_custom_property("pushed_version") == str(copy)
+    for name, number in (("e", 3), ("f", 2), ("g", 3), ("h", 2)):  # no rollback since
+        run(name, number)
+    assert len(versions(serving)) == 7
+
+
+def test_a_run_does_not_push_over_a_version_that_appeared_meanwhile(
+    model, serving, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(NEWEST_VARIABLE, "0")
+    execute(model, serving, tmp_path / "first", number=1)
+    with pytest.raises(
+        UserError, match=r"version \d+ appeared in .* and is not pushed"
+    ):
+        execute(model, serving, tmp_path / "second", number=2)
+    monkeypatch.setenv(NEWEST_VARIABLE, str(versions(serving)[-1]))
+    execute(model, serving, tmp_path / "third", number=3)
+    assert len(versions(serving)) == 2
 
 
 def test_model_that_is_not_blessed_is_not_pushed(model, serving, tmp_path):

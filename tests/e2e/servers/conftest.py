@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from strategos.pipeline.root import metadata
+
 _PASSWORD = "not-a-secret"
 
 
@@ -137,3 +139,10 @@ def metadata_password(environment) -> str:
     """The password of these servers, in the environment that runs read it from."""
     environment.setenv("STRATEGOS_METADATA_PASSWORD", _PASSWORD)
     return _PASSWORD
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def connection(request, metadata_password):
+    """A connection to a server of each kind."""
+    url = request.getfixturevalue(request.param)
+    return metadata.connection("/runs", url, metadata_password)

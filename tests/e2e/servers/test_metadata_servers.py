@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
+from concurrent import futures
 
 import pytest
+
+from strategos.pipeline.root import lease, lock, metadata
 
 # Steps enough for the server to be gone while each of them is held up.
 _LONG = ("--set", "trainer.epochs=40")
@@ -95,3 +99,38 @@ def test_server_that_is_away_at_the_start_is_named_at_once(
     assert f"at 127.0.0.1:{port}" in refused.stderr
     assert "Connection refused" in refused.stderr
     assert time.monotonic() - began < 60
+
+
+def test_one_of_several_gets_the_lease_and_names_itself_to_the_others(connection):
+    after = lease.last(connection, "crowd")
+    taken, refused = [], []
+
+    def take(name):
+        try:
+            taken.append(lease.Lease(connection, "crowd", after + 1, name))
+        except lock.HeldError as error:
+            refused.append(str(error))
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(take, (f"run-{number}" for number in range(8))))
+    (held,) = taken
+    assert len(refused) == 7
+    store = metadata.initialise(connection)
+    (who,) = lease.holders(store).values()
+    assert all(f"crowd: run {who['run_id']} has been running" in e for e in refused)
+    assert who["pid"] == os.getpid()
+    assert lease.last(connection, "another") == 0
+    held.release()
+    assert lease.holders(store) == {}
+    assert lease.last(connection, "crowd") == after + 1
+
+
+def test_a_decision_that_another_run_has_overtaken_is_not_followed(connection):
+    after = lease.last(connection, "overtaken")
+    with lease.hold(connection, "overtaken", after, "faster"):
+        pass
+    with (
+        pytest.raises(lock.HeldError, match="run faster has been running"),
+        lease.hold(connection, "overtaken", after, "slower"),
+    ):
+        pass

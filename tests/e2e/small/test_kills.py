@@ -93,7 +93,8 @@ class Retraining:
     def events(self):
         """The events of the last run."""
         runs = self.workspace.folder / "runs" / ".strategos" / "runs"
-        text = (max(runs.iterdir()) / "events.jsonl").read_text()
+        file = max(runs.iterdir()) / "events.jsonl"
+        text = file.read_text() if file.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
     def state(self):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import sqlite3
 
 import ml_metadata
 import pytest
@@ -75,6 +77,16 @@ def test_an_sqlite_file_that_is_broken_is_not_waited_for(tmp_path):
     assert not clock.pauses
 
 
+def test_database_of_a_newer_ml_metadata_is_named(tmp_path):
+    config = metadata.connection(tmp_path)
+    metadata.initialise(config)
+    with contextlib.closing(sqlite3.connect(tmp_path / "metadata.sqlite")) as database:
+        database.execute("UPDATE MLMDEnv SET schema_version = 99")
+        database.commit()
+    with pytest.raises(UserError, match="newer ML Metadata .schema 99; .* reads 10"):
+        metadata.initialise(config)
+
+
 @pytest.fixture
 def store(tmp_path):
     return ml_metadata.MetadataStore(metadata.connection(tmp_path))
@@ -98,11 +110,11 @@ def put_run(store, name, state, **properties):
 
 def test_only_dead_runs_of_this_root_are_closed(store, tmp_path):
     running, complete = mlmd.Execution.RUNNING, mlmd.Execution.COMPLETE
-    dead = put_run(store, "dead", running)
+    ended = put_run(store, "ended", complete, pipeline="p", outcome="blessed")
+    dead = put_run(store, "dead", running, pipeline="p")
     done = put_run(store, "dead", complete)
-    elsewhere = put_run(store, "elsewhere", running)
-    ended = put_run(store, "ended", complete, outcome="blessed")
-    journal.close_abandoned(metadata.connection(tmp_path), {"dead", "ended"})
+    elsewhere = put_run(store, "elsewhere", running, pipeline="p")
+    journal.close_abandoned(metadata.connection(tmp_path), "p", {"dead", "ended"})
     states = {
         execution.id: execution.last_known_state for execution in store.get_executions()
     }
