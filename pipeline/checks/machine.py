@@ -281,7 +281,7 @@ def flink(environ: Mapping[str, str] = os.environ) -> Check:
     except UserError as error:
         found = f"only `run.engine.runner: flink` needs it: {error.headline}"
         return Check("Flink", None, found)
-    return Check("Flink", True, f"Java {java.VERSION} ({program}), {folder}")
+    return Check("Flink", True, f"Java {java.release(program)} ({program}), {folder}")
 
 
 def metadata(config: Config | None) -> Check:

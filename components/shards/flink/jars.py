@@ -90,7 +90,8 @@ def setup(environ: Mapping[str, str] = os.environ) -> Path:
             Path(made, name).write_bytes(_source(name))
         copy = ["-DincludeScope=runtime", f"-DoutputDirectory={made}/lib"]
         _call([maven, "-q", "-B", "dependency:copy-dependencies", *copy], made)
-        _call([javac, "-nowarn", "-d", "classes", *_CLASSES], made)
+        release = ["--release", str(min(java.RELEASES))]
+        _call([javac, "-nowarn", *release, "-d", "classes", *_CLASSES], made)
         Path(made, "whole").mkdir()
         _call([jar, "--create", "--file", f"whole/{OWN}", "-C", "classes", "."], made)
         Path(made, "lib").rename(Path(made, "whole", "lib"))

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from strategos.components.errors import BadInputError
 
-VERSION = 17
-"""The release that Flink 1.19 with Beam's job server is tested on."""
+RELEASES = (17, 21)
+"""The releases that Flink 1.19 with Beam's job server is tested on."""
 
 _REMEDY = (
-    f"Install Java {VERSION} (Debian 12, Ubuntu: apt-get install "
-    f"openjdk-{VERSION}-jdk-headless), and set JAVA_HOME if it is not the default."
+    "Install one (Debian 12, Ubuntu: apt-get install openjdk-17-jdk-headless; Debian "
+    "13: openjdk-21-jdk-headless), and set JAVA_HOME if it is not the default."
 )
 _SECONDS = 30
 
@@ -28,7 +28,7 @@ def program(name: str = "java", environ: Mapping[str, str] = os.environ) -> str:
       environ: The environment.
 
     Raises:
-      BadInputError: The program is missing, or of another release than `VERSION`.
+      BadInputError: The program is missing, or of a release not in `RELEASES`.
     """
     home = environ.get("JAVA_HOME")
     path = os.path.join(home, "bin") if home else environ.get("PATH", os.defpath)
@@ -39,9 +39,9 @@ def program(name: str = "java", environ: Mapping[str, str] = os.environ) -> str:
             f"Flink needs {name}, which is not in {place}", remedy=_REMEDY
         )
     version = release(shutil.which("java", path=path) or found)
-    if version != VERSION:
+    if version not in RELEASES:
         raise BadInputError(
-            f"Flink 1.19 is tested on Java {VERSION}",
+            "Flink 1.19 is tested on Java " + " and ".join(map(str, RELEASES)),
             received=f"Java {version or 'of an unknown release'} ({found})",
             remedy=_REMEDY,
         )

@@ -40,11 +40,11 @@ def test_missing_java_is_named_with_the_remedy(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "shown"), [("1.8.0_402", 8), ("21.0.2", 21), ("11", 11)]
+    ("version", "shown"), [("1.8.0_402", 8), ("25.0.2", 25), ("11", 11)]
 )
 def test_other_releases_of_java_are_rejected(fake_java, version, shown):
     fake_java(version)
-    with pytest.raises(BadInputError, match=rf"received Java {shown} .*Java 17"):
+    with pytest.raises(BadInputError, match=rf"received Java {shown} .*Java 17 and 21"):
         java.program()
 
 
