@@ -52,7 +52,7 @@ test-faults: setup  ## Run the tests that kill, freeze and starve processes.
 # Exit code 2: no Java or no Maven; the tests say so and are skipped.
 test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
 	@.venv/bin/strategos engine setup || [ $$? = 2 ]
-	@.venv/bin/pytest -m engine -rs $(TESTS)
+	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m engine -rs $(TESTS)
 
 test-cluster: setup  ## Run the tests on a real Slurm (needs root, slurm-wlm, munge).
 	@.venv/bin/pytest -m cluster -rs $(TESTS)

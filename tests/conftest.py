@@ -65,6 +65,7 @@ if sys.version_info < (3, 11):
 
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
+    "components/shards/flink/test_kills.py",
     *("components/transform/test_features.py", "components/trainer/gang"),
     *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
     *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),

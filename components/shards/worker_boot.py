@@ -2,7 +2,8 @@
 
 Beam's own boot program stages and installs packages. Here a worker runs in the driver's
 environment, at the same path, so nothing is staged. Usage, by the runner:
-`strategos-worker --id=ID --provision_endpoint=HOST:PORT`.
+`strategos-worker --id=ID --provision_endpoint=HOST:PORT`. `python -m` this module
+serves forks that do the work of the command; see `warm_workers`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 from typing import Any
 
 from strategos.components import fork_server
+from strategos.components.shards import warm_workers
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
@@ -28,11 +30,21 @@ _PROVISION_SECONDS = 60
 
 def main() -> None:
     """Runs a worker until the runner ends it."""
+    _end_with_parent()
+    if not warm_workers.lend(sys.argv[1:]):
+        work(sys.argv[1:])
+
+
+def work(arguments: list[str]) -> None:
+    """Runs a worker in this process.
+
+    Args:
+      arguments: Of the command.
+    """
     parser = argparse.ArgumentParser(COMMAND)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
-    given, _ = parser.parse_known_args()
-    _end_with_parent()
+    given, _ = parser.parse_known_args(arguments)
     folder = WorkloadPaths.from_environment().folder
     if folder:
         modules.activate(folder)
@@ -85,4 +97,4 @@ def _described(worker: str, endpoint: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    warm_workers.main(work, int(sys.argv[1]), sys.argv[2])

@@ -58,7 +58,7 @@ web.upload.dir: {folder}/upload
 
 _OPENS = ("lang", "lang.reflect", "net", "io", "nio", "text", "time", "util")
 _CONCURRENT = ("util.concurrent", "util.concurrent.atomic", "util.concurrent.locks")
-_ACCESS = (  # which Flink 1.19 needs on Java 17
+_ACCESS = (  # which Flink 1.19 needs since Java 17
     *(f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in (*_OPENS, *_CONCURRENT)),
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
     "--add-exports=java.management/sun.management=ALL-UNNAMED",
@@ -73,6 +73,8 @@ _COMMON = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),  # starts fast, in little memory
     *(f"{_LOG}.defaultLogLevel=info", f"{_LOG}.showDateTime=true"),
     f"{_LOG}.dateTimeFormat=HH:mm:ss.SSS",
+    # 10 s are too short on a busy machine; Flink's setting for it has no effect.
+    "-Dpekko.remote.classic.startup-timeout=150s",
 )
 _RUNTIME = "org.apache.flink.runtime"
 

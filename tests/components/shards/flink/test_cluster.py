@@ -146,7 +146,7 @@ def starter(installed, tmp_path):
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_the_process_that_started_it(starter, sig):
     pids = _descendants(starter.pid)
-    assert len(pids) == 4  # host, JobManager, TaskManager, job server
+    assert len(pids) == 5  # host, workers' parent, JobManager, TaskManager, job server
     starter.send_signal(sig)
     starter.wait()
     _wait_until(lambda: not pids & set(_parents()))

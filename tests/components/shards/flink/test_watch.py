@@ -123,6 +123,7 @@ def test_cluster_that_stays_keeps_no_job_of_a_killed_driver(engine, warm_tfx, tm
     while "RUNNING" not in jobs(engine).values() and time.monotonic() < until:
         time.sleep(0.2)
     os.kill(driver.pid, signal.SIGKILL)
+    until = time.monotonic() + 120
     while "RUNNING" in jobs(engine).values() and time.monotonic() < until:
         time.sleep(0.2)
     states = [state for job, state in jobs(engine).items() if job not in before]

@@ -53,6 +53,11 @@ def divide(inputs):
     ratio = 1 / tf.cast(inputs["key"], tf.float32)
     checked = tf.debugging.check_numerics(ratio, "not a ratio")
     return {"key": tft.scale_to_z_score(checked)}
+
+def divide_by_row(inputs):
+    ratio = 1 / tf.cast(inputs["key"] - 977, tf.float32)
+    checked = tf.debugging.check_numerics(ratio, "not a ratio")
+    return {"key": tft.scale_to_z_score(inputs["key"]), "ratio": checked}
 """
 
 
@@ -174,6 +179,40 @@ def test_transform_equals_that_in_threads(flink, work, table, write_examples, tm
         ]
         found.append(rows)
     assert found[0] == found[1]
+
+
+def test_errors_in_rows_read_as_in_threads(
+    flink, work, table, write_examples, tmp_path, monkeypatch
+):
+    """A row of too many fields, and one that the preprocessing cannot take."""
+    from strategos.components.example_gen import shards
+    from strategos.components.records import columns
+    from strategos.components.transform import analysis
+    from strategos.components.transform.materialize import materialize
+
+    monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
+    threads, graph = Engine(), str(tmp_path / "graph")
+    monkeypatch.setenv(*threads.to_environment().popitem())
+    files = columns.files(write_examples(table, tmp_path / "fit").uri, "train")
+    function = preprocessing("divide_by_row")
+    analysis.analyze(threads, function, files, schema_of_table(), graph)
+    lines, odd = table.read_text().splitlines(), tmp_path / "odd.csv"
+    odd.write_text("\n".join([*lines, "977,1,x", ""]))
+    files = {"train": columns.files(write_examples(odd, tmp_path / "odd").uri, "*")}
+    ragged = tmp_path / "ragged.csv"
+    ragged.write_text("\n".join([*lines[:50_000], "1,2,x,y", *lines[50_000:], ""]))
+    found = []
+    for name, engine in {"flink": flink, "threads": threads}.items():
+        monkeypatch.setenv(*engine.to_environment().popitem())
+        with pytest.raises(UserError) as of_row:
+            write_examples(ragged, tmp_path / name)
+        with pytest.raises(UserError) as of_operation:
+            materialize(engine, graph, files, str(tmp_path / f"{name}-rows"))
+        assert not list(tmp_path.glob(f"{name}*/**/*.gz"))
+        found.append((str(of_row.value), str(of_operation.value)))
+    assert found[0] == found[1]
+    assert f"{ragged}: line 50001" in found[0][0]
+    assert "not a ratio" in found[0][1]
 
 
 def test_operation_that_fails_in_the_analysis_is_not_tried_again(
