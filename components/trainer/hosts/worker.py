@@ -227,7 +227,7 @@ def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
 def _spec(call: Mapping[str, Any], trainer_folder: str, code: str) -> WorkerSpec:
     """The training with the paths of this host."""
     spec = WorkerSpec.from_json(call["spec"])
-    theirs = str(Path(spec.checkpoint_dir).parents[2])
+    theirs = str(Path(spec.model_dir).parents[2])
     root = str(Path(trainer_folder).parent)
     ours = rendezvous.rebased(spec, theirs, root)
     for folder in (ours.model_dir, ours.log_dir, ours.checkpoint_dir):
