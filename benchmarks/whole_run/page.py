@@ -37,7 +37,7 @@ with replacement from those of the example, in twelve files.
 
 - **Strategos**: `strategos run`, all nodes, with one or two threads
   (`run.engine.workers`); on Flink, a cluster that the run starts on the same machine
-  (`run.engine.runner: flink`).
+  (`run.engine.runner: flink`). The CPU time of its workers is not counted in full.
 - **TFX's own components**: the same pipeline of stock components, on LocalDagRunner and
   Beam's in-process runner.
 - **plain script**: pyarrow, NumPy and Keras 3: the same features, network, steps and
