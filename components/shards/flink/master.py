@@ -14,7 +14,8 @@ from strategos.components.shards.flink import jars
 KEY = "run.engine.options.master"
 """The setting that names a master."""
 
-_SECONDS = 5.0
+# A JobManager that has few cores, or collects garbage, was seen to take 5 s to answer.
+_SECONDS = 20.0
 # A master is a neighbour: never through the proxy that the environment names.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 ENDED = ("FINISHED", "FAILED", "CANCELED", "SUSPENDED")

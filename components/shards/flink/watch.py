@@ -84,7 +84,7 @@ def wait(
     except _FinishedError:
         return
     except BaseException:
-        if job:
+        if job and not connection.lost.done():
             job.cancel()
         raise
 
@@ -134,12 +134,12 @@ class _Job:
     def cancel(self) -> None:
         """Cancels the job, and waits for its end."""
         until = time.monotonic() + _CANCEL_SECONDS
-        with contextlib.suppress(MasterError):
-            while time.monotonic() < until:
+        while time.monotonic() < until:
+            with contextlib.suppress(MasterError):  # a busy master: ask again
                 self._id = self._id or self._master.job_named(self._name)
                 if self._id is None or self._master.cancel(self._id):
                     return
-                time.sleep(_LOOK_SECONDS / 10)
+            time.sleep(_LOOK_SECONDS / 10)
 
     def _ask(self, now: float) -> None:
         self._id = self._id or self._master.job_named(self._name)

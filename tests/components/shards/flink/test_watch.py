@@ -15,7 +15,7 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.shards.engine import Engine
-from strategos.components.shards.flink.master import Master
+from strategos.components.shards.flink.master import Master, MasterError
 from strategos.components.shards.fold import fold
 
 pytestmark = pytest.mark.engine
@@ -50,10 +50,19 @@ def hang(engine, tmp_path):
 
 
 def jobs(engine):
-    return {
-        job["jid"]: job["state"]
-        for job in Master(engine.master).get("/jobs/overview")["jobs"]
-    }
+    found = answered(lambda: Master(engine.master).get("/jobs/overview"))
+    return {job["jid"]: job["state"] for job in found["jobs"]}
+
+
+def answered(ask, seconds=120):
+    """What a master answers that may be too busy to answer at once."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except MasterError:
+            if time.monotonic() > until:
+                raise
 
 
 def new_job(engine, before):
@@ -128,6 +137,7 @@ def test_cluster_that_stays_keeps_no_job_of_a_killed_driver(engine, warm_tfx, tm
         time.sleep(0.2)
     states = [state for job, state in jobs(engine).items() if job not in before]
     assert sorted(states) in (["CANCELED", "FINISHED"], ["CANCELLING", "FINISHED"])
-    assert master.get("/overview")["taskmanagers"] == 2
+    overview = answered(lambda: master.get("/overview"))
+    assert overview["taskmanagers"] == 2
     (logs,) = tmp_path.glob("flink-*")
     assert sorted(os.listdir(logs)) == ["host.log", "job-server.log"]
