@@ -31,3 +31,11 @@ ALL = (
 
 ON_ENGINE = (SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
 """Nodes whose work on data runs on the engine of the run."""
+
+GATES = {
+    SPAN_GATE: "stopped",
+    ANOMALY_GATE: "stopped",
+    EVALUATION_GATE: "not blessed",
+    INFRA_VALIDATOR: "not blessed",
+}
+"""The outcome of a run that a node has stopped."""

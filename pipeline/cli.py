@@ -177,7 +177,22 @@ def _settings() -> argparse.ArgumentParser:
 
 def _add_running(commands, parents) -> None:
     run = commands.add_parser("run", parents=parents, help="run the pipeline once")
-    run.add_argument("--runner", choices=["local", "beam"], help="override run.runner")
+    run.add_argument(
+        "--runner",
+        choices=["local", "beam", "kubeflow"],
+        help="override run.runner; `kubeflow` compiles and submits the pipeline",
+    )
+    run.add_argument(
+        "--wait",
+        action="store_true",
+        help="follow a submitted run to its end; local runs always do",
+    )
+    run.add_argument(
+        "--follow", metavar="RUN", help="follow a run that was submitted before"
+    )
+    run.add_argument(
+        "--terminate", metavar="RUN", help="end a run that was submitted before"
+    )
     run.add_argument(
         "--from", dest="from_node", metavar="NODE", help="start at this node"
     )

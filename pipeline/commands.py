@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, with its live view and a table at the end."""
+    from strategos.pipeline import remote_command
+
+    if remote_command.is_asked_for(arguments):
+        return remote_command.run(arguments)
     overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
     overrides += ["run.cache=false"] if arguments.no_cache else []
     config = load(arguments, *overrides).config
@@ -239,22 +243,45 @@ def compile(arguments: argparse.Namespace) -> int:
     Raises:
       BadInputError: The pipeline cannot run on the target; names every reason.
     """
+    settings, target = load(arguments).config, arguments.target
+    reject_target(settings, target)
+    suffix = {"kubeflow": "yaml", "vertex": "json"}[target]
+    output = Path(arguments.output or f"{settings.name}-{target}.{suffix}")
+    compile_to(settings, target, output)
+    print(f"{output}: compiled for {target}")
+    return ExitCode.DONE
+
+
+def reject_target(config: Config, target: str, *others: UserError) -> None:
+    """Raises a ConfigError if the pipeline cannot run on a target, with all reasons.
+
+    Args:
+      config: The effective settings.
+      target: `kubeflow` or `vertex`.
+      *others: Problems that are known already.
+    """
     from strategos.pipeline.checks import cluster
     from strategos.pipeline.config import loading
+
+    problems = [*cluster.check(config, config.data.listing(), target), *others]
+    if problems:
+        raise loading.ConfigError(problems, str(config.path))
+
+
+def compile_to(config: Config, target: str, output: Path) -> None:
+    """Compiles the pipeline for a target, after `reject_target`.
+
+    Args:
+      config: The effective settings.
+      target: `kubeflow` or `vertex`.
+      output: The file to write.
+    """
     from strategos.pipeline.view import quiet
 
-    settings, target = load(arguments).config, arguments.target
-    problems = cluster.check(settings, settings.data.listing(), target)
-    if problems:
-        raise loading.ConfigError(problems, str(settings.path))
     quiet.hush()
     from strategos.pipeline.plan.cluster import compiling
 
-    suffix = {"kubeflow": "yaml", "vertex": "json"}[target]
-    output = Path(arguments.output or f"{settings.name}-{target}.{suffix}")
-    compiling.compile_to(settings, target, output)
-    print(f"{output}: compiled for {target}")
-    return ExitCode.DONE
+    compiling.compile_to(config, target, output)
 
 
 def load(arguments: argparse.Namespace, *sets: str) -> Loaded:

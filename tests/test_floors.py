@@ -29,7 +29,10 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.launchers"],
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
-COMMANDS = ("clean_command", "models_command", "retrain_command", "schedule_command")
+COMMANDS = (
+    *("clean_command", "models_command", "remote_command", "retrain_command"),
+    "schedule_command",
+)
 PIPELINE_FLOORS = [
     ["pipeline.config"],
     ["pipeline.root"],
@@ -39,6 +42,7 @@ PIPELINE_FLOORS = [
     ["pipeline.checks"],
     ["pipeline.runners"],
     ["pipeline.run"],
+    ["pipeline.remote"],
     [f"pipeline.{name}" for name in ("commands", *COMMANDS)],
     ["pipeline.cli"],
 ]

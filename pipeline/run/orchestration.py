@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from strategos.components.example_gen.listing import Listing
     from strategos.pipeline.config.sections import Config
 
-_GATES = {
-    node_ids.ANOMALY_GATE: "stopped",
-    node_ids.EVALUATION_GATE: "not blessed",
-    node_ids.INFRA_VALIDATOR: "not blessed",
-}
 _PREPARE = """
 import sys
 from strategos.components import worker_process
@@ -257,7 +252,7 @@ def _interrupted(run_id: str, failed_node: str = "") -> Result:
 def _failed(run_id: str, failure: NodeFailedError, config: Config) -> Result:
     error, outcome = failure.error, "failed"
     if error.exit_code == ExitCode.STOPPED:
-        outcome = _GATES.get(failure.node, "stopped")
+        outcome = node_ids.GATES.get(failure.node, "stopped")
     if error.exit_code == ExitCode.INTERRUPTED:
         outcome = "interrupted"
     if error.key:

@@ -18,6 +18,7 @@ from strategos.pipeline.config.cluster.types import (
     WORKLOAD,
     ClusterName,
     Cpu,
+    Endpoint,
     LabelKey,
     LabelValue,
     Memory,
@@ -188,9 +189,20 @@ _CONTEXT = (
 
 
 class Kubeflow(Section):
-    """Settings of `strategos compile --target kubeflow`."""
+    """Settings of `compile`, `run` and `schedule` for Kubeflow Pipelines."""
 
     image: Text = Field(description="Container image that holds Strategos.")
+    endpoint: Endpoint | None = Field(
+        None,
+        description="URL of KFP's API, for `run` and `schedule`. By default, that in "
+        "the environment variable `KF_PIPELINES_ENDPOINT`.",
+    )
+    namespace: ClusterName | None = Field(
+        None, description="Namespace of the runs, if KFP serves several users."
+    )
+    service_account: ClusterName | None = Field(
+        None, description="Service account of the steps. By default, KFP's own."
+    )
     root: Annotated[
         str,
         StringConstraints(pattern="^(minio|s3|gs)://[^/]+"),

@@ -47,6 +47,11 @@ ClusterName = Annotated[
     StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"),
     Allowed("a name of Kubernetes: lower-case letters, digits, `-` and `.`"),
 ]
+Endpoint = Annotated[
+    str,
+    StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"),
+    Allowed("a URL without credentials, such as http://localhost:8888"),
+]
 LabelKey = Annotated[
     str,
     StringConstraints(

@@ -1,0 +1,1 @@
+"""Runs of compiled pipelines on Kubeflow Pipelines and Vertex AI: submit and watch."""

@@ -1,0 +1,102 @@
+"""Reads the Argo workflow behind a run of Kubeflow Pipelines.
+
+KFP's own API has the states of steps, but neither why one waits or failed nor whether
+its outputs were reused. For a step NAME the workflow has a pod `NAME-driver`, a group
+`NAME` and in it a pod `executor`, which is skipped if the outputs are reused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from strategos.pipeline.remote.service import Task, unix_seconds
+
+Json = dict[str, Any]
+
+_DRIVER = "-driver"
+_FAILED = ("Failed", "Error")
+_ENDED = (*_FAILED, "Succeeded", "Skipped", "Omitted")
+_LINES = 20  # Shown of the log of a step that failed.
+_TEMPLATE = "system-container-impl"  # Of the pods that run steps, in KFP's compiler.
+
+
+def names(workflow: Json) -> list[str]:
+    """The steps that have begun."""
+    shown = (node.get("displayName", "") for node in _nodes(workflow))
+    drivers = {name for name in shown if name.endswith(_DRIVER)} - {f"root{_DRIVER}"}
+    return sorted(name.removesuffix(_DRIVER) for name in drivers)
+
+
+def task(workflow: Json, name: str) -> Task:
+    """The state of a step."""
+    group, driver = _shown(workflow, name), _shown(workflow, f"{name}{_DRIVER}")
+    executor = _executor(workflow, group) if group else None
+    if executor and executor.get("phase") == "Skipped":
+        return Task("cached", _at(group, "startedAt"), _at(group, "finishedAt"))
+    for part in (executor, driver):
+        if part and part.get("phase") in _FAILED:
+            return _task("failed", part, driver)
+    if group and group.get("phase") == "Succeeded":
+        return _task("complete", executor or group, driver)
+    if group and group.get("phase") in _FAILED:
+        return _task("failed", group, driver)
+    begun = executor or driver
+    return _task("running", begun, driver) if begun else Task()
+
+
+def message(workflow: Json) -> str:
+    """Why the workflow as a whole ended badly; "" otherwise."""
+    status = workflow.get("status") or {}
+    return status.get("message", "") if status.get("phase") in _FAILED else ""
+
+
+def pods(node_id: str) -> Iterator[str]:
+    """The names that the pod of a node may have, by Argo's two ways to name pods."""
+    if node_id:
+        workflow, _, number = node_id.rpartition("-")
+        yield f"{workflow}-{_TEMPLATE}-{number}"
+        yield node_id
+
+
+def last_lines(text: str) -> list[str]:
+    """The last lines of a log, without empty ones."""
+    return list(deque(filter(str.strip, text.splitlines()), _LINES))
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code of the step's program, which KFP's launcher logs if it fails."""
+    found = re.findall(r"failed to execute component: exit status (\d+)", text)
+    return int(found[-1]) if found else None
+
+
+def _task(state: str, part: Json, driver: Json | None) -> Task:
+    return Task(
+        state,
+        _at(driver, "startedAt") or _at(part, "startedAt"),
+        _at(part, "finishedAt"),
+        part.get("message", "") if state != "complete" else "",
+        part.get("id", "") if part.get("type") == "Pod" else "",
+    )
+
+
+def _nodes(workflow: Json) -> list[Json]:
+    return list(((workflow.get("status") or {}).get("nodes") or {}).values())
+
+
+def _shown(workflow: Json, name: str) -> Json | None:
+    found = (node for node in _nodes(workflow) if node.get("displayName") == name)
+    return next(found, None)
+
+
+def _executor(workflow: Json, group: Json) -> Json | None:
+    """The newest attempt of a step's pod."""
+    inside = [n for n in _nodes(workflow) if n.get("boundaryID") == group.get("id")]
+    inside = [n for n in inside if n.get("type") in ("Pod", "Skipped")]
+    return max(inside, key=lambda n: n.get("startedAt") or "", default=None)
+
+
+def _at(part: Json | None, key: str) -> float | None:
+    return unix_seconds((part or {}).get(key))

@@ -1,0 +1,230 @@
+"""Kubeflow Pipelines 2 as a service that runs compiled pipelines."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from strategos.components.errors import UserError
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.remote import argo
+from strategos.pipeline.remote.kubeflow_api import (
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    Api,
+)
+from strategos.pipeline.remote.retries import Retries
+from strategos.pipeline.remote.service import (
+    ENDED,
+    ConflictError,
+    Log,
+    MissingError,
+    RemoteRun,
+    Task,
+    in_order,
+    unix_seconds,
+)
+
+Json = dict[str, Any]
+
+ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
+"""KFP's own variable with the URL of the API, if `kubeflow.endpoint` is not set."""
+PAGE_VARIABLE = "KF_PIPELINES_UI_ENDPOINT"
+"""KFP's own variable with the URL of the user interface, if it is another one."""
+_TOKEN_FILE = "/var/run/secrets/kubeflow/pipelines/token"  # KFP's own default
+_EQUALS = 1  # In KFP's filters.
+_RUN_STATES = {"SUCCEEDED": "succeeded", "FAILED": "failed", "CANCELED": "canceled"}
+_TASK_STATES = {"SUCCEEDED": "complete", "FAILED": "failed", "SKIPPED": "cached"}
+
+
+def endpoint(config: Config, environment: Mapping[str, str]) -> str:
+    """The URL of the API; "" if neither the settings nor the environment have it."""
+    given = config.kubeflow.endpoint if config.kubeflow else None
+    return (given or environment.get(ENDPOINT_VARIABLE, "")).rstrip("/")
+
+
+def connect(config: Config, environment: Mapping[str, str]) -> Kubeflow:
+    """The service that the settings and the environment name; asks nothing yet."""
+    api = Api(
+        config,
+        endpoint(config, environment),
+        token=environment.get(TOKEN_VARIABLE, ""),
+        token_file=environment.get(TOKEN_FILE_VARIABLE, _TOKEN_FILE),
+    )
+    return Kubeflow(config, api, page=environment.get(PAGE_VARIABLE, ""))
+
+
+class Kubeflow:
+    """An installation of Kubeflow Pipelines 2.
+
+    Args:
+      config: The effective settings, with the section `kubeflow`.
+      api: The API.
+      page: URL of the user interface; by default that of the API.
+      retries: For single requests.
+    """
+
+    def __init__(
+        self, config: Config, api: Api, page: str = "", retries: Retries | None = None
+    ):
+        assert config.kubeflow is not None
+        self._config, self._section, self._api = config, config.kubeflow, api
+        self._page = (page or api.url).rstrip("/")
+        self._retries = retries or Retries()
+
+    def check(self) -> None:
+        """See Service.
+
+        Raises:
+          BadInputError: The URL is not that of KFP's API, or the namespace is missing.
+        """
+        try:
+            found = self._api.ask("GET", "/healthz")
+        except MissingError as error:
+            raise self._api.not_kfp("it answers /healthz with 404") from error
+        if found.get("multi_user") and not self._section.namespace:
+            raise self._config.problem(
+                "kubeflow.namespace",
+                f"is missing, but {self._api.url} serves several users",
+                remedy="Set it to the namespace that the runs belong to.",
+            )
+
+    def submit(self, file: Path, pipeline: str) -> str:
+        """See Service."""
+        now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        body = {
+            "display_name": f"{pipeline} {now}",
+            "experiment_id": self._experiment(pipeline),
+            **self._job(file),
+        }
+        return self._create("/runs", body)["run_id"]
+
+    def run(self, run_id: str) -> RemoteRun:
+        """See Service."""
+        found = self._api.ask("GET", f"/runs/{run_id}")
+        state = _RUN_STATES.get(found.get("state", ""), "running")
+        workflow = self._workflow(run_id)
+        names = in_order(_nodes(found) or argo.names(workflow))
+        if workflow:
+            tasks = {name: argo.task(workflow, name) for name in names}
+        else:
+            tasks = {name: _task(found, name) for name in names}
+        if state in ENDED:
+            tasks = {name: task.at_the_end() for name, task in tasks.items()}
+        return RemoteRun(
+            run_id,
+            self._config.name,
+            state,
+            tasks,
+            started=unix_seconds(found.get("created_at")) or 0.0,
+            finished=unix_seconds(found.get("finished_at")),
+            message=argo.message(workflow) or _error(found),
+        )
+
+    def terminate(self, run_id: str) -> None:
+        """See Service."""
+        path = f"/runs/{run_id}:terminate"
+        self._retries.call(lambda: self._api.ask("POST", path))
+
+    def log(self, run: RemoteRun, node: str) -> Log:
+        """See Service. KFP gives the log of a pod as long as the pod exists."""
+        where = f"--namespace {self._section.namespace or 'kubeflow'}"
+        for pod in argo.pods(run.tasks[node].container):
+            try:
+                path = f"/apis/v1alpha1/runs/{run.run_id}/nodes/{pod}/log"
+                response = self._api.send("GET", path)
+            except UserError:
+                continue
+            text = response.content.decode(errors="replace")
+            if response.ok and not text.startswith('{"error_message"'):
+                command = f"kubectl logs {where} {pod} --container main"
+                lines = tuple(argo.last_lines(text))
+                return Log(lines, argo.exit_code(text), command)
+        return Log(
+            command=f"kubectl logs {where} --selector pipeline/runid={run.run_id} "
+            "--container main --prefix"
+        )
+
+    def link(self, run_id: str) -> str:
+        """See Service."""
+        return f"{self._page}/#/runs/details/{run_id}"
+
+    def _job(self, file: Path) -> Json:
+        """The fields that runs and recurring runs of a compiled file have in common."""
+        spec, *platform = yaml.safe_load_all(file.read_text())
+        if platform:
+            spec = {"pipeline_spec": spec, "platform_spec": platform[0]}
+        body: Json = {
+            "pipeline_spec": spec,
+            "runtime_config": {"pipeline_root": self._section.root},
+        }
+        if self._section.service_account:
+            body["service_account"] = self._section.service_account
+        return body
+
+    def _experiment(self, name: str) -> str:
+        """The id of the experiment of a name, which is created if it is missing."""
+        found = self._find_experiment(name)
+        if found:
+            return found
+        body = {"display_name": name, **self._namespace()}
+        try:
+            return self._create("/experiments", body)["experiment_id"]
+        except ConflictError:  # made by another client meanwhile
+            found = self._find_experiment(name)
+            if not found:
+                raise
+            return found
+
+    def _find_experiment(self, name: str) -> str:
+        predicate = {"operation": _EQUALS, "key": "display_name", "stringValue": name}
+        query = {"filter": json.dumps({"predicates": [predicate]}), **self._namespace()}
+        found = self._read("/experiments", query).get("experiments")
+        return found[0]["experiment_id"] if found else ""
+
+    def _namespace(self) -> dict[str, str]:
+        name = self._section.namespace
+        return {"namespace": name} if name else {}
+
+    def _workflow(self, run_id: str) -> Json:
+        """The Argo workflow of a run; {} if this KFP does not give it."""
+        try:
+            response = self._api.send("GET", f"/apis/v1beta1/runs/{run_id}")
+            return json.loads(response.json()["pipeline_runtime"]["workflow_manifest"])
+        except (UserError, ValueError, KeyError, TypeError):
+            return {}
+
+    def _create(self, path: str, body: Json) -> Json:
+        return self._retries.call(
+            lambda: self._api.ask("POST", path, body), creates=True
+        )
+
+    def _read(self, path: str, query: Json) -> Json:
+        return self._retries.call(lambda: self._api.ask("GET", path, query=query))
+
+
+def _nodes(run: Json) -> list[str]:
+    """The names of the steps in a run's specification."""
+    spec = run.get("pipeline_spec") or {}
+    spec = spec.get("pipeline_spec", spec)
+    return list(spec.get("root", {}).get("dag", {}).get("tasks", {}))
+
+
+def _task(run: Json, node: str) -> Task:
+    """The state of a step by KFP's API alone, which has no reasons."""
+    for found in (run.get("run_details") or {}).get("task_details") or ():
+        if found.get("display_name") == node:
+            state = _TASK_STATES.get(found.get("state", ""), "running")
+            end = None if state == "running" else unix_seconds(found.get("end_time"))
+            begin = unix_seconds(found.get("start_time"))
+            return Task(state, begin, end, _error(found), found.get("pod_name") or "")
+    return Task()
+
+
+def _error(found: Json) -> str:
+    return (found.get("error") or {}).get("message") or ""

@@ -1,0 +1,158 @@
+"""The interface of services that run compiled pipelines, and their errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from strategos.components import node_ids
+from strategos.components.errors import UserError
+
+ENDED = ("succeeded", "failed", "canceled")
+"""States of a run after which nothing changes."""
+
+
+class TransientError(UserError):
+    """A request without an answer, or with one that may be another one later.
+
+    The service may have done what was asked.
+    """
+
+
+class UnsentError(TransientError):
+    """A request that the service did not accept, so that nothing was done."""
+
+
+class MissingError(UserError):
+    """404: the service does not know what the request names."""
+
+
+class ConflictError(UserError):
+    """409: what the request creates exists, or is being changed."""
+
+
+def kind_of(code: int) -> type[UserError]:
+    """The class of the error for an HTTP status."""
+    if code in (500, 502, 503, 504):
+        return TransientError
+    return {404: MissingError, 409: ConflictError, 429: UnsentError}.get(
+        code, UserError
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A step of a run.
+
+    Attributes:
+      state: pending, running, complete, cached, failed or interrupted.
+      started: Unix seconds; None before the start.
+      finished: Unix seconds; None before the end.
+      message: Why the step waits or has failed, in the service's words.
+      container: The service's name of what runs the step; "" if it is unknown.
+    """
+
+    state: str = "pending"
+    started: float | None = None
+    finished: float | None = None
+    message: str = ""
+    container: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration; None before the end."""
+        if self.started is None or self.finished is None:
+            return None
+        return max(0.0, self.finished - self.started)
+
+    def at_the_end(self) -> Task:
+        """The step after the end of its run: it no longer runs."""
+        if self.state != "running":
+            return self
+        return dataclasses.replace(self, state="interrupted")
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteRun:
+    """A run, as its service reports it.
+
+    Attributes:
+      run_id: The service's id of the run.
+      pipeline: The pipeline's name.
+      state: running, or one of `ENDED`.
+      tasks: All steps by node, in the order of the graph.
+      started: Unix seconds.
+      finished: Unix seconds; None before the end.
+      message: Why the run failed, if it was not a step.
+    """
+
+    run_id: str
+    pipeline: str
+    state: str
+    tasks: Mapping[str, Task]
+    started: float
+    finished: float | None = None
+    message: str = ""
+
+    @property
+    def failed_node(self) -> str:
+        """The first step that failed, or ""."""
+        failed = (n for n, task in self.tasks.items() if task.state == "failed")
+        return next(failed, "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """The end of a step's log.
+
+    Attributes:
+      lines: The last lines; empty if the service does not give them.
+      exit_code: Exit code of the step's process; None if it is unknown.
+      command: The command that shows the log; "" if it is unknown.
+    """
+
+    lines: tuple[str, ...] = ()
+    exit_code: int | None = None
+    command: str = ""
+
+
+class Service(Protocol):
+    """Runs compiled pipelines; every method raises a UserError if a request fails."""
+
+    def check(self) -> None:
+        """Asks once whether the service is there and accepts the credentials."""
+
+    def submit(self, file: Path, pipeline: str) -> str:
+        """Starts a run of a compiled file; returns the id of the run."""
+
+    def run(self, run_id: str) -> RemoteRun:
+        """The run as it is now."""
+
+    def terminate(self, run_id: str) -> None:
+        """Ends a run; one that has ended stays as it is."""
+
+    def log(self, run: RemoteRun, node: str) -> Log:
+        """The end of a step's log."""
+
+    def link(self, run_id: str) -> str:
+        """The page of a run in the service's user interface."""
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Sorts nodes by the order of the graph; unknown ones come last."""
+    known = (node_ids.RESOLVE, *node_ids.ALL)
+    places = {name: place for place, name in enumerate(known)}
+    return sorted(names, key=lambda name: (places.get(name, len(places)), name))
+
+
+def unix_seconds(text: str | None) -> float | None:
+    """Unix seconds of a time in RFC 3339; None without one, and for 1970."""
+    if not text:
+        return None
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    when = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.timezone.utc)
+    seconds = when.timestamp() + float(f"0.{fraction or 0}")
+    return seconds if seconds > 0 else None

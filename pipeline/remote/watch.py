@@ -1,0 +1,86 @@
+"""Follows a run of a service: its steps become the events of the live view."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from strategos.components import events
+from strategos.components.errors import UserError, first_line
+from strategos.pipeline.remote.retries import WATCH_SECONDS, Retries
+from strategos.pipeline.remote.service import ENDED, RemoteRun, Service, Task
+
+_POLL_SECONDS = 3.0
+_GOING_ON = ("pending", "running")
+_DONE = ("complete", "cached")
+
+
+def follow(
+    service: Service,
+    run_id: str,
+    *,
+    runner: str,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> RemoteRun:
+    """Waits for the end of a run, and reports each change as an event.
+
+    Args:
+      service: The service.
+      run_id: Its id of the run.
+      runner: Name of the runner for the view.
+      clock: Returns monotonic seconds.
+      sleep: Waits for so many seconds.
+
+    Raises:
+      UserError: The service does not know the run, rejects the request, or has not
+        answered for `WATCH_SECONDS`. The run goes on.
+    """
+    retries = Retries(WATCH_SECONDS, clock=clock, sleep=sleep, on_failure=_warn)
+    known: dict[str, Task] = {}
+    while True:
+        run = retries.call(lambda: service.run(run_id))
+        if run.tasks.keys() - known.keys():
+            _announce(run, runner)
+            known = {name: Task() for name in run.tasks}
+        for node, task in run.tasks.items():
+            _report(node, known[node], task)
+        known = dict(run.tasks)
+        if run.state in ENDED:
+            return run
+        sleep(_POLL_SECONDS)
+
+
+def _warn(error: UserError) -> None:
+    events.emit("warning", message=f"{first_line(error)}; asking again")
+
+
+def _announce(run: RemoteRun, runner: str) -> None:
+    events.emit(
+        "run_started",
+        run_id=run.run_id,
+        pipeline=run.pipeline,
+        nodes=list(run.tasks),
+        runner=runner,
+    )
+
+
+def _report(node: str, before: Task, now: Task) -> None:
+    """Emits the events that lead from one state of a step to another."""
+    if before.state == "pending" and now.state != "pending":
+        events.emit("node_started", node=node, **_at(now.started))
+    if now.state == before.state or now.state in _GOING_ON:
+        if now.message != before.message:
+            events.emit("progress", node=node, message=now.message)
+        return
+    at: dict[str, Any] = {"seconds": now.seconds, **_at(now.finished)}
+    if now.state in _DONE:
+        events.emit("node_finished", node=node, state=now.state, **at)
+        return
+    error = UserError(now.message or now.state)
+    events.emit("node_failed", node=node, error=error.to_json(), **at)
+
+
+def _at(seconds: float | None) -> dict[str, float]:
+    return {} if seconds is None else {"time": float(seconds)}

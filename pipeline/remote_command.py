@@ -1,0 +1,227 @@
+"""`strategos run --runner kubeflow`: submits a compiled pipeline, and follows its run.
+
+Ctrl-C while a run is followed leaves the run going: the terminal that watches a
+training of hours may end for any reason. `--terminate` ends a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components import events, node_ids
+from strategos.components.errors import BadInputError, ExitCode, Place, UserError
+from strategos.pipeline import commands
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.runs import Run
+    from strategos.pipeline.remote.service import Log, RemoteRun, Service
+
+TARGETS = ("kubeflow",)
+"""Runners that are services, which run a compiled pipeline."""
+_LOCAL_ONLY = ("from_node", "to_node", "from_scratch")
+_REMOTE_ONLY = ("follow", "terminate")
+
+
+def is_asked_for(arguments: argparse.Namespace) -> bool:
+    """Whether `strategos run` is to use a service.
+
+    Raises:
+      BadInputError: A local run is asked for with an option of services.
+    """
+    if arguments.runner in TARGETS:
+        return True
+    for name in _REMOTE_ONLY:
+        if getattr(arguments, name):
+            raise BadInputError(
+                "but only a submitted run has an id",
+                key=f"--{name}",
+                received=getattr(arguments, name),
+                remedy=f"Add --runner {' or '.join(TARGETS)}.",
+            )
+    return False
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Submits a run, or follows or terminates an earlier one; returns the exit code.
+
+    Raises:
+      UserError: The pipeline cannot run on the target, or the service fails.
+    """
+    target = arguments.runner
+    overrides = ["run.cache=false"] if arguments.no_cache else []
+    config = commands.load(arguments, *overrides).config
+    _reject(arguments, config, target)
+    service = _connect(config, target)
+    if arguments.terminate:
+        service.terminate(arguments.terminate)
+        print(f"run {arguments.terminate} is being terminated")
+        return ExitCode.DONE
+    if arguments.follow:
+        return _follow(config, service, arguments.follow, arguments)
+    service.check()
+    with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+        file = Path(folder, "pipeline")
+        commands.compile_to(config, target, file)
+        run_id = service.submit(file, config.name)
+    print(f"run {run_id} submitted: {service.link(run_id)}", flush=True)
+    if arguments.wait:
+        return _follow(config, service, run_id, arguments)
+    print(f"follow it: {_command(arguments, '--follow', run_id)}")
+    return ExitCode.DONE
+
+
+def _reject(arguments: argparse.Namespace, config: Config, target: str) -> None:
+    problems = [*_option_problems(arguments), *_endpoint_problems(config, target)]
+    if arguments.follow or arguments.terminate:
+        for problem in problems:
+            raise problem
+        return
+    commands.reject_target(config, target, *problems)
+
+
+def _option_problems(arguments: argparse.Namespace) -> Iterator[UserError]:
+    for name in _LOCAL_ONLY:
+        if getattr(arguments, name):
+            flag = "--" + name.removesuffix("_node").replace("_", "-")
+            yield BadInputError(
+                "but a submitted run has all nodes, and no state on this machine",
+                key=flag,
+                place=Place("command line"),
+                remedy="Leave it out.",
+            )
+
+
+def _endpoint_problems(config: Config, target: str) -> Iterator[UserError]:
+    from strategos.pipeline.remote import kubeflow
+
+    if target == "kubeflow" and not kubeflow.endpoint(config, os.environ):
+        yield config.problem(
+            "kubeflow.endpoint",
+            "is missing: the URL of the API of Kubeflow Pipelines",
+            remedy="Set it, or the environment variable "
+            f"{kubeflow.ENDPOINT_VARIABLE}, such as http://localhost:8888 for "
+            "`kubectl port-forward service/ml-pipeline 8888`.",
+        )
+
+
+def _connect(config: Config, target: str) -> Service:
+    from strategos.pipeline.remote import kubeflow
+
+    del target
+    return kubeflow.connect(config, os.environ)
+
+
+def _follow(
+    config: Config, service: Service, run_id: str, arguments: argparse.Namespace
+) -> int:
+    """Shows a run until its end, and reports it; returns the exit code."""
+    from strategos.pipeline.remote import watch
+    from strategos.pipeline.remote.service import MissingError
+    from strategos.pipeline.view import report
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+            path = Path(folder, "events.jsonl")
+            events.open_sink(str(path))
+            try:
+                with report.LiveView(path):
+                    ended = watch.follow(service, run_id, runner=arguments.runner)
+            finally:
+                events.open_sink(None)
+    except KeyboardInterrupt:
+        _goes_on(arguments, service, run_id)
+        return ExitCode.INTERRUPTED
+    except MissingError:
+        raise
+    except UserError:
+        _goes_on(arguments, service, run_id)
+        raise
+    return _report(config, service, ended, arguments.runner)
+
+
+def _goes_on(arguments: argparse.Namespace, service: Service, run_id: str) -> None:
+    print(
+        f"run {run_id} goes on: {service.link(run_id)}\n"
+        f"follow it: {_command(arguments, '--follow', run_id)}\n"
+        f"end it:    {_command(arguments, '--terminate', run_id)}",
+        file=sys.stderr,
+    )
+
+
+def _command(arguments: argparse.Namespace, option: str, run_id: str) -> str:
+    words = ["strategos", "run", arguments.pipeline, "--runner", arguments.runner]
+    for overlay in arguments.overlay:
+        words += ["--overlay", overlay]
+    for setting in arguments.set:
+        words += ["--set", setting]
+    return shlex.join([*words, option, run_id])
+
+
+def _report(config: Config, service: Service, ended: RemoteRun, runner: str) -> int:
+    from strategos.pipeline.remote.service import Log
+    from strategos.pipeline.run import notification
+    from strategos.pipeline.view import report
+
+    node = ended.failed_node
+    log = service.log(ended, node) if node else Log()
+    outcome, code = _outcome(ended, log)
+    done = _as_run(service, ended, runner, outcome, log)
+    report.report(done)
+    if config.notify and ended.state != "canceled":
+        notification.notify(config, done)
+    return code
+
+
+def _outcome(ended: RemoteRun, log: Log) -> tuple[str, ExitCode]:
+    """The outcome of a run as in `strategos runs`, and the exit code for it."""
+    if ended.state == "canceled":
+        return "interrupted", ExitCode.FAILED
+    if ended.state == "succeeded":
+        judged = node_ids.EVALUATION_GATE in ended.tasks
+        return "blessed" if judged else "finished", ExitCode.DONE
+    node = ended.failed_node
+    # Without a log, a node that does nothing but judge has most likely judged.
+    only_judges = node in node_ids.GATES and node != node_ids.INFRA_VALIDATOR
+    if log.exit_code == ExitCode.STOPPED or (log.exit_code is None and only_judges):
+        return node_ids.GATES.get(node, "stopped"), ExitCode.STOPPED
+    return "failed", ExitCode.FAILED
+
+
+def _as_run(
+    service: Service, ended: RemoteRun, runner: str, outcome: str, log: Log
+) -> Run:
+    """A run of a service in the form of a local one, for the table."""
+    from strategos.pipeline.history.runs import NodeRun, Run
+
+    node, stopped = ended.failed_node, outcome in node_ids.GATES.values()
+    cause = [ended.tasks[node].message if node else ended.message, *log.lines]
+    if log.command:
+        cause.append(f"all of the log: {log.command}")
+    states = {name: task.state for name, task in ended.tasks.items()}
+    if stopped:
+        states[node] = "stopped"
+    nodes = tuple(
+        NodeRun(name, states[name], task.seconds)
+        for name, task in ended.tasks.items()
+        if task.state != "pending"
+    )
+    return Run(
+        ended.run_id,
+        ended.pipeline,
+        ended.started,
+        ended.finished,
+        outcome,
+        nodes=nodes,
+        failed_node=node or None,
+        cause="\n".join(filter(None, cause)) or None,
+        log=service.link(ended.run_id),
+        runner=runner,
+    )

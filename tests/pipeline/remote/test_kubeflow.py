@@ -1,0 +1,322 @@
+"""Runs on Kubeflow Pipelines: requests, failures, and what a watch shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.pipeline import cli
+from strategos.pipeline.remote import kubeflow, watch
+from strategos.pipeline.remote.kubeflow_api import Api
+from strategos.pipeline.remote.retries import Retries
+
+DONE = {
+    "phase": "Succeeded",
+    "nodes": {"Resolve": "Succeeded", "Trainer": "Cached"},
+}
+FAILED = {
+    "phase": "Failed",
+    "nodes": {"Resolve": "Succeeded", "Trainer": ("Failed", "Error (exit code 1)")},
+}
+
+
+@pytest.fixture
+def service(kfp, configured, clock):
+    config = configured(kfp.url, service_account="strategos")
+    retries = Retries(clock=clock, sleep=clock.sleep)
+    return kubeflow.Kubeflow(config, Api(config, kfp.url), retries=retries)
+
+
+def follow(service, clock, tmp_path):
+    """Follows the run r1; returns the run and the events."""
+    events.open_sink(str(tmp_path / "events"))
+    try:
+        run = watch.follow(
+            service, "r1", runner="kubeflow", clock=clock, sleep=clock.sleep
+        )
+    finally:
+        events.open_sink(None)
+    from strategos.pipeline.view.live import _tail
+
+    return run, next(_tail(tmp_path / "events"))
+
+
+def test_a_run_is_created_in_the_experiment_of_its_pipeline(service, kfp, compiled):
+    assert service.submit(compiled, "flights") == "r1"
+    assert service.submit(compiled, "flights") == "r2"
+    assert [each["display_name"] for each in kfp.experiments] == ["flights"]
+    run = kfp.runs["r1"]
+    assert run["service_account"] == "strategos"
+    assert run["pipeline_spec"]["pipeline_spec"]["pipelineInfo"]["name"] == "flights"
+    assert run["pipeline_spec"]["platform_spec"] == {"platforms": {"kubernetes": {}}}
+    assert run["runtime_config"]["pipeline_root"] == "minio://mlpipeline/v2/artifacts"
+
+
+@pytest.mark.parametrize(
+    ("status", "waits", "expected"),
+    [
+        (400, [], "it answers 400: not today"),
+        (401, [], "STRATEGOS_KFP_TOKEN"),
+        (403, [], "Give the account of the token the right"),
+        (404, [], "kubeflow.endpoint"),
+        (500, [], "it answers 500: not today"),  # the run may exist
+        (0, [], "cannot be reached"),  # the same
+        (302, [], "it asks to log in elsewhere"),
+        (429, [1.0], ""),
+    ],
+)
+def test_a_rejected_creation_is_one_message_and_sent_again_only_if_nothing_was_made(
+    service, kfp, compiled, clock, status, waits, expected
+):
+    kfp.fails["POST /apis/v2beta1/runs"] = [status]
+    if expected:
+        with pytest.raises(UserError) as caught:
+            service.submit(compiled, "flights")
+        assert expected in str(caught.value)
+        assert f"Kubeflow Pipelines at {kfp.url}: " in str(caught.value)
+    else:
+        assert service.submit(compiled, "flights") == "r1"
+    assert clock.slept == waits
+
+
+def test_reads_are_sent_again_for_a_minute(service, kfp, compiled, clock):
+    kfp.fails["GET /apis/v2beta1/experiments"] = [500, 0, 429, 503]
+    assert service.submit(compiled, "flights") == "r1"
+    assert clock.slept == [1, 2, 4, 8]
+    kfp.fails["GET /apis/v2beta1/experiments"] = [503] * 9
+    with pytest.raises(UserError, match="it answers 503"):
+        service.submit(compiled, "flights")
+    assert clock.slept == [1, 2, 4, 8, 1, 2, 4, 8, 16]
+
+
+def test_an_experiment_that_another_client_makes_meanwhile_is_used(
+    service, kfp, compiled
+):
+    kfp.experiments.append({"display_name": "flights", "experiment_id": "e7"})
+    answer, hidden = kfp.get_experiments, [1]
+    kfp.get_experiments = lambda *given: (
+        (200, {}) if hidden and hidden.pop() else answer(*given)
+    )
+    service.submit(compiled, "flights")
+    assert kfp.runs["r1"]["experiment_id"] == "e7"
+
+
+def test_a_refused_connection_is_reported_and_tried_again(configured, clock, compiled):
+    config = configured("http://127.0.0.1:1")
+    retries = Retries(clock=clock, sleep=clock.sleep)
+    service = kubeflow.Kubeflow(config, Api(config, "http://127.0.0.1:1"), "", retries)
+    with pytest.raises(UserError, match=r"cannot be reached: .*refused") as caught:
+        service.submit(compiled, "flights")
+    assert "object at" not in str(caught.value)
+    assert len(clock.slept) == 5
+    with pytest.raises(UserError, match="cannot be reached"):
+        service.check()
+    assert len(clock.slept) == 5  # a check asks once
+
+
+def test_an_answer_that_does_not_come_is_given_up(kfp, configured):
+    import threading
+
+    config, hangs = configured(kfp.url), threading.Event()
+    kfp.get_healthz = lambda *given: (hangs.wait(60) and 200, {})
+    api = Api(config, kfp.url, timeouts=(5, 0.05))
+    with pytest.raises(UserError, match=r"longer than 0.05 s"):
+        kubeflow.Kubeflow(config, api).check()
+    hangs.set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ((404, {}), "it answers /healthz with 404"),
+        ((200, "<html>"), "it answers with text/plain"),
+        ((200, []), "it answers with application/json"),
+    ],
+)
+def test_an_endpoint_that_is_not_kfp_is_rejected_as_bad_input(
+    service, kfp, answer, why
+):
+    kfp.get_healthz = lambda *given: answer
+    with pytest.raises(UserError) as caught:
+        service.check()
+    assert caught.value.exit_code == 2
+    assert f"cluster.yaml:2:13: kubeflow.endpoint: received {kfp.url}" in str(
+        caught.value
+    )
+    assert why in str(caught.value)
+
+
+def test_a_kfp_of_several_users_needs_a_namespace(service, kfp, configured):
+    kfp.multi_user = True
+    with pytest.raises(UserError, match=r"kubeflow.namespace: is missing"):
+        service.check()
+    config = configured(kfp.url, namespace="team")
+    kubeflow.Kubeflow(config, Api(config, kfp.url)).check()
+
+
+def test_tokens_come_from_the_environment_only(kfp, configured, tmp_path):
+    config = configured(kfp.url)
+    kubeflow.connect(config, {}).check()
+    kubeflow.connect(config, {"STRATEGOS_KFP_TOKEN": "secret"}).check()
+    file = tmp_path / "token"
+    file.write_text("from a file\n")
+    service = kubeflow.connect(config, {"KF_PIPELINES_SA_TOKEN_PATH": str(file)})
+    service.check()
+    file.write_text("renewed\n")
+    service.check()
+    expected = [None, *(f"Bearer {t}" for t in ("secret", "from a file", "renewed"))]
+    assert kfp.tokens == expected
+
+
+def test_a_watch_reports_each_change_with_the_cluster_s_times(
+    service, kfp, compiled, clock, tmp_path
+):
+    service.submit(compiled, "flights")
+    pulling = ("Pending", "ImagePullBackOff: no such image")
+    kfp.story = [
+        {},
+        {"nodes": {"Resolve": "Running"}},
+        {"nodes": {"Resolve": "Succeeded", "Trainer": pulling}},
+        FAILED,
+    ]
+    run, seen = follow(service, clock, tmp_path)
+    assert [(e["event"], e.get("node")) for e in seen] == [
+        ("run_started", None),
+        ("node_started", "Resolve"),
+        ("node_finished", "Resolve"),
+        ("node_started", "Trainer"),
+        ("progress", "Trainer"),
+        ("node_failed", "Trainer"),
+    ]
+    assert seen[0]["nodes"] == ["Resolve", "Trainer"]
+    assert seen[2]["seconds"] == 20.0
+    assert seen[4]["message"] == "ImagePullBackOff: no such image"
+    assert clock.slept == [3, 3, 3]
+    assert (run.state, run.failed_node) == ("failed", "Trainer")
+
+
+@pytest.mark.parametrize("has_workflows", [True, False])
+def test_a_step_whose_outputs_are_reused_is_cached(
+    service, kfp, compiled, clock, tmp_path, has_workflows
+):
+    """Without the workflow, KFP's API cannot show it."""
+    kfp.has_workflows = has_workflows
+    service.submit(compiled, "flights")
+    kfp.story = [DONE]
+    run, _ = follow(service, clock, tmp_path)
+    last = "cached" if has_workflows else "complete"
+    assert {n: t.state for n, t in run.tasks.items()} == {
+        "Resolve": "complete",
+        "Trainer": last,
+    }
+
+
+def test_a_watch_outlives_a_restart_of_the_api(service, kfp, compiled, clock, tmp_path):
+    service.submit(compiled, "flights")
+    kfp.story = [DONE]
+    kfp.fails["GET /apis/v2beta1/runs/r1"] = [0, 503, 500, 429]
+    run, seen = follow(service, clock, tmp_path)
+    assert run.state == "succeeded"
+    warnings = [e["message"] for e in seen if e["event"] == "warning"]
+    assert len(warnings) == 4
+    assert "503" in warnings[1] and warnings[1].endswith("asking again")
+    assert clock.slept == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_watch_ends_at_once_if_its_requests_are_rejected(
+    service, kfp, compiled, clock, tmp_path, status
+):
+    service.submit(compiled, "flights")
+    kfp.fails["GET /apis/v2beta1/runs/r1"] = [status]
+    with pytest.raises(UserError, match=f"answers {status}"):
+        follow(service, clock, tmp_path)
+    assert clock.slept == []
+
+
+def test_a_run_that_is_terminated_ends_with_argo_s_reason(
+    service, kfp, compiled, clock, tmp_path
+):
+    service.submit(compiled, "flights")
+    kfp.fails["POST /apis/v2beta1/runs/r1:terminate"] = [500]
+    service.terminate("r1")  # may be sent twice
+    run, _ = follow(service, clock, tmp_path)
+    assert (run.state, run.message) == (
+        "failed",
+        "Stopped with strategy 'Terminate'",
+    )
+
+
+def strategos(kfp, workload, *words):
+    overlay = workload.with_name("cluster.yaml")
+    overlay.write_text(f"kubeflow: {{image: x, endpoint: '{kfp.url}'}}\n")
+    sets = ["--set", "pusher.to=s3://models/flights"]
+    command = ["run", str(workload), "--overlay", str(overlay), *sets]
+    return cli.main([*command, "--runner", "kubeflow", *words])
+
+
+def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsys):
+    """A gate that stops the run is told from a step that fails by its exit code."""
+    gate = {"Resolve": "Succeeded", "EvaluationGate": ("Failed", "Error (exit code 1)")}
+    kfp.story = [{"phase": "Failed", "nodes": gate}]
+    last = "not blessed: 1 of 2 bounds fails\nfailed to execute component: exit status"
+    kfp.logs["w-system-container-impl-11"] = f"{last} 3\n"
+    assert strategos(kfp, workload, "--wait") == 3
+    shown = capsys.readouterr()
+    assert f"run r1 submitted: {kfp.url}/#/runs/details/r1" in shown.out
+    assert "flights  not blessed in 50 s  run r1, kubeflow runner" in shown.out
+    assert "EvaluationGate" in shown.out and "1 of 2 bounds fails" in shown.out
+    assert "kubectl logs --namespace kubeflow w-system-container-impl-11" in shown.out
+    tasks = kfp.runs["r1"]["pipeline_spec"]["root"]["dag"]["tasks"]
+    assert "Resolve" in tasks
+
+    kfp.logs.clear()
+    failed = {
+        "Resolve": "Succeeded",
+        "Trainer": ("Failed", "OOMKilled (exit code 137)"),
+    }
+    kfp.story = [{"phase": "Failed", "nodes": failed}]
+    assert strategos(kfp, workload, "--follow", "r1") == 1
+    shown = capsys.readouterr().out
+    assert "OOMKilled (exit code 137)" in shown
+    assert "kubectl logs --namespace kubeflow --selector pipeline/runid=r1" in shown
+
+    kfp.story = [DONE]
+    assert strategos(kfp, workload, "--follow", "r1") == 0
+    assert strategos(kfp, workload, "--terminate", "r1") == 0
+    assert kfp.requests()[-1].endswith("/runs/r1:terminate")
+    assert len(kfp.runs) == 1
+
+
+def test_ctrl_c_leaves_a_run_going_and_says_how_to_follow_it(
+    kfp, workload, capsys, monkeypatch
+):
+    kfp.runs["r1"] = {"run_id": "r1"}
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    ended = []
+    monkeypatch.setattr(watch, "follow", interrupt)
+    monkeypatch.setattr(cli, "_end_as_interrupted", lambda: ended.append(130) or 130)
+    assert strategos(kfp, workload, "--follow", "r1") == 130
+    shown = capsys.readouterr().err
+    assert "run r1 goes on" in shown
+    assert f"strategos run {workload} --runner kubeflow" in shown
+    assert "--follow r1" in shown and "--terminate r1" in shown
+    assert kfp.requests() == []
+
+
+def test_all_problems_are_named_before_anything_is_sent(workload, capsys, kfp):
+    sets = ["--set", "kubeflow.image=x", "--set", "pusher.to=/elsewhere"]
+    code = cli.main(
+        ["run", str(workload), "--runner", "kubeflow", "--from", "x", *sets]
+    )
+    shown = capsys.readouterr().err
+    assert code == 2
+    for key in ("pusher.to: received", "--from: ", "KF_PIPELINES_ENDPOINT"):
+        assert key in shown
+    assert cli.main(["run", str(workload), "--follow", "r1"]) == 2
+    assert "--follow: received r1" in capsys.readouterr().err
+    assert kfp.asked == []
