@@ -7,13 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.pipeline.history.contexts import (
-    named,
-    pipelines,
-    run_contexts,
-    running,
-    started,
-)
+from strategos.pipeline.history.contexts import named, running, started
 from strategos.pipeline.history.store import (
     Store,
     newest_pushed,
@@ -107,6 +101,8 @@ def attempts(store: Store, pipeline: str) -> list[Attempt]:
 def rejected_spans(store: Store, pipeline: str) -> dict[int, tuple[str, str]]:
     """Finds the spans that a gate found at fault, and that no later run has accepted.
 
+    Reads the newest runs, back to one that recorded the result at its start.
+
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
@@ -114,15 +110,20 @@ def rejected_spans(store: Store, pipeline: str) -> dict[int, tuple[str, str]]:
     Returns:
       By number: the fingerprint of the span's files, and the id of the run.
     """
-    contexts = run_contexts(store)
-    names = pipelines(store, contexts)
     found: dict[int, tuple[str, str]] = {}
-    for context in reversed(contexts):
-        if names[context.name] != pipeline:
+    later: list[tuple[str, dict[str, Any]]] = []
+    for context, name in named(store, recent.runs(store.mlmd)):
+        if name != pipeline:
             continue
         facts = properties(context)
+        later.append((context.name, facts))
+        if "rejected" in facts:
+            known = json.loads(facts["rejected"])
+            found = {int(number): tuple(about) for number, about in known.items()}
+            break
+    for run_id, facts in reversed(later):
         for number, fingerprint in _at_fault(facts).items():
-            found[number] = fingerprint, context.name
+            found[number] = fingerprint, run_id
         if facts.get("outcome") in _MADE:
             for number, _ in _spans(facts.get("spans") or "[]"):
                 found.pop(number, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -40,18 +41,14 @@ def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None
       root: The pipeline root.
       pipeline: The pipeline's name; None for any.
     """
-    try:
-        lines = _file(root).read_text().splitlines()
-    except OSError:
-        return None
-    for line in reversed(lines):
-        try:
-            decision = json.loads(line)
-        except ValueError:  # cut off by a full disk or a kill
-            continue
-        if pipeline in (None, decision["pipeline"]):
-            return decision
-    return None
+    found = None
+    with contextlib.suppress(OSError), _file(root).open() as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError):  # cut off by a full disk or a kill
+                decision = json.loads(line)
+                if pipeline in (None, decision["pipeline"]):
+                    found = decision
+    return found
 
 
 def _file(root: str | Path) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import logging
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import Options, RunFiles
 from strategos.pipeline.root import lease, lock, metadata, moved_root
-from strategos.pipeline.run import journal
+from strategos.pipeline.run import journal, retrain
 from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.runners import NodeFailedError, environment, light
 from strategos.pipeline.runners.beam import BeamRunner
@@ -221,8 +222,7 @@ def _run_plan(
         runner=runner_name,
         log=str(plan.log),
     )
-    record = journal.Journal(plan)
-    record.open(pipeline=config.name, runner=runner_name, config=str(config.path))
+    record = _open_journal(plan, config)
     beam = BeamRunner(config.run.memory_bytes)
     runner = beam if runner_name == "beam" else LocalRunner(client)
     try:
@@ -242,6 +242,16 @@ def _run_plan(
             result = Result(plan.run_id, "interrupted", ExitCode.FAILED, held.lost)
         record.close(result.outcome, result.failed_node, result.error, wait=wait)
     return result
+
+
+def _open_journal(plan: Plan, config: Config) -> journal.Journal:
+    facts = {"runner": config.run.runner, "config": str(config.path)}
+    if config.gates:
+        rejected = retrain.rejected_spans(config, plan.connection)
+        facts["rejected"] = json.dumps(rejected)
+    record = journal.Journal(plan)
+    record.open(pipeline=config.name, **facts)
+    return record
 
 
 def _interrupted(run_id: str, failed_node: str = "") -> Result:

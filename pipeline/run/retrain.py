@@ -42,16 +42,9 @@ def accepted(
     Returns:
       The data without them, and by number of a span the run that its gate stopped.
     """
-    from strategos.pipeline.history import attempts
-    from strategos.pipeline.history.store import NoRunsError, Store
-
     if not config.gates or data.is_empty or not data.any_complete:
         return data, {}
-    try:
-        store = Store(connection, root=config.run.root)
-    except NoRunsError:
-        return data, {}
-    rejected = attempts.rejected_spans(store, config.name)
+    rejected = rejected_spans(config, connection)
     memo = file_hashes(config.run.root)
     left_out = {
         span.number: rejected[span.number][1]
@@ -60,6 +53,25 @@ def accepted(
         and spans.fingerprint([span], memo) == rejected[span.number][0]
     }
     return data.without(left_out), left_out
+
+
+def rejected_spans(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> dict[int, tuple[str, str]]:
+    """The spans that a gate found at fault, as of `attempts.rejected_spans`.
+
+    Args:
+      config: The effective settings.
+      connection: ML Metadata's.
+    """
+    from strategos.pipeline.history import attempts
+    from strategos.pipeline.history.store import NoRunsError, Store
+
+    try:
+        store = Store(connection, root=config.run.root)
+    except NoRunsError:
+        return {}
+    return attempts.rejected_spans(store, config.name)
 
 
 def decide(

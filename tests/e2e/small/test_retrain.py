@@ -148,7 +148,9 @@ def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
     assert process.returncode == 0
     assert reason.startswith("Due: span 3 came after run ")
     assert spans(small) == [1, 2, 3]
-    assert "Due: span 4 came after model" in retrain(small, "--dry-run").stdout
+    later = retrain(small, "--dry-run").stdout
+    assert "Due: span 4 came after model" in later
+    assert "found it at fault: span 11 (run 2" in later
     for bad in (small.folder / "data").glob("span-1?"):
         shutil.rmtree(bad)
 
@@ -195,14 +197,33 @@ def test_a_rejected_candidate_waits_for_new_data_or_a_change(small):
 _QUIET = ("--set", "data.spans=1..2", "--set", "schedule.cron=0 0 1 1 *")
 
 
-def test_a_clock_checks_until_it_is_ended(small, tmp_path):
-    log = tmp_path / "log"
+def test_a_dozen_checks_write_nothing_but_the_decision(small, tmp_path):
+    before = _files(small.folder)
+    for _ in range(10):
+        assert retrain(small, "--if-due", *_QUIET).stdout.startswith("Not due: ")
+    _assert_a_clock_checks_until_it_is_ended(small, tmp_path / "log")
+    after = _files(small.folder)
+    state = small.folder / "runs" / ".strategos"
+    for files in (before, after):
+        del files[state / "lock"]
+    decisions = [
+        file.pop(state / "decisions.jsonl").splitlines() for file in (before, after)
+    ]
+    assert len(decisions[1]) >= len(decisions[0]) + 12
+    assert after == before
+
+
+def _files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _assert_a_clock_checks_until_it_is_ended(small, log):
     words = ("schedule", "start", str(small.yaml), "--every", "1s", *_QUIET)
     with log.open("w") as file:
         clock = subprocess.Popen(
             small.command(*words), stdout=file, stderr=file, env=small.environment()
         )
-    small.wait_for(lambda: log.read_text().count("Not due: ") == 2, seconds=100)
+    small.wait_for(lambda: log.read_text().count("Not due: ") > 1, seconds=100)
     clock.terminate()
     assert clock.wait(timeout=60) == 0
     year = datetime.datetime.now(datetime.timezone.utc).year + 1

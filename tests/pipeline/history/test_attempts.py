@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import ml_metadata
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.pipeline.history import attempts
-from strategos.pipeline.root import lock
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.root import RUN_CONTEXT, lock, metadata
 
 
 def outcomes(past_runs, pipeline="flights"):
@@ -44,3 +49,30 @@ def test_the_run_that_holds_the_lock_is_running(past_runs):
 
 def test_other_pipelines_have_no_attempts_here(past_runs):
     assert outcomes(past_runs, "trains") == []
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_spans_at_fault_are_known_until_a_run_accepts_them(tmp_path, recorded):
+    connection = metadata.connection(tmp_path)
+    database = ml_metadata.MetadataStore(connection)
+    kind = database.put_context_type(mlmd.ContextType(name=RUN_CONTEXT))
+
+    def run(number, outcome, spans, at_fault):
+        facts = {"pipeline": "p", "outcome": outcome, "spans": json.dumps(spans)}
+        facts["error"] = json.dumps({"spans": at_fault})
+        if recorded:
+            known = attempts.rejected_spans(Store(connection), "p")
+            facts["rejected"] = json.dumps(known)
+        context = mlmd.Context(type_id=kind, name=f"r{number}")
+        for name, value in facts.items():
+            context.custom_properties[name].string_value = value
+        database.put_contexts([context])
+
+    one, two, three = [1, None], [2, None], [3, None]
+    run(1, "stopped", [one, two, three], {2: "b", 3: "c"})
+    run(2, "blessed", [one], {})
+    run(3, "stopped", [one, two], {2: "changed"})
+    run(4, "blessed", [one, three], {})
+    run(5, "failed", [one], {})
+    found = attempts.rejected_spans(Store(connection), "p")
+    assert found == {2: ("changed", "r3")}
