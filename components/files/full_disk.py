@@ -30,18 +30,26 @@ def message(text: str, folder: str) -> str:
     named = re.search(r"(?:^|[\s'\"])(/[^\s'\";:]+)", text)
     places = [named[1]] if named else [folder, tempfile.gettempdir()]
     place = min(map(_existing, places), key=lambda path: shutil.disk_usage(path).free)
-    disk = place
-    while not os.path.ismount(disk):
-        disk = os.path.dirname(disk)
-    usage = shutil.disk_usage(place)
-    free = f"{data_size(usage.free)} of {data_size(usage.total)} free now"
     reason = "database or disk is full" if _ROLLED_BACK in text else first_line(text)
     return (
-        f"no space left in {place}, on the disk mounted at {disk} ({free}; "
-        f"{reason}). Make room there, or name folders on a "
-        "larger disk (`--set run.root=DIR`; TMPDIR in the environment), and run again: "
-        "finished nodes are kept."
+        f"no space left in {place}, {free(place)[:-1]}; {reason}). Make room there, or "
+        "name folders on a larger disk (`--set run.root=DIR`; TMPDIR in the "
+        "environment), and run again: finished nodes are kept."
     )
+
+
+def free(folder: str) -> str:
+    """Describes the free space of a folder's disk: `on the disk mounted at / (…)`.
+
+    Args:
+      folder: A path; it need not exist.
+    """
+    disk = _existing(folder)
+    usage = shutil.disk_usage(disk)
+    while not os.path.ismount(disk):
+        disk = os.path.dirname(disk)
+    space = f"{data_size(usage.free)} of {data_size(usage.total)} free now"
+    return f"on the disk mounted at {disk} ({space})"
 
 
 def _existing(path: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from strategos.components import exported
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, full_disk
 
 ASIDE = ".tmp-"
 
@@ -200,13 +200,7 @@ class Folder(Target):
                 self.reject_newer(after)
                 return self._push(folder, source, keep, manifest)
         except OSError as error:
-            raise UserError(
-                f"{self.uri}: the model cannot be written there: "
-                f"{error.strerror or error}",
-                key="pusher.to",
-                remedy="Make it a folder that this user may write to, with space for "
-                "another version.",
-            ) from error
+            raise _unwritable(self.uri, error) from error
 
     def _push(
         self, folder: Path, model: str, keep: int, manifest: Mapping[str, Any] | None
@@ -219,6 +213,24 @@ class Folder(Target):
         for old in self.versions()[:-keep]:
             self.remove(old)
         return version
+
+
+def _unwritable(folder: str, error: OSError) -> UserError:
+    if full_disk.is_reported(str(error)):
+        return UserError(
+            f"{folder}: no room for another version {full_disk.free(folder)}",
+            key="pusher.to",
+            remedy="Make room there and run again: finished nodes are kept. The live "
+            "version is as before.",
+        )
+    cause = error.strerror or str(error)
+    if isinstance(error, shutil.Error):  # one entry for each file: from, to, why
+        *_, cause = error.args[0][0]
+    return UserError(
+        f"{folder}: the model cannot be written there: {cause}",
+        key="pusher.to",
+        remedy="Make it a folder that this user may write to.",
+    )
 
 
 @contextlib.contextmanager

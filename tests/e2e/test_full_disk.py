@@ -7,27 +7,67 @@ import subprocess
 import pytest
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a small file system: `small_disk(size, workspace)`; its folder."""
+    mounted = []
+
+    def mount(size, workspace):
+        folder = tmp_path / "small-disk"
+        folder.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("cannot mount a small file system here (not root)")
+        mounted.append((folder, workspace))
+        return folder
+
+    yield mount
+    for folder, workspace in mounted:
+        # Forks of the warm process may still be ending.
+        workspace.wait_for(lambda folder=folder: not unmount(folder), seconds=30)
+
+
 def unmount(folder):
-    return subprocess.run(["umount", str(folder)], capture_output=True)
+    done = subprocess.run(["umount", str(folder)], capture_output=True)
+    return done.returncode
 
 
 @pytest.mark.parametrize("size", ["350k", "600k"])  # for ML Metadata, for the rows
-def test_full_disk_is_named_with_its_folder(make_flights, tmp_path, size):
+def test_full_disk_is_named_with_its_folder(make_flights, small_disk, size):
     workspace = make_flights()
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(small)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("cannot mount a small file system here (not root)")
-    try:
-        root = f"run.root={small}/runs"
-        to_transform = ("--to", "Transform", "--set", root)
-        done = workspace.run(*to_transform, expect=None)
-    finally:
-        # Forks of the warm process may still be ending.
-        workspace.wait_for(lambda: not unmount(small).returncode, seconds=30)
+    small = small_disk(size, workspace)
+    root = f"run.root={small}/runs"
+    done = workspace.run("--to", "Transform", "--set", root, expect=None)
     assert done.returncode in (1, 2)
     assert f"no space left in {small}" in done.stdout + done.stderr
     assert f"on the disk mounted at {small} (" in done.stdout + done.stderr
     assert "bug in Strategos" not in done.stderr
     assert "no transaction is active" not in done.stderr
+
+
+@pytest.mark.faults
+def test_push_to_a_full_disk_leaves_the_live_version_and_goes_through_later(
+    make_small, write_span, small_disk, tmp_path
+):
+    small = make_small(tmp_path / "checkout")
+    disk = small_disk("2m", small)
+    serving = disk / "serving"
+    words = ("retrain", str(small.yaml), "--if-due", "--set", f"pusher.to={serving}")
+    small.strategos(*words)
+    before = {path: path.read_bytes() for path in serving.rglob("*") if path.is_file()}
+    write_span(small.folder, 3)
+    with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+        while True:
+            filler.write(b"0" * 4096)
+    failed = small.strategos(*words, expect=1)
+    message = f"no room for another version on the disk mounted at {disk} (0 bytes of "
+    assert failed.stdout.count(message) == 1
+    assert "Errno" not in failed.stdout
+    after = {path: path.read_bytes() for path in serving.rglob("*") if path.is_file()}
+    assert after == before
+    assert "the next attempt may start in " in small.strategos(*words).stdout
+    (disk / "filler").unlink()
+    retry = (*words, "--set", "schedule.retry_after=1s")
+    small.wait_for(lambda: "Not due" not in small.strategos(*retry).stdout, seconds=100)
+    assert small.states()["Trainer"] == "cached"
+    assert len([path for path in serving.iterdir() if path.name.isdecimal()]) == 2
