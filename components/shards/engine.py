@@ -48,7 +48,7 @@ class Engine:
     workers: int | None = None
     job_endpoint: str | None = None
     master: str | None = None
-    taskmanagers: int = 2
+    taskmanagers: int = 1
     timeout: float | None = None
     stall_timeout: float = 1800.0
     project: str | None = None

@@ -20,18 +20,17 @@ taskmanager.host: 127.0.0.1
 taskmanager.bind-host: 127.0.0.1
 taskmanager.numberOfTaskSlots: {slots}
 taskmanager.cpu.cores: {slots}.0
-taskmanager.memory.task.heap.size: 384m
+taskmanager.memory.task.heap.size: {heap}m
 taskmanager.memory.task.off-heap.size: 0m
-taskmanager.memory.managed.size: 128m
-taskmanager.memory.network.min: 128m
-taskmanager.memory.network.max: 128m
+taskmanager.memory.managed.size: {buffers}m
+taskmanager.memory.network.min: {buffers}m
+taskmanager.memory.network.max: {buffers}m
 taskmanager.memory.framework.heap.size: 128m
-# Elements on their way to and from workers; 128 MB ended an analysis of 10M rows.
-taskmanager.memory.framework.off-heap.size: 768m
+taskmanager.memory.framework.off-heap.size: {elements}m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 128m
 taskmanager.memory.jvm-overhead.max: 128m
-# With the default, 512, a shuffle of many stages exhausts 128 MB of buffers.
+# With the default, 512, a shuffle of many stages exhausts the buffers.
 taskmanager.network.sort-shuffle.min-buffers: 64
 cluster.evenly-spread-out-slots: true
 cluster.registration.error-delay: 300
@@ -57,6 +56,10 @@ blob.storage.directory: {folder}/blobs
 web.upload.dir: {folder}/upload
 """
 
+# Megabytes for each task slot of a TaskManager.
+_SLOT_HEAP, _SLOT_BUFFERS = 128, 128
+_SLOT_ELEMENTS = 768  # on their way to and from workers: 128 failed with 10M rows
+
 _OPENS = ("lang", "lang.reflect", "net", "io", "nio", "text", "time", "util")
 _CONCURRENT = ("util.concurrent", "util.concurrent.atomic", "util.concurrent.locks")
 _ACCESS = (  # which Flink 1.19 needs since Java 17
@@ -72,6 +75,7 @@ _LOCAL = (
 _LOG = "-Dorg.slf4j.simpleLogger"
 _COMMON = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),  # starts fast, in little memory
+    "-XX:MetaspaceSize=160m",  # classes alone caused three full collections
     *(f"{_LOG}.defaultLogLevel=info", f"{_LOG}.showDateTime=true"),
     f"{_LOG}.dateTimeFormat=HH:mm:ss.SSS",
     # 10 s are too short on a busy machine; Flink's setting for it has no effect.
@@ -103,9 +107,17 @@ class Commands:
           slots: Task slots of each TaskManager.
         """
         self._java, self._jars, self._folder = java, installed, folder
-        (folder / "flink-conf.yaml").write_text(
-            _SETTINGS.format(folder=folder, slots=slots)
+        self._heap = 256 + _SLOT_HEAP * slots
+        buffers, elements = _SLOT_BUFFERS * slots, _SLOT_ELEMENTS * slots
+        self._direct = 64 + buffers + elements
+        settings = _SETTINGS.format(
+            folder=folder,
+            slots=slots,
+            heap=self._heap,
+            buffers=buffers,
+            elements=elements,
         )
+        (folder / "flink-conf.yaml").write_text(settings)
 
     def job_manager(self) -> list[str]:
         """Flink's JobManager; the kernel chooses its ports."""
@@ -119,8 +131,8 @@ class Commands:
           name: Unique in the cluster.
           port: The RPC port of the JobManager.
         """
-        # The limit of direct memory is that of the settings, and some more.
-        memory = ("-Xmx512m", "-XX:MaxDirectMemorySize=960m")
+        heap = f"-Xmx{self._heap + 128}m"  # what the settings say for Flink itself
+        memory = (heap, f"-XX:MaxDirectMemorySize={self._direct}m")
         own = (f"taskmanager.resource-id={name}", f"jobmanager.rpc.port={port}")
         main = f"{_RUNTIME}.taskexecutor.TaskManagerRunner"
         return [*self._of_flink(*memory, main), *(a for o in own for a in ("-D", o))]

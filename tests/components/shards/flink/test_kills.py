@@ -160,7 +160,8 @@ def disturb(driver, folder, victim, chance, latest):
 
 @pytest.mark.parametrize(("victim", "node"), cells())
 def test_killed_process(start, folder, expected, cluster, tmp_path, victim, node):
-    chance, engine = random.Random(f"{victim} {node} {ROUND}"), Engine("flink", 2)
+    chance = random.Random(f"{victim} {node} {ROUND}")
+    engine = Engine("flink", 2, taskmanagers=2)
     latest, killed, uri = LATEST_SECONDS, None, tmp_path / "0"
     while killed is None:  # half as late, if the node was faster
         uri = uri.with_name(str(int(uri.name) + 1))
