@@ -252,9 +252,11 @@ def _add_running(commands, parents) -> None:
 
 def _add_schedule(commands, parents) -> None:
     schedule = commands.add_parser(
-        "schedule", help="call `retrain --if-due` again and again, or let others do so"
+        "schedule", help="run again and again: here, by another clock, or on a service"
     )
-    what = schedule.add_subparsers(dest="what", required=True, metavar="start|export")
+    what = schedule.add_subparsers(
+        dest="what", required=True, metavar="start|export|create|list|delete"
+    )
     every = argparse.ArgumentParser(add_help=False)
     every.add_argument(
         "--every",
@@ -270,6 +272,14 @@ def _add_schedule(commands, parents) -> None:
         "export", parents=[*parents, every], help="print what another clock needs"
     )
     export.add_argument("--to", choices=["cron", "cronjob", "systemd"], required=True)
+    target = argparse.ArgumentParser(add_help=False)
+    target.add_argument("--target", choices=["kubeflow"], required=True)
+    for name, text in (
+        ("create", "let a service run the pipeline by schedule.cron"),
+        ("list", "show the service's schedules of the pipeline"),
+        ("delete", "delete the service's schedules of the pipeline"),
+    ):
+        what.add_parser(name, parents=[*parents, target], help=text)
 
 
 def _add_seeing(commands, shared) -> None:

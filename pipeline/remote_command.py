@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = ["run.cache=false"] if arguments.no_cache else []
     config = commands.load(arguments, *overrides).config
     _reject(arguments, config, target)
-    service = _connect(config, target)
+    service = connect(config, target)
     if arguments.terminate:
         service.terminate(arguments.terminate)
         print(f"run {arguments.terminate} is being terminated")
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reject(arguments: argparse.Namespace, config: Config, target: str) -> None:
-    problems = [*_option_problems(arguments), *_endpoint_problems(config, target)]
+    problems = [*_option_problems(arguments), *endpoint_problems(config, target)]
     if arguments.follow or arguments.terminate:
         for problem in problems:
             raise problem
@@ -99,7 +99,8 @@ def _option_problems(arguments: argparse.Namespace) -> Iterator[UserError]:
             )
 
 
-def _endpoint_problems(config: Config, target: str) -> Iterator[UserError]:
+def endpoint_problems(config: Config, target: str) -> Iterator[UserError]:
+    """Yields a problem if nothing names the service."""
     from strategos.pipeline.remote import kubeflow
 
     if target == "kubeflow" and not kubeflow.endpoint(config, os.environ):
@@ -112,7 +113,8 @@ def _endpoint_problems(config: Config, target: str) -> Iterator[UserError]:
         )
 
 
-def _connect(config: Config, target: str) -> Service:
+def connect(config: Config, target: str) -> Service:
+    """The service of a target, after `endpoint_problems`."""
     from strategos.pipeline.remote import kubeflow
 
     del target

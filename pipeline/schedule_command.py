@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, ExitCode
 from strategos.components.wording import duration
-from strategos.pipeline import commands
+from strategos.pipeline import commands, recurring_command
 from strategos.pipeline.config.types import seconds
 from strategos.pipeline.history import decisions
 
@@ -28,7 +28,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def schedule(arguments: argparse.Namespace) -> int:
-    """`strategos schedule start` and `strategos schedule export`.
+    """`strategos schedule …`.
 
     Args:
       arguments: The parsed command line.
@@ -36,6 +36,8 @@ def schedule(arguments: argparse.Namespace) -> int:
     Returns:
       The exit code.
     """
+    if arguments.what in recurring_command.ACTIONS:
+        return recurring_command.schedule(arguments)
     config = commands.load(arguments).config
     commands.reject(config, config.data.listing())
     every = seconds(arguments.every)

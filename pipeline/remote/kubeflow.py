@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import yaml
 
 from strategos.components.errors import UserError
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.remote import argo
+from strategos.pipeline.remote import argo, cron
 from strategos.pipeline.remote.kubeflow_api import (
     TOKEN_FILE_VARIABLE,
     TOKEN_VARIABLE,
@@ -24,6 +26,7 @@ from strategos.pipeline.remote.service import (
     ConflictError,
     Log,
     MissingError,
+    Recurring,
     RemoteRun,
     Task,
     in_order,
@@ -153,6 +156,55 @@ class Kubeflow:
     def link(self, run_id: str) -> str:
         """See Service."""
         return f"{self._page}/#/runs/details/{run_id}"
+
+    def cron(self) -> str:
+        """See Service."""
+        return cron.seconds_first(self._config)
+
+    def create_recurring(self, file: Path, pipeline: str) -> Recurring:
+        """See Service. One run makes up for all times that were missed."""
+        body = {
+            "display_name": pipeline,
+            "experiment_id": self._experiment(pipeline),
+            **self._namespace(),
+            **self._job(file),
+            "max_concurrency": "1",
+            "mode": "ENABLE",
+            "no_catchup": True,
+            "trigger": {"cron_schedule": {"cron": self.cron()}},
+        }
+        return self._recurring(self._create("/recurringruns", body))
+
+    def recurring(self, pipeline: str) -> list[Recurring]:
+        """See Service."""
+        experiment = self._find_experiment(pipeline)
+        query = {"experiment_id": experiment, "page_size": 100, **self._namespace()}
+        found: list[Recurring] = []
+        while experiment:
+            page = self._read("/recurringruns", query)
+            found += [
+                self._recurring(each)
+                for each in page.get("recurringRuns") or ()
+                if each.get("display_name") == pipeline
+            ]
+            query["page_token"] = page.get("next_page_token")
+            if not query["page_token"]:
+                break
+        return found
+
+    def delete_recurring(self, recurring_id: str) -> None:
+        """See Service."""
+        path = f"/recurringruns/{recurring_id}"
+        with contextlib.suppress(MissingError):  # deleted by an earlier attempt
+            self._retries.call(lambda: self._api.ask("DELETE", path))
+
+    def _recurring(self, found: Json) -> Recurring:
+        trigger = found.get("trigger") or {}
+        fields = (trigger.get("cron_schedule") or {}).get("cron") or ""
+        is_active = found.get("status") != "DISABLED"
+        zone = self._section.timezone
+        next_run = cron.next_of_kfp(fields, zone, time.time()) if is_active else None
+        return Recurring(found["recurring_run_id"], fields, is_active, next_run)
 
     def _job(self, file: Path) -> Json:
         """The fields that runs and recurring runs of a compiled file have in common."""

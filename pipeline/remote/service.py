@@ -119,6 +119,23 @@ class Log:
     command: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Recurring:
+    """A schedule by which a service starts runs.
+
+    Attributes:
+      recurring_id: The service's id.
+      cron: The expression, as the service reads it.
+      is_active: Whether it starts runs; False if it was paused.
+      next_run: Unix seconds; None if none will start.
+    """
+
+    recurring_id: str
+    cron: str
+    is_active: bool
+    next_run: float | None
+
+
 class Service(Protocol):
     """Runs compiled pipelines; every method raises a UserError if a request fails."""
 
@@ -139,6 +156,18 @@ class Service(Protocol):
 
     def link(self, run_id: str) -> str:
         """The page of a run in the service's user interface."""
+
+    def cron(self) -> str:
+        """`schedule.cron` as the service reads it; raises a BadInputError."""
+
+    def create_recurring(self, file: Path, pipeline: str) -> Recurring:
+        """Starts runs of a compiled file by `schedule.cron`."""
+
+    def recurring(self, pipeline: str) -> list[Recurring]:
+        """The schedules of a pipeline, by its name."""
+
+    def delete_recurring(self, recurring_id: str) -> None:
+        """Deletes a schedule; its runs stay."""
 
 
 def in_order(names: Sequence[str]) -> list[str]:

@@ -34,6 +34,7 @@ from strategos.pipeline.config.types import (
     Positive,
     Section,
     Text,
+    TimeZone,
     seconds,
 )
 
@@ -202,6 +203,11 @@ class Kubeflow(Section):
     )
     service_account: ClusterName | None = Field(
         None, description="Service account of the steps. By default, KFP's own."
+    )
+    timezone: TimeZone = Field(
+        "UTC",
+        description="Time zone in which KFP reads all schedules: "
+        "`CRON_SCHEDULE_TIMEZONE` of its deployments.",
     )
     root: Annotated[
         str,

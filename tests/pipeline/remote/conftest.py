@@ -6,6 +6,7 @@ declares, and rejects any other path, query parameter, field or enum value.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import http.server
 import inspect
@@ -74,6 +75,55 @@ def check_message(value, kind, where):
         raise ValueError(f"{where} has no field {sorted(unknown)}")
     for name, one in value.items():
         check_message(one, types[name], f"{where}.{name}")
+
+
+_BOUNDS = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+
+
+def robfig(expression):
+    """What KFP's reader of cron makes of an expression: a set for each of six fields.
+
+    Five fields lack the day of the week. A set with `*` stands for a field with one.
+    """
+    fields = expression.split()
+    if len(fields) not in (5, 6):
+        raise ValueError(f"Expected 5 to 6 fields, found {len(fields)}")
+    return [
+        set().union(*(_range(part, *bounds) for part in field.split(",")))
+        for field, bounds in zip([*fields, "*"][:6], _BOUNDS, strict=True)
+    ]
+
+
+def _range(part, low, high):
+    span, *step = part.split("/")
+    star = span == "*"
+    first, *last = (str(low), str(high)) if star else span.split("-")
+    begin, end = (int(n) for n in (first, last[0] if last else first))
+    if step and not last:
+        end = high
+    if begin < low or end > high or begin > end:
+        raise ValueError(f"{part} is out of {low} to {high}")
+    found = set(range(begin, end + 1, int(step[0]) if step else 1))
+    return found | {"*"} if star else found
+
+
+def fires(expression, begin, count):
+    """The next times at which KFP starts runs, after a time in the zone of KFP."""
+    second, minute, hour, day, month, week = robfig(expression)
+    found, at = [], begin + datetime.timedelta(seconds=1)
+    while len(found) < count:
+        of_week = at.isoweekday() % 7 in week
+        both = "*" in day or "*" in week
+        on_day = (at.day in day) and of_week if both else at.day in day or of_week
+        if at.month not in month or not on_day:
+            at = (at + datetime.timedelta(days=1)).replace(hour=0, minute=0, second=0)
+        elif at.hour not in hour:
+            at = (at + datetime.timedelta(hours=1)).replace(minute=0, second=0)
+        else:
+            if at.minute in minute and at.second in second:
+                found.append(at)
+            at += datetime.timedelta(seconds=1)
+    return found
 
 
 class Stub(http.server.ThreadingHTTPServer):
@@ -174,6 +224,27 @@ class Stub(http.server.ThreadingHTTPServer):
         ]
         return 200, {}
 
+    def post_recurringruns(self, body, query):
+        robfig(body["trigger"]["cron_schedule"]["cron"])
+        number = max([0, *(int(each[1:]) for each in self.recurring)]) + 1
+        made = {**body, "recurring_run_id": f"c{number}", "status": "ENABLED"}
+        self.recurring[made["recurring_run_id"]] = made
+        return 200, made
+
+    def get_recurringruns(self, body, query):
+        """Pages of one schedule."""
+        names, at = sorted(self.recurring), query.get("page_token")
+        index = names.index(at) if at else 0
+        assert query["experiment_id"]
+        page = {"recurringRuns": [self.recurring[n] for n in names[index : index + 1]]}
+        if index + 1 < len(names):
+            page["next_page_token"] = names[index + 1]
+        return 200, page
+
+    def delete_recurringruns(self, body, query, recurring_id):
+        del self.recurring[recurring_id]
+        return 200, {}
+
     def _manifest(self, run_id):
         if not self.has_workflows:
             return 404, {"message": "Not Found"}
@@ -185,7 +256,7 @@ class Stub(http.server.ThreadingHTTPServer):
 
 
 def _name(method, path):
-    words = [w for w in re.split("[/:]", path)[3:] if not re.fullmatch(r"[re]\d+", w)]
+    words = [w for w in re.split("[/:]", path)[3:] if not re.fullmatch(r"[cer]\d+", w)]
     return "_".join([method.lower(), *words])
 
 
@@ -264,16 +335,23 @@ def kfp():
 
 
 @pytest.fixture
+def kfp_fires():
+    """`kfp_fires(cron, begin, count)`: when KFP starts runs by an expression."""
+    return fires
+
+
+@pytest.fixture
 def configured(workload, monkeypatch):
-    """The workload's config for a cluster at a URL: `configured(url, **kubeflow)`."""
+    """Config for a cluster at a URL: `configured(url, schedule, **kubeflow)`."""
     for name in ("KF_PIPELINES_ENDPOINT", "STRATEGOS_KFP_TOKEN", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    def configure(url, **keys):
+    def configure(url, schedule=None, **keys):
         section = {"image": "x", "endpoint": url, **keys}
         overlay = workload.with_name("cluster.yaml")
-        overlay.write_text(yaml.safe_dump({"kubeflow": section}))
+        sections = {"kubeflow": section, "schedule": schedule}
+        overlay.write_text(yaml.safe_dump({k: v for k, v in sections.items() if v}))
         sets = ["pusher.to=s3://models/flights"]
         return loading.load(workload, [str(overlay)], sets).config
 

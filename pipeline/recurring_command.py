@@ -1,0 +1,77 @@
+"""`strategos schedule create|list|delete`: a service runs the pipeline by cron."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import tempfile
+import zoneinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import ExitCode, UserError
+from strategos.pipeline import commands, remote_command
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.remote.service import Recurring
+
+ACTIONS = ("create", "list", "delete")
+"""What `strategos schedule` does on a service."""
+
+
+def schedule(arguments: argparse.Namespace) -> int:
+    """Creates, lists or deletes the schedules of the pipeline; returns the exit code.
+
+    Raises:
+      UserError: The settings do not fit the service, or the service fails.
+    """
+    config, target = commands.load(arguments).config, arguments.target
+    if arguments.what == "create":
+        return _create(config, target)
+    for problem in remote_command.endpoint_problems(config, target):
+        raise problem
+    service = remote_command.connect(config, target)
+    service.check()
+    found = service.recurring(config.name)
+    if not found:
+        print(f"{target} has no schedule of {config.name}")
+    for each in found:
+        if arguments.what == "delete":
+            service.delete_recurring(each.recurring_id)
+        print(_line(config, each, "deleted " * (arguments.what == "delete")))
+    return ExitCode.DONE
+
+
+def _create(config: Config, target: str) -> int:
+    """Creates the schedule, then deletes the earlier ones of the pipeline."""
+    problems = list(remote_command.endpoint_problems(config, target))
+    service = remote_command.connect(config, target) if config.kubeflow else None
+    try:
+        if service:
+            service.cron()
+    except UserError as problem:
+        problems.append(problem)
+    commands.reject_target(config, target, *problems)
+    service.check()
+    with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+        file = Path(folder, "pipeline")
+        commands.compile_to(config, target, file)
+        before = service.recurring(config.name)
+        made = service.create_recurring(file, config.name)
+    print(_line(config, made, "created "))
+    for each in before:
+        service.delete_recurring(each.recurring_id)
+        print(_line(config, each, "replaced "))
+    return ExitCode.DONE
+
+
+def _line(config: Config, found: Recurring, done: str) -> str:
+    text = f"{done}{found.recurring_id}  {found.cron}"
+    if done.strip() in ("deleted", "replaced"):
+        return text
+    if found.next_run is None:
+        return f"{text}  {'never fires' if found.is_active else 'paused'}"
+    zone = config.schedule.timezone if config.schedule else "UTC"
+    when = datetime.datetime.fromtimestamp(found.next_run, zoneinfo.ZoneInfo(zone))
+    return f"{text}  next run {when:%Y-%m-%d %H:%M:%S %Z}"
