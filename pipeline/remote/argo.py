@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 _DRIVER = "-driver"
 _FAILED = ("Failed", "Error")
-_ENDED = (*_FAILED, "Succeeded", "Skipped", "Omitted")
+_LAUNCHER = re.compile(r'time="|[IWEF]\d{4} [\d:.]+ +\d+ \w+\.go:|Error: exit status')
 _LINES = 20  # Shown of the log of a step that failed.
 _TEMPLATE = "system-container-impl"  # Of the pods that run steps, in KFP's compiler.
 
@@ -34,6 +34,8 @@ def task(workflow: Json, name: str) -> Task:
     """The state of a step."""
     group, driver = _shown(workflow, name), _shown(workflow, f"{name}{_DRIVER}")
     executor = _executor(workflow, group) if group else None
+    if group and group.get("phase") == "Omitted":  # an earlier step failed
+        return Task()
     if executor and executor.get("phase") == "Skipped":
         return Task("cached", _at(group, "startedAt"), _at(group, "finishedAt"))
     for part in (executor, driver):
@@ -62,8 +64,9 @@ def pods(node_id: str) -> Iterator[str]:
 
 
 def last_lines(text: str) -> list[str]:
-    """The last lines of a log, without empty ones."""
-    return list(deque(filter(str.strip, text.splitlines()), _LINES))
+    """The last lines of a log that the step's own program wrote."""
+    lines = (line for line in text.splitlines() if line.strip())
+    return list(deque((each for each in lines if not _LAUNCHER.match(each)), _LINES))
 
 
 def exit_code(text: str) -> int | None:

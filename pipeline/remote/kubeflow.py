@@ -14,7 +14,7 @@ import yaml
 
 from strategos.components.errors import UserError
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.remote import argo, cron
+from strategos.pipeline.remote import argo, cron, pod_log
 from strategos.pipeline.remote.kubeflow_api import (
     TOKEN_FILE_VARIABLE,
     TOKEN_VARIABLE,
@@ -59,7 +59,8 @@ def connect(config: Config, environment: Mapping[str, str]) -> Kubeflow:
         token=environment.get(TOKEN_VARIABLE, ""),
         token_file=environment.get(TOKEN_FILE_VARIABLE, _TOKEN_FILE),
     )
-    return Kubeflow(config, api, page=environment.get(PAGE_VARIABLE, ""))
+    page, kubeconfig = environment.get(PAGE_VARIABLE, ""), environment.get("KUBECONFIG")
+    return Kubeflow(config, api, page, kubeconfig=kubeconfig)
 
 
 class Kubeflow:
@@ -70,15 +71,21 @@ class Kubeflow:
       api: The API.
       page: URL of the user interface; by default that of the API.
       retries: For single requests.
+      kubeconfig: For logs that KFP does not give; by default Kubernetes' own default.
     """
 
     def __init__(
-        self, config: Config, api: Api, page: str = "", retries: Retries | None = None
+        self,
+        config: Config,
+        api: Api,
+        page: str = "",
+        retries: Retries | None = None,
+        kubeconfig: str | None = None,
     ):
         assert config.kubeflow is not None
         self._config, self._section, self._api = config, config.kubeflow, api
         self._page = (page or api.url).rstrip("/")
-        self._retries = retries or Retries()
+        self._retries, self._kubeconfig = retries or Retries(), kubeconfig
 
     def check(self) -> None:
         """See Service.
@@ -112,8 +119,9 @@ class Kubeflow:
         found = self._api.ask("GET", f"/runs/{run_id}")
         state = _RUN_STATES.get(found.get("state", ""), "running")
         workflow = self._workflow(run_id)
-        names = in_order(_nodes(found) or argo.names(workflow))
-        if workflow:
+        begun = argo.names(workflow)
+        names = in_order(_nodes(found) or begun)
+        if begun:
             tasks = {name: argo.task(workflow, name) for name in names}
         else:
             tasks = {name: _task(found, name) for name in names}
@@ -135,23 +143,31 @@ class Kubeflow:
         self._retries.call(lambda: self._api.ask("POST", path))
 
     def log(self, run: RemoteRun, node: str) -> Log:
-        """See Service. KFP gives the log of a pod as long as the pod exists."""
-        where = f"--namespace {self._section.namespace or 'kubeflow'}"
+        """See Service. The pod's log is there as long as the pod, or Argo's archive."""
+        namespace = self._section.namespace or "kubeflow"
         for pod in argo.pods(run.tasks[node].container):
-            try:
-                path = f"/apis/v1alpha1/runs/{run.run_id}/nodes/{pod}/log"
-                response = self._api.send("GET", path)
-            except UserError:
-                continue
-            text = response.content.decode(errors="replace")
-            if response.ok and not text.startswith('{"error_message"'):
-                command = f"kubectl logs {where} {pod} --container main"
+            text = self._archived(run.run_id, pod)
+            text = text or pod_log.read(pod, namespace, self._kubeconfig)
+            if text:
+                command = f"kubectl logs --namespace {namespace} {pod} --container main"
                 lines = tuple(argo.last_lines(text))
                 return Log(lines, argo.exit_code(text), command)
         return Log(
-            command=f"kubectl logs {where} --selector pipeline/runid={run.run_id} "
-            "--container main --prefix"
+            command=f"kubectl logs --namespace {namespace} --container main --prefix "
+            f"--selector pipeline/runid={run.run_id}"
         )
+
+    def _archived(self, run_id: str, pod: str) -> str:
+        """A pod's log by KFP's API; "" if it has none."""
+        try:
+            path = f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log"
+            response = self._api.send("GET", path)
+        except UserError:
+            return ""
+        text = response.content.decode(errors="replace")
+        # An error that comes after the status 200 has been sent.
+        is_log = response.ok and not text.startswith('{"error_message"')
+        return text if is_log else ""
 
     def link(self, run_id: str) -> str:
         """See Service."""

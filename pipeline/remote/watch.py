@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from strategos.components import events
 from strategos.components.errors import UserError, first_line
 from strategos.pipeline.remote.retries import WATCH_SECONDS, Retries
 from strategos.pipeline.remote.service import ENDED, RemoteRun, Service, Task
+
+Json = dict[str, Any]
 
 _POLL_SECONDS = 3.0
 _GOING_ON = ("pending", "running")
@@ -44,8 +46,13 @@ def follow(
         if run.tasks.keys() - known.keys():
             _announce(run, runner)
             known = {name: Task() for name in run.tasks}
-        for node, task in run.tasks.items():
-            _report(node, known[node], task)
+        changes = [
+            change
+            for node, task in run.tasks.items()
+            for change in _changes(node, known[node], task)
+        ]
+        for kind, fields in sorted(changes, key=lambda each: each[1]["time"]):
+            events.emit(kind, **fields)
         known = dict(run.tasks)
         if run.state in ENDED:
             return run
@@ -66,21 +73,19 @@ def _announce(run: RemoteRun, runner: str) -> None:
     )
 
 
-def _report(node: str, before: Task, now: Task) -> None:
-    """Emits the events that lead from one state of a step to another."""
+def _changes(node: str, before: Task, now: Task) -> Iterator[tuple[str, Json]]:
+    """Yields the events that lead from one state of a step to another."""
+    at = {"node": node, "time": float(now.started or time.time())}
     if before.state == "pending" and now.state != "pending":
-        events.emit("node_started", node=node, **_at(now.started))
+        yield "node_started", at
+    at = at | {"time": float(now.finished or time.time())}
     if now.state == before.state or now.state in _GOING_ON:
         if now.message != before.message:
-            events.emit("progress", node=node, message=now.message)
+            yield "progress", at | {"message": now.message}
         return
-    at: dict[str, Any] = {"seconds": now.seconds, **_at(now.finished)}
+    at["seconds"] = now.seconds
     if now.state in _DONE:
-        events.emit("node_finished", node=node, state=now.state, **at)
+        yield "node_finished", at | {"state": now.state}
         return
     error = UserError(now.message or now.state)
-    events.emit("node_failed", node=node, error=error.to_json(), **at)
-
-
-def _at(seconds: float | None) -> dict[str, float]:
-    return {} if seconds is None else {"time": float(seconds)}
+    yield "node_failed", at | {"error": error.to_json()}

@@ -141,7 +141,7 @@ class Stub(http.server.ThreadingHTTPServer):
         self.asked, self.fails, self.tokens = [], {}, []
         self.multi_user, self.has_workflows = False, True
         self.experiments, self.runs, self.recurring = [], {}, {}
-        self.story, self.logs = [{}], {}
+        self.story, self.logs, self.pods = [{}], {}, {}
 
     def handle_error(self, request, client_address):
         """A client that gave up is no error."""
@@ -161,6 +161,9 @@ class Stub(http.server.ThreadingHTTPServer):
             pod = path.split("/")[-2]
             lost = {"error_message": "Failed to read logs", "error_details": "…"}
             return 200, self.logs.get(pod, lost)
+        if path.startswith("/api/v1/namespaces/kubeflow/pods/"):  # Kubernetes' own
+            log = self.pods.get(path.split("/")[-2])
+            return (200, log) if log else (404, {"message": "pods not found"})
         if path.startswith("/apis/v1beta1/runs/"):
             return self._manifest(path.rpartition("/")[2])
         known = [o for o in operations() if o[0] == method and o[1].fullmatch(path)]
@@ -268,6 +271,12 @@ def _state(page):
 def _argo(page):
     """Argo's nodes for a page: `{node: phase or (phase, message)}`, as on KFP 2.0.5."""
     yield {"id": "w", "displayName": "w", "type": "DAG", "phase": "Running"}
+    for name in page.get("omitted", ()):
+        message = "omitted: depends condition not met"
+        skipped = {"type": "Skipped", "phase": "Omitted", "message": message}
+        for shown in (name, f"{name}-driver"):
+            when = {"startedAt": _TIME.format(9), "finishedAt": _TIME.format(9)}
+            yield {"id": f"w-{shown}", "displayName": shown, **skipped, **when}
     for number, (name, found) in enumerate(page.get("nodes", {}).items()):
         phase, message = found if isinstance(found, tuple) else (found, "")
         begun = {"startedAt": _TIME.format(number)}
@@ -326,6 +335,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+_VARIABLES = (
+    *("KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT", "STRATEGOS_KFP_TOKEN"),
+    *("KF_PIPELINES_SA_TOKEN_PATH", "KUBERNETES_SERVICE_HOST", "KUBECONFIG"),
+)
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch, tmp_path):
+    """No variable of this machine names a cluster, and no proxy is asked."""
+    for name in _VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+
 @pytest.fixture
 def kfp():
     with Stub() as stub:
@@ -341,11 +366,8 @@ def kfp_fires():
 
 
 @pytest.fixture
-def configured(workload, monkeypatch):
+def configured(workload):
     """Config for a cluster at a URL: `configured(url, schedule, **kubeflow)`."""
-    for name in ("KF_PIPELINES_ENDPOINT", "STRATEGOS_KFP_TOKEN", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     def configure(url, schedule=None, **keys):
         section = {"image": "x", "endpoint": url, **keys}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from strategos.components import events
@@ -19,6 +21,16 @@ FAILED = {
     "phase": "Failed",
     "nodes": {"Resolve": "Succeeded", "Trainer": ("Failed", "Error (exit code 1)")},
 }
+
+# As on KFP 2.0.5 with Argo 3.7.
+LOG = """\
+I1123 04:52:40.000000      24 launcher_v2.go:117] ExecutorInput:{}
+EvaluationGate: not blessed: 1 of 2 bounds fails
+I1123 04:52:43.382313      24 launcher_v2.go:151] publish success.
+F1123 04:52:43.382390      24 main.go:49] failed to execute component: exit status 3
+time="2026-11-23T04:52:43.971Z" level=info msg="sub-process exited" argo=true
+Error: exit status 1
+"""
 
 
 @pytest.fixture
@@ -184,13 +196,13 @@ def test_a_watch_reports_each_change_with_the_cluster_s_times(
     assert [(e["event"], e.get("node")) for e in seen] == [
         ("run_started", None),
         ("node_started", "Resolve"),
-        ("node_finished", "Resolve"),
         ("node_started", "Trainer"),
+        ("node_finished", "Resolve"),
         ("progress", "Trainer"),
         ("node_failed", "Trainer"),
     ]
     assert seen[0]["nodes"] == ["Resolve", "Trainer"]
-    assert seen[2]["seconds"] == 20.0
+    assert seen[3]["seconds"] == 20.0
     assert seen[4]["message"] == "ImagePullBackOff: no such image"
     assert clock.slept == [3, 3, 3]
     assert (run.state, run.failed_node) == ("failed", "Trainer")
@@ -248,6 +260,32 @@ def test_a_run_that_is_terminated_ends_with_argo_s_reason(
     )
 
 
+_KUBECONFIG = """
+apiVersion: v1
+clusters: [{{name: c, cluster: {{server: '{url}'}}}}]
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+users: [{{name: u, user: {{token: t}}}}]
+current-context: c
+"""
+
+
+def test_a_log_that_kfp_does_not_give_is_read_from_kubernetes(
+    service, kfp, configured, compiled, clock, tmp_path, monkeypatch
+):
+    service.submit(compiled, "flights")
+    kfp.story = [FAILED]
+    run, _ = follow(service, clock, tmp_path)
+    assert service.log(run, "Trainer").lines == ()
+    (tmp_path / "kubeconfig").write_text(_KUBECONFIG.format(url=kfp.url))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    service = kubeflow.connect(configured(kfp.url), os.environ)
+    assert service.log(run, "Trainer").lines == ()
+    kfp.pods["w-system-container-impl-11"] = LOG
+    found = service.log(run, "Trainer")
+    assert found.lines == ("EvaluationGate: not blessed: 1 of 2 bounds fails",)
+    assert found.exit_code == 3
+
+
 def strategos(kfp, workload, *words):
     overlay = workload.with_name("cluster.yaml")
     overlay.write_text(f"kubeflow: {{image: x, endpoint: '{kfp.url}'}}\n")
@@ -260,13 +298,13 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsy
     """A gate that stops the run is told from a step that fails by its exit code."""
     gate = {"Resolve": "Succeeded", "EvaluationGate": ("Failed", "Error (exit code 1)")}
     kfp.story = [{"phase": "Failed", "nodes": gate}]
-    last = "not blessed: 1 of 2 bounds fails\nfailed to execute component: exit status"
-    kfp.logs["w-system-container-impl-11"] = f"{last} 3\n"
+    kfp.logs["w-system-container-impl-11"] = LOG
     assert strategos(kfp, workload, "--wait") == 3
     shown = capsys.readouterr()
     assert f"run r1 submitted: {kfp.url}/#/runs/details/r1" in shown.out
     assert "flights  not blessed in 50 s  run r1, kubeflow runner" in shown.out
     assert "EvaluationGate" in shown.out and "1 of 2 bounds fails" in shown.out
+    assert "main.go" not in shown.out
     assert "kubectl logs --namespace kubeflow w-system-container-impl-11" in shown.out
     tasks = kfp.runs["r1"]["pipeline_spec"]["root"]["dag"]["tasks"]
     assert "Resolve" in tasks
@@ -279,11 +317,12 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsy
     kfp.story = [{"phase": "Failed", "nodes": failed}]
     assert strategos(kfp, workload, "--follow", "r1") == 1
     shown = capsys.readouterr().out
-    assert "OOMKilled (exit code 137)" in shown
-    assert "kubectl logs --namespace kubeflow --selector pipeline/runid=r1" in shown
+    assert "OOMKilled (exit code 137)" in shown and "Pusher" not in shown
+    assert "--selector pipeline/runid=r1" in shown
 
     kfp.story = [DONE]
     assert strategos(kfp, workload, "--follow", "r1") == 0
+    assert "cached" in capsys.readouterr().out
     assert strategos(kfp, workload, "--terminate", "r1") == 0
     assert kfp.requests()[-1].endswith("/runs/r1:terminate")
     assert len(kfp.runs) == 1
