@@ -179,8 +179,8 @@ def _add_running(commands, parents) -> None:
     run = commands.add_parser("run", parents=parents, help="run the pipeline once")
     run.add_argument(
         "--runner",
-        choices=["local", "beam", "kubeflow"],
-        help="override run.runner; `kubeflow` compiles and submits the pipeline",
+        choices=["local", "beam", "kubeflow", "vertex"],
+        help="override run.runner; the last two compile and submit the pipeline",
     )
     run.add_argument(
         "--wait",
@@ -273,7 +273,7 @@ def _add_schedule(commands, parents) -> None:
     )
     export.add_argument("--to", choices=["cron", "cronjob", "systemd"], required=True)
     target = argparse.ArgumentParser(add_help=False)
-    target.add_argument("--target", choices=["kubeflow"], required=True)
+    target.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
     for name, text in (
         ("create", "let a service run the pipeline by schedule.cron"),
         ("list", "show the service's schedules of the pipeline"),

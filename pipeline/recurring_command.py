@@ -29,6 +29,8 @@ def schedule(arguments: argparse.Namespace) -> int:
     config, target = commands.load(arguments).config, arguments.target
     if arguments.what == "create":
         return _create(config, target)
+    if getattr(config, target) is None:
+        commands.reject_target(config, target)
     for problem in remote_command.endpoint_problems(config, target):
         raise problem
     service = remote_command.connect(config, target)
@@ -46,10 +48,11 @@ def schedule(arguments: argparse.Namespace) -> int:
 def _create(config: Config, target: str) -> int:
     """Creates the schedule, then deletes the earlier ones of the pipeline."""
     problems = list(remote_command.endpoint_problems(config, target))
-    service = remote_command.connect(config, target) if config.kubeflow else None
+    if getattr(config, target) is None:
+        commands.reject_target(config, target)
+    service = remote_command.connect(config, target)
     try:
-        if service:
-            service.cron()
+        service.cron()
     except UserError as problem:
         problems.append(problem)
     commands.reject_target(config, target, *problems)

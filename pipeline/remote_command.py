@@ -1,4 +1,4 @@
-"""`strategos run --runner kubeflow`: submits a compiled pipeline, and follows its run.
+"""`strategos run --runner kubeflow|vertex`: submits a pipeline, and follows its run.
 
 Ctrl-C while a run is followed leaves the run going: the terminal that watches a
 training of hours may end for any reason. `--terminate` ends a run.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.history.runs import Run
     from strategos.pipeline.remote.service import Log, RemoteRun, Service
 
-TARGETS = ("kubeflow",)
+TARGETS = ("kubeflow", "vertex")
 """Runners that are services, which run a compiled pipeline."""
 _LOCAL_ONLY = ("from_node", "to_node", "from_scratch")
 _REMOTE_ONLY = ("follow", "terminate")
@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _reject(arguments: argparse.Namespace, config: Config, target: str) -> None:
     problems = [*_option_problems(arguments), *endpoint_problems(config, target)]
-    if arguments.follow or arguments.terminate:
+    has_section = getattr(config, target) is not None
+    if has_section and (arguments.follow or arguments.terminate):
         for problem in problems:
             raise problem
         return
@@ -114,10 +115,16 @@ def endpoint_problems(config: Config, target: str) -> Iterator[UserError]:
 
 
 def connect(config: Config, target: str) -> Service:
-    """The service of a target, after `endpoint_problems`."""
+    """The service of a target whose section exists, after `endpoint_problems`."""
+    from strategos.pipeline.view import quiet
+
+    quiet.hide_warnings()
+    if target == "vertex":
+        from strategos.pipeline.remote import vertex
+
+        return vertex.VertexPipelines(config)
     from strategos.pipeline.remote import kubeflow
 
-    del target
     return kubeflow.connect(config, os.environ)
 
 

@@ -13,6 +13,7 @@ import requests
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.pipeline.config.sections import Config
+from strategos.pipeline.remote import network
 from strategos.pipeline.remote.service import TransientError, UnsentError, kind_of
 
 Json = dict[str, Any]
@@ -108,17 +109,19 @@ class Api:
         except requests.exceptions.SSLError as error:
             remedy = "Set REQUESTS_CA_BUNDLE to the file of its authority."
             raise self._failure(
-                f"its certificate is rejected: {_cause(error)}", remedy
+                f"its certificate is rejected: {network.cause(error)}", remedy
             ) from error
         except requests.exceptions.ReadTimeout as error:
             what = f"it took longer than {self._timeouts[1]:g} s to answer"
             raise self._failure(what, _UNREACHABLE, TransientError) from error
         except requests.ConnectionError as error:
-            kind = TransientError if _was_connected(error) else UnsentError
-            what = f"it cannot be reached: {_cause(error)}"
+            kind = TransientError if network.was_connected(error) else UnsentError
+            what = f"it cannot be reached: {network.cause(error)}"
             raise self._failure(what, _UNREACHABLE, kind) from error
         except requests.RequestException as error:
-            raise self._failure(_cause(error), _UNREACHABLE, TransientError) from error
+            raise self._failure(
+                network.cause(error), _UNREACHABLE, TransientError
+            ) from error
 
     def not_kfp(self, why: str) -> UserError:
         """The error for a URL that is not that of KFP's API."""
@@ -148,23 +151,6 @@ class Api:
         self, what: str, remedy: str, kind: type[UserError] = UserError
     ) -> UserError:
         return kind(f"Kubeflow Pipelines at {self.url}: {what}", remedy=remedy)
-
-
-def _was_connected(error: requests.ConnectionError) -> bool:
-    """Whether the request may have reached the service."""
-    from urllib3 import exceptions
-
-    if isinstance(error, requests.exceptions.ConnectTimeout):
-        return False
-    cause = getattr(error.args[0], "reason", None) if error.args else None
-    return not isinstance(cause, exceptions.NewConnectionError)
-
-
-def _cause(error: requests.RequestException) -> str:
-    """What the network reports, without the names of Python's objects."""
-    cause = error.args[0] if error.args else error
-    text = str(getattr(cause, "reason", cause))
-    return text.rpartition(">: ")[2].rpartition("): ")[2]
 
 
 def _said(response: requests.Response) -> str:

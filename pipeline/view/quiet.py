@@ -41,15 +41,20 @@ def environment() -> dict[str, str]:
     return variables
 
 
+def hide_warnings() -> None:
+    """Hides the warnings of Google's packages in this process; imports nothing."""
+    for module in _MODULES:
+        pattern = module.replace(".", r"\.") + r"\Z"
+        warnings.filterwarnings("ignore", category=FutureWarning, module=pattern)
+
+
 def hush() -> None:
     """Hides the warnings in this process, and imports TensorFlow without its logs.
 
     Call it before anything else imports TensorFlow. It takes as long as that import.
     """
     os.environ.update(environment())
-    for module in _MODULES:
-        pattern = module.replace(".", r"\.") + r"\Z"
-        warnings.filterwarnings("ignore", category=FutureWarning, module=pattern)
+    hide_warnings()
     from absl import logging as absl_logging
 
     absl_logging.set_verbosity(absl_logging.ERROR)

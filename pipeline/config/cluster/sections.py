@@ -262,7 +262,7 @@ class Kubeflow(Section):
 
 
 class Vertex(Section):
-    """Settings of `strategos compile --target vertex`."""
+    """Settings of `compile`, `run` and `schedule` for Vertex AI Pipelines."""
 
     project: Text = Field(description="Google Cloud project.")
     region: Text = Field("us-central1", description="Google Cloud region.")
@@ -270,6 +270,14 @@ class Vertex(Section):
     root: Annotated[
         str, StringConstraints(pattern="^gs://[^/]+"), Allowed("gs://BUCKET/FOLDER")
     ] = Field(description="URL of the artifacts.")
+    endpoint: Endpoint | None = Field(
+        None, description="URL of the service. By default, Google's in the region."
+    )
+    service_account: Text | None = Field(
+        None,
+        description="E-mail address of the steps' service account. By default, "
+        "Compute Engine's.",
+    )
     context: PathText = Field(".", validate_default=True, description=_CONTEXT)
     steps: Annotated[dict[str, Step], AfterValidator(_is_step)] = Field(
         default_factory=dict, description=_STEPS

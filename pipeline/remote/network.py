@@ -1,0 +1,21 @@
+"""What errors of `requests` mean."""
+
+from __future__ import annotations
+
+import requests
+from urllib3 import exceptions
+
+
+def was_connected(error: requests.ConnectionError) -> bool:
+    """Whether the request may have reached the service."""
+    if isinstance(error, requests.exceptions.ConnectTimeout):
+        return False
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return not isinstance(reason, exceptions.NewConnectionError)
+
+
+def cause(error: Exception) -> str:
+    """What the network reports, without the names of Python's objects."""
+    found = error.args[0] if error.args else error
+    text = str(getattr(found, "reason", found))
+    return text.rpartition(">: ")[2].rpartition("): ")[2]

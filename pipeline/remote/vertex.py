@@ -1,0 +1,305 @@
+"""Vertex AI Pipelines as a service that runs compiled pipelines.
+
+Uses the clients that `google.cloud.aiplatform.PipelineJob` wraps: its `submit` asks
+Cloud Storage first, for minutes if that does not answer. Credentials are Google's
+application default ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+from google.api_core import exceptions
+from google.auth import exceptions as auth
+from google.cloud import aiplatform_v1 as api
+from google.protobuf import json_format
+
+from strategos.components.errors import UserError, first_line
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.remote import cron, network
+from strategos.pipeline.remote.retries import Retries
+from strategos.pipeline.remote.service import (
+    ENDED,
+    ConflictError,
+    Log,
+    MissingError,
+    Recurring,
+    RemoteRun,
+    Task,
+    TransientError,
+    UnsentError,
+    in_order,
+    kind_of,
+)
+
+_SECONDS = 60.0  # For a request.
+_RUN_STATES = {
+    api.PipelineState.PIPELINE_STATE_SUCCEEDED: "succeeded",
+    api.PipelineState.PIPELINE_STATE_FAILED: "failed",
+    api.PipelineState.PIPELINE_STATE_CANCELLED: "canceled",
+}
+_State = api.PipelineTaskDetail.State
+_TASK_STATES = {
+    _State.PENDING: "running",  # it waits for machines
+    _State.RUNNING: "running",
+    _State.CANCEL_PENDING: "running",
+    _State.CANCELLING: "running",
+    _State.SUCCEEDED: "complete",
+    _State.SKIPPED: "cached",
+    _State.FAILED: "failed",
+    _State.CANCELLED: "interrupted",
+}
+_LOG_IN = (
+    "Set GOOGLE_APPLICATION_CREDENTIALS, or call `gcloud auth application-default "
+    "login`."
+)
+_REMEDIES = {
+    400: "Correct what the message names.",
+    401: _LOG_IN,
+    403: "Give the account the roles `roles/aiplatform.user` in `vertex.project` and "
+    "`roles/iam.serviceAccountUser` on `vertex.service_account`; enable the Vertex AI "
+    "API.",
+    404: "Check the id, `vertex.project` and `vertex.region`.",
+    409: "Another request made or changes it at this moment: try again.",
+    429: "The quota is used up: try again later, or have it raised.",
+}
+_UNREACHABLE = "Check `vertex.region`, `vertex.endpoint` and the network; try again."
+
+_T = TypeVar("_T")
+
+
+class VertexPipelines:
+    """Vertex AI Pipelines in a project and region.
+
+    Args:
+      config: The effective settings, with the section `vertex`.
+      credentials: Of google-auth; by default the application's default ones.
+      retries: For single requests.
+      seconds: Time allowed for one request.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        credentials: Any = None,
+        retries: Retries | None = None,
+        seconds: float = _SECONDS,
+    ):
+        assert config.vertex is not None
+        section = config.vertex
+        self._config, self._section = config, section
+        self._credentials, self._seconds = credentials, seconds
+        self._retries = retries or Retries()
+        host = f"https://{section.region}-aiplatform.googleapis.com"
+        self._url = section.endpoint or host
+        self._parent = f"projects/{section.project}/locations/{section.region}"
+        self._clients: dict[type, Any] = {}
+
+    def check(self) -> None:
+        """See Service."""
+        jobs = self._client(api.PipelineServiceClient)
+        request = {"parent": self._parent, "page_size": 1}
+        self._ask(jobs.list_pipeline_jobs, request)
+
+    def submit(self, file: Path, pipeline: str) -> str:
+        """See Service. The id is chosen here, so the request may be sent again."""
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        job_id = f"{pipeline}-{now}-{secrets.token_hex(2)}"
+        jobs, sent = self._client(api.PipelineServiceClient), []
+        request = {
+            "parent": self._parent,
+            "pipeline_job": self._job(file),
+            "pipeline_job_id": job_id,
+        }
+
+        def create() -> None:
+            sent.append(job_id)
+            try:
+                self._ask(jobs.create_pipeline_job, request)
+            except ConflictError:
+                if len(sent) == 1:
+                    raise  # else an earlier request has arrived
+
+        self._retries.call(create)
+        return job_id
+
+    def run(self, run_id: str) -> RemoteRun:
+        """See Service."""
+        jobs = self._client(api.PipelineServiceClient)
+        job = self._ask(jobs.get_pipeline_job, {"name": self._name(run_id)})
+        state = _RUN_STATES.get(job.state, "running")
+        spec = json_format.MessageToDict(type(job).pb(job).pipeline_spec)
+        names = spec.get("root", {}).get("dag", {}).get("tasks", {})
+        found = {each.task_name: _task(each) for each in job.job_detail.task_details}
+        tasks = {name: found.get(name, Task()) for name in in_order(names or found)}
+        if state in ENDED:
+            tasks = {name: task.at_the_end() for name, task in tasks.items()}
+        return RemoteRun(
+            run_id,
+            self._config.name,
+            state,
+            tasks,
+            started=_seconds(job.create_time) or 0.0,
+            finished=_seconds(job.end_time),
+            message=job.error.message,
+        )
+
+    def terminate(self, run_id: str) -> None:
+        """See Service."""
+        jobs = self._client(api.PipelineServiceClient)
+        request = {"name": self._name(run_id)}
+        self._retries.call(lambda: self._ask(jobs.cancel_pipeline_job, request))
+
+    def log(self, run: RemoteRun, node: str) -> Log:
+        """See Service. The log itself is in Cloud Logging."""
+        task, section = run.tasks[node], self._section
+        codes = re.findall(r"non-zero status of:? (\d+)", task.message)
+        job = task.container.rpartition("/")[2]
+        command = (
+            f"gcloud logging read 'resource.labels.job_id=\"{job}\"' "
+            f"--project {section.project} --limit 50"
+        )
+        code = int(codes[-1]) if codes else None
+        return Log((), code, command if job else "")
+
+    def link(self, run_id: str) -> str:
+        """See Service."""
+        place = f"locations/{self._section.region}/pipelines/runs/{run_id}"
+        site = "https://console.cloud.google.com/vertex-ai"
+        return f"{site}/{place}?project={self._section.project}"
+
+    def cron(self) -> str:
+        """See Service."""
+        return cron.zoned(self._config)
+
+    def create_recurring(self, file: Path, pipeline: str) -> Recurring:
+        """See Service. A run is left out while the one before still runs."""
+        schedules = self._client(api.ScheduleServiceClient)
+        request = {
+            "parent": self._parent,
+            "schedule": api.Schedule(
+                display_name=pipeline,
+                cron=self.cron(),
+                max_concurrent_run_count=1,
+                create_pipeline_job_request=api.CreatePipelineJobRequest(
+                    parent=self._parent, pipeline_job=self._job(file)
+                ),
+            ),
+        }
+        return _recurring(
+            self._retries.call(
+                lambda: self._ask(schedules.create_schedule, request), creates=True
+            )
+        )
+
+    def recurring(self, pipeline: str) -> list[Recurring]:
+        """See Service."""
+        schedules = self._client(api.ScheduleServiceClient)
+        request = {"parent": self._parent, "filter": f'display_name="{pipeline}"'}
+        found = self._retries.call(
+            lambda: self._ask(
+                lambda **how: list(schedules.list_schedules(**how)), request
+            )
+        )
+        return [_recurring(each) for each in found if each.display_name == pipeline]
+
+    def delete_recurring(self, recurring_id: str) -> None:
+        """See Service."""
+        schedules = self._client(api.ScheduleServiceClient)
+        request = {"name": f"{self._parent}/schedules/{recurring_id}"}
+
+        def delete(**how: Any) -> None:
+            schedules.delete_schedule(**how).result(timeout=self._seconds)
+
+        with contextlib.suppress(MissingError):  # deleted by an earlier attempt
+            self._retries.call(lambda: self._ask(delete, request))
+
+    def _name(self, run_id: str) -> str:
+        return f"{self._parent}/pipelineJobs/{run_id}"
+
+    def _job(self, file: Path) -> api.PipelineJob:
+        job = api.PipelineJob.from_json(file.read_text())
+        job.service_account = self._section.service_account or ""
+        return job
+
+    def _client(self, kind: type) -> Any:
+        if kind not in self._clients:
+            with self._problems():
+                self._clients[kind] = kind(
+                    credentials=self._credentials,
+                    transport="rest",
+                    client_options={"api_endpoint": self._url},
+                )
+        return self._clients[kind]
+
+    def _ask(self, method: Callable[..., _T], request: Mapping[str, Any]) -> _T:
+        with self._problems():
+            return method(request=request, timeout=self._seconds, retry=None)
+
+    @contextlib.contextmanager
+    def _problems(self) -> Iterator[None]:
+        """Converts errors of Google's clients inside the block to errors for users."""
+        try:
+            yield
+        except exceptions.GoogleAPICallError as error:
+            code = int(error.code or 500)
+            what = f"it answers {code}: {_said(error)}"
+            remedy = _REMEDIES.get(code, "Try again.")
+            raise self._failure(what, remedy, kind_of(code)) from error
+        except auth.TransportError as error:
+            what = f"the credentials cannot be renewed: {network.cause(error)}"
+            raise self._failure(what, _UNREACHABLE, UnsentError) from error
+        except auth.GoogleAuthError as error:
+            raise self._failure(first_line(str(error)), _LOG_IN) from error
+        except requests.exceptions.ReadTimeout as error:
+            what = f"it took longer than {self._seconds:g} s to answer"
+            raise self._failure(what, _UNREACHABLE, TransientError) from error
+        except requests.ConnectionError as error:
+            kind = TransientError if network.was_connected(error) else UnsentError
+            what = f"it cannot be reached: {network.cause(error)}"
+            raise self._failure(what, _UNREACHABLE, kind) from error
+        except (json_format.ParseError, requests.JSONDecodeError) as error:
+            what = "its answer is not one of Vertex AI's API"
+            raise self._failure(what, _UNREACHABLE) from error
+
+    def _failure(
+        self, what: str, remedy: str, kind: type[UserError] = UserError
+    ) -> UserError:
+        where = f"Vertex AI at {self._url}, {self._parent}"
+        return kind(f"{where}: {what}", remedy=remedy)
+
+
+def _said(error: exceptions.GoogleAPICallError) -> str:
+    """The service's message as one line, without the URL that the client adds."""
+    text = " ".join(str(error.message or "").split())
+    return re.sub(r"^[A-Z]+ https?://\S+: ", "", text)[:300]
+
+
+def _task(found: api.PipelineTaskDetail) -> Task:
+    state = _TASK_STATES.get(found.state, "pending")
+    waits = "waits for machines" if found.state == _State.PENDING else ""
+    return Task(
+        state,
+        _seconds(found.start_time),
+        None if state in ("pending", "running") else _seconds(found.end_time),
+        found.error.message or waits,
+        found.executor_detail.container_detail.main_job,
+    )
+
+
+def _recurring(found: api.Schedule) -> Recurring:
+    is_active = found.state == api.Schedule.State.ACTIVE
+    next_run = _seconds(found.next_run_time) if is_active else None
+    name = found.name.rpartition("/")[2]
+    return Recurring(name, found.cron, is_active, next_run)
+
+
+def _seconds(when: datetime.datetime | None) -> float | None:
+    return None if when is None else when.timestamp()
