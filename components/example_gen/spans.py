@@ -83,7 +83,7 @@ def find_editions(pattern: str) -> list[Span]:
 
     Raises:
       NoFilesError: The pattern matches no file.
-      BadInputError: The pattern is malformed.
+      BadInputError: The pattern is malformed, or two spans have the same number.
     """
     parts = _parse(pattern)
     found = sorted(glob.glob(_to_glob(parts), recursive=True))
@@ -108,6 +108,8 @@ def find_editions(pattern: str) -> list[Span]:
             key="data.examples",
             remedy="Correct the pattern, or put the data there.",
         )
+    for edition, paths in editions.items():
+        _reject_overlap(edition, paths, regex)
     return [
         Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
         for (number, version), paths in sorted(editions.items())
@@ -303,6 +305,25 @@ def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
             remedy="Rename the file, or correct the pattern.",
         ) from error
     return (date - _EPOCH).days, date.isoformat()
+
+
+def _reject_overlap(
+    edition: tuple[int, int], paths: Sequence[str], regex: re.Pattern[str]
+) -> None:
+    """Rejects files of two spans, or versions, whose numbers differ only in zeros."""
+    matches = [(path, regex.fullmatch(path)) for path in paths]
+    numbers = {matched.groups(): path for path, matched in matches if matched}
+    if len(numbers) < 2:
+        return
+    first, second, *_ = sorted(numbers.values())
+    number, version = edition
+    which = f"span {number}" + f", version {version}" * (version >= 0)
+    raise BadInputError(
+        f"both {first} and {second} are of {which}: their numbers differ only in zeros",
+        key="data.examples",
+        remedy="Give one of them another number, move it away, or set the number of "
+        "digits in the pattern, as in {SPAN:2}.",
+    )
 
 
 def _in_64_bits(digits: str, path: str) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,38 @@ def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None
       pipeline: The pipeline's name; None for any.
     """
     found = None
+    for decision in _read(root, pipeline):
+        found = decision
+    return found
+
+
+def first_check(root: str | Path, pipeline: str, now: float) -> float | None:
+    """The time of the first decision since the last run, or since the clock went back.
+
+    Args:
+      root: The pipeline root.
+      pipeline: The pipeline's name.
+      now: Unix seconds; a decision that is later than that was made by a wrong clock.
+
+    Returns:
+      Unix seconds; None if there is no such decision.
+    """
+    first = None
+    for decision in _read(root, pipeline):
+        if decision["at"] > now or decision.get("run_id"):
+            first = None
+        else:
+            first = min(decision["at"], first or now)
+    return first
+
+
+def _read(root: str | Path, pipeline: str | None) -> Iterator[dict[str, Any]]:
     with contextlib.suppress(OSError), _file(root).open() as lines:
         for line in lines:
             with contextlib.suppress(ValueError):  # cut off by a full disk or a kill
                 decision = json.loads(line)
                 if pipeline in (None, decision["pipeline"]):
-                    found = decision
-    return found
+                    yield decision
 
 
 def _file(root: str | Path) -> Path:

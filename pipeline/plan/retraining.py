@@ -46,6 +46,8 @@ class Facts:
       left_out: The spans that a gate found at fault, with the run that it stopped; they
         are not among `spans`.
       previews: Measurements of spans that came after those of the model in production.
+      checked: Unix seconds of the first check since the last run, or since the clock
+        went back; None if unknown.
     """
 
     now: float
@@ -57,6 +59,7 @@ class Facts:
     pushes: bool = True
     left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
     previews: Mapping[int, Preview] = dataclasses.field(default_factory=dict)
+    checked: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,14 +247,14 @@ class _Case:
 
         zone = ZoneInfo(self._schedule.timezone)
         last = self._last.started if self._last else self._facts.now
-        after = datetime.datetime.fromtimestamp(min(last, self._facts.now), zone)
+        after = datetime.datetime.fromtimestamp(self._past(last), zone)
         return next(CronSim(self._schedule.cron, after)).timestamp()
 
     def _too_old_at(self) -> float | None:
         limit = self._schedule.max_age_seconds
         if limit is None or self._model is None:
             return None
-        return min(self._model.made_at, self._facts.now) + limit
+        return self._past(self._model.made_at) + limit
 
     def _retry_at(self) -> float | None:
         """The time of the next attempt after a failure; None if the last succeeded."""
@@ -260,7 +263,17 @@ class _Case:
             return None
         first = self._schedule.retry_after_seconds
         wait = min(first * 2 ** min(len(failures) - 1, 20), max(first, _LONGEST_WAIT))
-        return min(failures[0].ended, self._facts.now) + wait
+        return self._past(failures[0].ended) + wait
+
+    def _past(self, then: float) -> float:
+        """A recorded time, or a substitute if the clock has gone back since then.
+
+        A small step is waited out; a large one would stop the schedule for as long.
+        """
+        now, checked = self._facts.now, self._facts.checked
+        if then - now > _LONGEST_WAIT and checked is not None:
+            then = checked
+        return min(then, now)
 
     # Words.
 

@@ -230,12 +230,12 @@ def unusable(
     Args:
       config: The connection.
       error: What the database raised.
-      kind: The class to make.
+      kind: The class to make; `BadInputError` for a database of a newer schema.
     """
     cause = _cause(error)
     newer = _NEWER.search(cause)
     if newer:
-        return kind(
+        return BadInputError(
             f"{_place(config)} was written by a newer ML Metadata (schema {newer[1]}; "
             f"the one installed here reads {newer[2]})",
             remedy="Run Strategos in the environment that wrote it; the database is "

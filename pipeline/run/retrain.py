@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.example_gen import spans
 from strategos.components.example_gen.listing import NoneCompleteError, TooFewSpansError
 from strategos.pipeline.config.sections import Schedule
+from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import Decision
 from strategos.pipeline.root.state import file_hashes
@@ -103,13 +104,15 @@ def decide(
             raise
         reason = f"Not due: {error.headline}; a gate found {sorted(left_out)} at fault."
         return Decision(False, reason, "", (), left_out=tuple(sorted(left_out)))
+    now = time.time()
     facts = retraining.Facts(
-        now=time.time(),
+        now=now,
         spans=[(span.number, span.version) for span in chosen],
         data=spans.fingerprint(chosen, file_hashes(config.run.root)),
         settings=caching.settings_key(config),
         pushes=config.pusher is not None,
         left_out=left_out,
+        checked=decisions.first_check(config.run.root, config.name, now),
         **_history(config, connection, data.found),
     )
     return retraining.decide(facts, config.schedule or Schedule())

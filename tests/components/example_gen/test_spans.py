@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_spans_ascend_by_number_not_by_name(make):
     found = spans.find_spans(root + "/span-{SPAN}/*.csv")
     assert _numbers(found) == [9, 10]
     assert found[0].files == (f"{root}/span-9/a.csv", f"{root}/span-9/b.csv")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "which"),
+    [
+        ("s-{SPAN}.csv", ("s-01.csv", "s-1.csv"), "span 1"),
+        ("{SPAN}/{VERSION}/a.csv", ("2/03/a.csv", "2/3/a.csv"), "span 2, version 3"),
+    ],
+)
+def test_two_spans_of_the_same_number_are_refused(make, pattern, names, which):
+    folder = make(*names)
+    first, second = (f"{folder}/{name}" for name in names)
+    said = f"both {first} and {second} are of {which}: "
+    with pytest.raises(BadInputError, match=re.escape(said)):
+        spans.find_editions(f"{folder}/{pattern}")
 
 
 def test_width_takes_exactly_so_many_digits(make):

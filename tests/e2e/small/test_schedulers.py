@@ -37,7 +37,7 @@ def test_one_of_two_clocks_and_a_run_trains_and_after_its_kill_the_next(small, s
     words = (str(small.yaml), "--set", "schedule.retry_after=1s")
     root = small.folder / "runs"
     with small.held("Trainer"):
-        clock = ("schedule", "start", *words, "--every", "1s")
+        clock = ("schedule", "start", *words, "--every", "3s")
         started = [start(*clock), start(*clock), start("run", *words)]
         small.wait_for(lambda: "run_id" in (lock.holder(root) or {}), seconds=300)
         holder = lock.holder(root)

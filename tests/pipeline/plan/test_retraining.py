@@ -169,6 +169,18 @@ def test_a_clock_that_went_back_is_not_an_age():
     assert not decision.due
 
 
+def test_times_far_in_the_future_count_from_the_first_check():
+    """A clock that was 99 days ahead does not stop the schedule for 99 days."""
+    failed = attempt("failed", ONE, ago=-99 * _DAY)
+    last = push(ONE, pushed_at=_NOW + 99 * _DAY)
+    for attempts, limit, trigger in (([failed], None, "retry"), ([], "1d", "max_age")):
+        facts = retraining.Facts(_NOW, [ONE], "d", "s", last, attempts)
+        schedule = Schedule(max_age=limit)
+        assert not retraining.decide(facts, schedule).due
+        checked = dataclasses.replace(facts, checked=_NOW - _DAY)
+        assert retraining.decide(checked, schedule).trigger == trigger
+
+
 def test_short_ages_have_hours_and_minutes():
     last = push(ONE, pushed_at=_NOW - 5400)
     assert "pushed 1 h 30 min ago" in decide([ONE], last).reason

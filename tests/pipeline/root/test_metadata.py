@@ -12,7 +12,8 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import BadInputError, UserError
+from strategos.pipeline.history.store import Store
 from strategos.pipeline.root import metadata
 from strategos.pipeline.run import journal
 
@@ -83,8 +84,9 @@ def test_database_of_a_newer_ml_metadata_is_named(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "metadata.sqlite")) as database:
         database.execute("UPDATE MLMDEnv SET schema_version = 99")
         database.commit()
-    with pytest.raises(UserError, match="newer ML Metadata .schema 99; .* reads 10"):
-        metadata.initialise(config)
+    for connect in (metadata.initialise, Store):
+        with pytest.raises(BadInputError, match="newer ML Metadata .schema 99; .* 10"):
+            connect(config)
 
 
 @pytest.fixture
