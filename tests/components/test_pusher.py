@@ -152,6 +152,33 @@ def test_failed_write_leaves_nothing_and_the_old_versions(model, serving):
     assert os.listdir(serving) == ["5"]
 
 
+@pytest.fixture
+def small_disk(serving):
+    serving.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(serving)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (not root)")
+    yield serving
+    subprocess.run(["umount", str(serving)], check=True)
+
+
+def test_full_disk_is_named_once_and_the_old_version_stays(model, small_disk):
+    push(str(model), small_disk, keep=3, clock=at(5))
+    for name in ("a", "b"):
+        (model / "variables" / name).write_bytes(b"x" * 100_000)
+    told = f"no room for another version on the disk mounted at {small_disk} ("
+    with pytest.raises(UserError) as failure:
+        push(str(model), small_disk, keep=3)
+    assert str(failure.value).count(told) == 1
+    assert "Errno" not in str(failure.value)
+    assert os.listdir(small_disk) == ["5"]
+    assert (small_disk / "5" / "saved_model.pb").read_bytes() == b"new"
+    (model / "variables" / "a").unlink()
+    (model / "variables" / "b").write_bytes(b"x" * 20_000)
+    push(str(model), small_disk, keep=3)
+    assert len(versions(small_disk)) == 2
+
+
 def test_destination_that_cannot_be_written_names_the_setting(model, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"pusher\.to: .*/file/serving: .*cannot be"):
