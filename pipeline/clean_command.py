@@ -42,7 +42,7 @@ def clean(arguments: argparse.Namespace) -> int:
     before = time.time() - seconds(arguments.older_than)
     connection = commands.connection(config)
     store = Store(connection, root=root)
-    serving = config.pusher.to if config.pusher else ""
+    serving = config.pusher.folders.values() if config.pusher else ()
     if not arguments.delete:
         _show(cleaning.find(store, arguments.keep, before, serving), arguments)
         return ExitCode.DONE

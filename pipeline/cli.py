@@ -223,10 +223,7 @@ def _add_running(commands, parents) -> None:
     )
     explain.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser(
-        "worker",
-        parents=parents,
-        help="run this host's TF_CONFIG task for a training that was started on "
-        "another host",
+        "worker", parents=parents, help="run this host's task of a training elsewhere"
     )
     retrain = commands.add_parser(
         "retrain", parents=parents, help="run if new data or the model's age require it"
@@ -241,10 +238,7 @@ def _add_running(commands, parents) -> None:
         "--json", action="store_true", help="print the decision as JSON"
     )
     retrain.add_argument(
-        "--spans",
-        metavar="A..B",
-        help="run once for each span of a past range, in order, as if later spans had "
-        "not arrived",
+        "--spans", metavar="A..B", help="run once as of each of these spans, in order"
     )
 
     _add_schedule(commands, parents)
@@ -348,10 +342,19 @@ def _add_deploying(commands, parents) -> None:
     )
     predict.add_argument("rows", metavar="ROWS.csv")
     predict.add_argument("--json", action="store_true", help="print JSON lines")
+    action = argparse.ArgumentParser(add_help=False)
+    action.add_argument(
+        "action", nargs="?", choices=["promote", "abort"], help="decides on the canary"
+    )
     models = commands.add_parser(
-        "models", parents=parents, help="list the pushed versions of the model"
+        "models",
+        parents=[action, *parents],
+        help="list the pushed versions of the model, or decide on its canary",
     )
     models.add_argument("--json", action="store_true", help="print JSON")
+    models.add_argument(
+        "--unjudged", action="store_true", help="promote without judging"
+    )
     clean = commands.add_parser(
         "clean", parents=parents, help="remove artifacts that nothing needs any more"
     )
@@ -377,11 +380,7 @@ def _add_deploying(commands, parents) -> None:
         "rollback", parents=parents, help="make an earlier pushed version live again"
     )
     rollback.add_argument(
-        "version",
-        nargs="?",
-        type=_count,
-        metavar="VERSION",
-        help="default: the one before the model that is live",
+        "version", nargs="?", type=_count, metavar="VERSION", help="default: the former"
     )
     compile_ = commands.add_parser(
         "compile", parents=parents, help="write the pipeline for Kubeflow or Vertex"

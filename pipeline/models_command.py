@@ -21,15 +21,45 @@ if TYPE_CHECKING:
 
 
 def models(arguments: argparse.Namespace) -> int:
-    """Lists the versions in `pusher.to`, newest first."""
+    """Lists the versions in `pusher.to`, newest first, or decides on the canary."""
     config = _pushing(arguments)
-    listed = history.versions(_store(config), config.pusher.to)
+    if arguments.action:
+        decide = {"promote": _promote, "abort": _abort}[arguments.action]
+        return decide(arguments, config)
+    store, pusher = _store(config), config.pusher
+    waiting = history.canary(store, pusher.to, pusher.canary)
+    listed = history.versions(store, pusher.to)
+    listed = [waiting, *listed] if waiting else listed
     if arguments.json:
         print(json.dumps([dataclasses.asdict(each) for each in listed], indent=2))
         return ExitCode.DONE
     from strategos.pipeline.view import models as view
 
     view.show(listed, config.pusher.to)
+    return ExitCode.DONE
+
+
+def _promote(arguments: argparse.Namespace, config: Config) -> int:
+    from strategos.pipeline.run import canary
+    from strategos.pipeline.run import retrain as retraining
+
+    store, data = _store(config), None
+    if not arguments.unjudged:
+        connection = commands.connection(config)
+        data, _ = retraining.accepted(config, config.data.listing(), connection)
+    promoted, pushed, verdict = canary.promote(config, store, data)
+    judged = verdict.reason
+    if verdict.span is not None:
+        judged = f"on span {verdict.span}, {verdict.reason}"
+    print(f"version {pushed} is live: canary {promoted.version} ({judged})")
+    return ExitCode.DONE
+
+
+def _abort(arguments: argparse.Namespace, config: Config) -> int:
+    from strategos.pipeline.run import canary
+
+    aborted = canary.abort(config, _store(config))
+    print(f"canary {aborted.version} is withdrawn; its data are not tried again")
     return ExitCode.DONE
 
 

@@ -20,6 +20,8 @@ from strategos.pipeline.view import quiet
 # What this process starts that uses TensorFlow, and what a run does that uses TFX.
 _HOSTS = (
     "strategos.components.infra_validator.probe",
+    "strategos.components.span_validator.judging",
+    "strategos.components.span_validator.preview",
     "strategos.components.trainer.run.measure",
     "strategos.components.trainer.run.worker",
     "gang_only",

@@ -17,7 +17,11 @@ from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 # TFMA 0.52 no longer has the messages at its top level.
 from tensorflow_model_analysis.proto import config_pb2
 
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluator.metrics import (
+    METRICS,
+    metric_names,
+    sliced_features,
+)
 from strategos.components.evaluator.models import OUTPUT
 from strategos.components.exported import SERVE, TRANSFORM
 
@@ -53,29 +57,6 @@ def build(
         _add_metric(spec, name, evaluator["task"], bounds.get(name) or {})
     config.options.include_default_metrics.value = False
     return config
-
-
-def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
-    """The metrics to compute: the configured ones, then those that only bounds name.
-
-    Args:
-      evaluator: The section: task, metrics, slices, bounds.
-    """
-    return list(
-        dict.fromkeys([*evaluator["metrics"], *(evaluator.get("bounds") or {})])
-    )
-
-
-def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
-    """The features to slice by: the configured ones, then those that only bounds name.
-
-    Args:
-      evaluator: The section: task, metrics, slices, bounds.
-    """
-    features = list(evaluator.get("slices") or [])
-    for bound in (evaluator.get("bounds") or {}).values():
-        features += bound.get("slices") or {}
-    return list(dict.fromkeys(features))
 
 
 def _add_metric(

@@ -27,6 +27,7 @@ from strategos.components.evaluator import (
     summary,
     tfma_files,
 )
+from strategos.components.evaluator.metrics import metric_names, sliced_features
 from strategos.components.evaluator.models import Location, loaded
 from strategos.components.evaluator.sums import Sums
 from strategos.components.schema_file import read_schema
@@ -138,7 +139,7 @@ def _question(
     evaluator: dict[str, Any], label: str, schema: schema_pb2.Schema
 ) -> scoring.Question:
     known = {feature.name: DTYPES.get(feature.type) for feature in schema.feature}
-    slices = eval_config.sliced_features(evaluator)
+    slices = sliced_features(evaluator)
     for key, name in [("label", label), *(("evaluator.slices", s) for s in slices)]:
         if known.get(name) is None:
             raise UserError(
@@ -148,7 +149,7 @@ def _question(
                 expected=", ".join(sorted(known)),
             )
     wanted = {name: known[name] for name in [label, *slices]}
-    metrics = tuple(eval_config.metric_names(evaluator))
+    metrics = tuple(metric_names(evaluator))
     return scoring.Question(evaluator["task"], metrics, label, tuple(slices), wanted)
 
 

@@ -164,3 +164,26 @@ def names(task: str) -> list[str]:
       task: One of `TASKS`.
     """
     return [name for name, metric in METRICS.items() if task in metric.tasks]
+
+
+def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
+    """The metrics to compute: the configured ones, then those that only bounds name.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+    """
+    return list(
+        dict.fromkeys([*evaluator["metrics"], *(evaluator.get("bounds") or {})])
+    )
+
+
+def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
+    """The features to slice by: the configured ones, then those that only bounds name.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+    """
+    features = list(evaluator.get("slices") or [])
+    for bound in (evaluator.get("bounds") or {}).values():
+        features += bound.get("slices") or {}
+    return list(dict.fromkeys(features))

@@ -2,3 +2,15 @@
 
 NEWEST_VARIABLE = "STRATEGOS_NEWEST_VERSION"
 """Environment variable: the version that was live at the start of the run; 0: none."""
+
+ABORTED_VARIABLE = "STRATEGOS_ABORTED_MODELS"
+"""Environment variable: JSON list of the ids of models whose canary was aborted."""
+
+SLOT = "slot"
+"""Property of a PushedModel: `CANARY` for a model on trial; missing otherwise."""
+
+CANARY = "canary"
+
+ABORTED = "aborted"
+"""Property of the PushedModel of an aborted canary: the id of its Model, -1 if unknown.
+"""

@@ -48,10 +48,15 @@ class Pusher(base_component.BaseComponent):
     seconds) is higher than all before, and old versions are removed. Each version has a
     manifest (`manifest.of`).
 
+    With `live`, the destination is the canary slot of another serving folder. A model
+    that is live there, that a rollback withdrew or that was aborted as a canary is not
+    pushed.
+
     Outputs:
       pushed_model: On a local file system a symlink to the version, so that a removed
         version invalidates the cached push. Properties: `pushed`,
-        `pushed_destination`, `pushed_version`, `candidate`, `baseline`.
+        `pushed_destination`, `pushed_version`, `candidate`, `baseline`; `slot` for a
+        canary.
     """
 
     SPEC_CLASS = PusherSpec
@@ -70,6 +75,7 @@ class Pusher(base_component.BaseComponent):
         examples: types.BaseChannel | None = None,
         evaluation: types.BaseChannel | None = None,
         endpoint: str = "",
+        live: str = "",
     ):
         """Builds the component.
 
@@ -88,7 +94,11 @@ class Pusher(base_component.BaseComponent):
           evaluation: The model's evaluation, for the manifest.
           endpoint: JSON of an `endpoint.Endpoint` to deploy the version to; "" for
             none.
+          live: The serving folder whose canary slot `destination` is; "" if
+            `destination` itself serves.
         """
+        custom = {"endpoint": endpoint} if endpoint else {}
+        custom |= {"live": live} if live else {}
         push_destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=destination)
         )
@@ -103,7 +113,7 @@ class Pusher(base_component.BaseComponent):
                 keep=keep,
                 candidate=candidate,
                 baseline=baseline,
-                custom_config=json.dumps({"endpoint": endpoint}) if endpoint else None,
+                custom_config=json.dumps(custom) if custom else None,
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

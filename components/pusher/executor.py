@@ -17,7 +17,15 @@ from tfx.utils import proto_utils
 
 from strategos.components import events
 from strategos.components.files import filesystems
-from strategos.components.pusher import NEWEST_VARIABLE, endpoint, manifest, targets
+from strategos.components.pusher import (
+    ABORTED_VARIABLE,
+    CANARY,
+    NEWEST_VARIABLE,
+    SLOT,
+    endpoint,
+    manifest,
+    targets,
+)
 
 
 class Executor(tfx_pusher.Executor):
@@ -39,6 +47,10 @@ class Executor(tfx_pusher.Executor):
         for name in ("candidate", "baseline"):
             pushed.set_string_custom_property(name, exec_properties[name])
         destination = _destination(exec_properties["push_destination"])
+        custom = json.loads(exec_properties.get("custom_config") or "{}")
+        live = targets.of(custom["live"]) if custom.get("live") else None
+        if live:
+            pushed.set_string_custom_property(SLOT, CANARY)
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
@@ -51,11 +63,10 @@ class Executor(tfx_pusher.Executor):
             exec_properties["baseline"],
             input_dict,
         )
-        version = _push(target, model, exec_properties["keep"], about)
+        version = _push(target, model, exec_properties["keep"], about, live)
         if version is None:
             self._MarkNotPushed(pushed)
             return
-        custom = json.loads(exec_properties.get("custom_config") or "{}")
         endpoint.follow(endpoint.Endpoint.of(custom.get("endpoint")), target, version)
         path = target.path(version)
         if not (target.is_remote or filesystems.is_remote(pushed.uri)):
@@ -65,27 +76,57 @@ class Executor(tfx_pusher.Executor):
 
 
 def _push(
-    target: targets.Target, model: str, keep: int, about: Mapping[str, Any]
+    target: targets.Target,
+    model: str,
+    keep: int,
+    about: Mapping[str, Any],
+    live: targets.Target | None,
 ) -> int | None:
-    """Pushes a model, if that is not done; its version, None if it was withdrawn."""
-    withdrawn = _withdrawn(target, about)
-    if withdrawn:
-        message = (
-            f"version {withdrawn} has this model, and a rollback withdrew it: not "
-            "pushed again. To make it live: strategos rollback PIPELINE_YAML "
-            f"{withdrawn}; --no-cache trains another model"
-        )
-        events.emit("warning", message=message)
+    """Pushes a model, if that is not done; its version, None if it may not serve.
+
+    A canary is compared with the model that is live when it is promoted, so a version
+    that appeared meanwhile does not matter to it.
+    """
+    reason = _withdrawn(live or target, about) or (
+        _settled(live, about) if live else ""
+    )
+    if reason:
+        events.emit("warning", message=reason)
         return None
     version = _pushed_before(target, about)
     if version is not None:
         return version
-    live = os.environ.get(NEWEST_VARIABLE)  # unset on a cluster
-    return target.push(model, keep, about, int(live) if live else None)
+    newest = os.environ.get(NEWEST_VARIABLE)  # unset on a cluster
+    after = int(newest) if newest and not live else None
+    return target.push(model, keep, about, after)
 
 
-def _withdrawn(target: targets.Target, about: Mapping[str, Any]) -> int:
-    """The version with the same model that the last rollback withdrew; 0 if none."""
+def _settled(live: targets.Target, about: Mapping[str, Any]) -> str:
+    """Why a model is no canary any more; "" if it may be one."""
+    newest = live.newest()
+    if newest is not None and _identity(live.manifest(newest)) == _identity(about):
+        return f"version {newest}, which is live, has this model: no canary is pushed"
+    if about["model"] in json.loads(os.environ.get(ABORTED_VARIABLE, "[]")):
+        return (
+            "this model was a canary that was aborted: not pushed again. --no-cache "
+            "trains another model"
+        )
+    return ""
+
+
+def _withdrawn(target: targets.Target, about: Mapping[str, Any]) -> str:
+    """Why a model that the last rollback withdrew is not pushed; "" if it was not."""
+    version = _withdrawn_version(target, about)
+    if not version:
+        return ""
+    return (
+        f"version {version} has this model, and a rollback withdrew it: not pushed "
+        f"again. To make it live: strategos rollback PIPELINE_YAML {version}; "
+        "--no-cache trains another model"
+    )
+
+
+def _withdrawn_version(target: targets.Target, about: Mapping[str, Any]) -> int:
     numbers = [number for number in target.versions() if target.serves(number)]
     manifests = [target.manifest(number) for number in numbers]
     models = [_identity(each) for each in manifests]

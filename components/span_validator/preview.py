@@ -8,9 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from strategos.components.errors import UserError
 from strategos.components.worker_process import serve
+
+if TYPE_CHECKING:
+    from strategos.components.evaluator.models import Location
+    from strategos.components.evaluator.sums import Sums
+    from strategos.components.example_gen.columns import Kind
+    from strategos.components.example_gen.spans import Span
+    from strategos.components.span_validator.measure import Reader
 
 _NAME = "live"
 
@@ -31,16 +39,9 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
       UserError: The span cannot be read, or the model cannot be evaluated on it.
     """
     from strategos.components.example_gen import spans
-    from strategos.components.shards.engine import Engine
     from strategos.components.span_validator import checks, measure
 
-    reader = measure.Reader(
-        Engine(),
-        request["pattern"],
-        request["schema"],
-        tuple(request["null_values"]),
-        request["folder"],
-    )
+    reader = reader_of(request)
     wanted = [each for each in (request["span"], request["reference"]) if each]
     span, *reference = spans.resolve_spans(reader.pattern, wanted)
     distances: dict[str, float] = {}
@@ -53,42 +54,84 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(
-    reader: Any, span: Any, request: Mapping[str, Any]
+    reader: Reader, span: Span, request: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """The Evaluator's metrics of a model on all rows of a span."""
-    import tensorflow as tf
-
-    from strategos.components.evaluator import scoring
     from strategos.components.evaluator.models import Location
-    from strategos.components.example_gen.columns import Kind
     from strategos.components.pusher import targets
-    from strategos.components.shards.fold import fold
 
-    types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
-    files, kind = _written(reader, span, request["label"])
-    question = scoring.Question(
-        request["task"],
-        request["metrics"],
-        request["label"],
-        (),
-        {request["label"]: types[kind]},
-    )
+    evaluator = {"task": request["task"], "metrics": request["metrics"]}
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
-        scored = fold(
-            reader.engine,
-            scoring.shards(files),
-            scoring.Scorer(question, live),
-            scoring.Scored.merge,
-            reader.folder,
-        )
-    scoring.check(scored.sums, question)
-    values = scored.sums.metrics(_NAME)[0].metrics
+        sums = scored(reader, span, request["label"], evaluator, live)
+    values = sums.metrics(_NAME)[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 
-def _written(reader: Any, span: Any, label: str) -> tuple[Sequence[str], Any]:
-    """Writes all rows of a span as examples; the files, and the label's kind."""
+def reader_of(request: Mapping[str, Any]) -> Reader:
+    """What reads spans.
+
+    Args:
+      request: As for `preview`.
+    """
+    from strategos.components.shards.engine import Engine
+    from strategos.components.span_validator import measure
+
+    nulls = tuple(request["null_values"])
+    where = request["pattern"], request["schema"]
+    return measure.Reader(Engine(), *where, nulls, request["folder"])
+
+
+def scored(
+    reader: Reader,
+    span: Span,
+    label: str,
+    evaluator: Mapping[str, Any],
+    models: tuple[Location, ...],
+) -> Sums:
+    """Scores all rows of a span as the Evaluator does.
+
+    Args:
+      reader: What reads spans.
+      span: The span.
+      label: Name of the label's column.
+      evaluator: The section of the settings: task, metrics, slices, bounds.
+      models: The models; see `scoring.Scorer`.
+
+    Raises:
+      UserError: The span cannot be read, has no such label or slice, or a model cannot
+        be evaluated on it.
+    """
+    import tensorflow as tf
+
+    from strategos.components.evaluator import metrics, scoring
+    from strategos.components.example_gen.columns import Kind
+    from strategos.components.shards.fold import fold
+
+    types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
+    files, kinds = _written(reader, span, label)
+    slices = tuple(metrics.sliced_features(evaluator))
+    for name in slices:
+        if name not in kinds:
+            raise UserError(
+                f"the span has no column `{name}`",
+                key="evaluator.slices",
+                expected=", ".join(sorted(kinds)),
+            )
+    wanted = {name: types[kinds[name]] for name in (label, *slices)}
+    names = metrics.metric_names(evaluator)
+    question = scoring.Question(evaluator["task"], names, label, slices, wanted)
+    scorer, merge = scoring.Scorer(question, models), scoring.Scored.merge
+    shards = scoring.shards(files)
+    sums = fold(reader.engine, shards, scorer, merge, reader.folder).sums
+    scoring.check(sums, question)
+    return sums
+
+
+def _written(
+    reader: Reader, span: Span, label: str
+) -> tuple[Sequence[str], Mapping[str, Kind]]:
+    """Writes all rows of a span as examples; the files, and the kinds of columns."""
     from strategos.components.example_gen import shards, writing
     from strategos.components.example_gen.splitting import Splitter
 
@@ -105,7 +148,7 @@ def _written(reader: Any, span: Any, label: str) -> tuple[Sequence[str], Any]:
     )
     runner.fold(data, work, writing.Outcome.merge).publish(reader.folder)
     files = Path(reader.folder, "Split-eval").iterdir()
-    return sorted(map(str, files)), kinds[label]
+    return sorted(map(str, files)), kinds
 
 
 if __name__ == "__main__":

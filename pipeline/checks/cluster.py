@@ -129,9 +129,13 @@ def _path_problems(
 def _pusher_problems(
     config: Config, section: Kubeflow | Vertex, target: str
 ) -> Iterator[UserError]:
-    if not config.pusher:
-        return
-    to, key = config.pusher.to, "pusher.to"
+    for key, to in config.pusher.folders.items() if config.pusher else ():
+        yield from _target_problems(config, section, target, key, to)
+
+
+def _target_problems(
+    config: Config, section: Kubeflow | Vertex, target: str, key: str, to: str
+) -> Iterator[UserError]:
     scheme = to.partition("://")[0] if is_remote(to) else ""
     if scheme and scheme not in _PUSH_TO[target]:
         allowed = " or ".join(f"{each}://…" for each in _PUSH_TO[target])

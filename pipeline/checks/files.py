@@ -335,11 +335,10 @@ def _weights_problems(config: Config) -> Iterator[UserError]:
 
 def _folder_problems(config: Config) -> Iterator[UserError]:
     folders = {"run.root": config.run.root}
-    if config.pusher:
-        folders["pusher.to"] = config.pusher.to
-        if f"{config.run.root}/".startswith(f"{config.pusher.to.rstrip('/')}/"):
+    for key, folder in config.pusher.folders.items() if config.pusher else ():
+        folders[key] = folder
+        if f"{config.run.root}/".startswith(f"{folder.rstrip('/')}/"):
             message = f"models must not be pushed over the root, {config.run.root}"
-            key = "pusher.to"
             remedy = "Name another folder."
             yield config.problem(key, message, remedy=remedy)
     if any(sign in config.run.root for sign in "*?["):
@@ -350,7 +349,7 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
             expected="a folder without `*`, `?` and `[` in its path",
         )
     for key, folder in folders.items():
-        needs = unknown if key == "pusher.to" else missing
+        needs = missing if key == "run.root" else unknown
         cause = needs(folder) if is_remote(folder) else _not_writable(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."

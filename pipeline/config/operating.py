@@ -91,7 +91,7 @@ class Notify(Section):
     """What is told how a run ended, besides the terminal.
 
     It gets a JSON object with `pipeline`, `run_id`, `outcome`, `reason`, `error`,
-    `metrics`, `pushed` and `log`.
+    `metrics`, `pushed`, `canary` and `log`.
     """
 
     command: Texts = Field(
@@ -153,6 +153,10 @@ class VertexEndpoint(Section):
         return Endpoint(self.name, self.image, self.machine, duration)
 
 
+def _is_inside(path: str, folder: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+
+
 class Pusher(Section):
     """Where blessed models are pushed to."""
 
@@ -161,11 +165,33 @@ class Pusher(Section):
         "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
     )
     keep: Positive = Field(3, description="Number of newest versions that stay.")
+    canary: PathText | None = Field(
+        None,
+        description="Folder for one model on trial, in the forms of `to`. Blessed "
+        "models are then pushed there, and to `to` by `strategos models promote`.",
+    )
     endpoint: VertexEndpoint | None = Field(
         None,
         description="Vertex AI endpoint to deploy each pushed version to, with all "
         "traffic; `to` must be on `gs://`.",
     )
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folders that models are pushed to, by key path."""
+        slot = {"pusher.canary": self.canary} if self.canary else {}
+        return {"pusher.to": self.to, **slot}
+
+    @field_validator("canary")
+    @classmethod
+    def _is_apart(cls, canary: str | None, info: ValidationInfo):
+        to = info.data.get("to")
+        if canary and to and (_is_inside(to, canary) or _is_inside(canary, to)):
+            raise reject(
+                f"models on trial must be apart from those that serve, {to}",
+                remedy="Name another folder, such as `pusher.to` with `-canary`.",
+            )
+        return canary
 
     @field_validator("endpoint")
     @classmethod
@@ -175,5 +201,11 @@ class Pusher(Section):
             raise reject(
                 f"Vertex AI cannot read models from `pusher.to`, {to}",
                 remedy="Set `pusher.to` to gs://BUCKET/FOLDER.",
+            )
+        if endpoint and info.data.get("canary"):
+            raise reject(
+                "an endpoint cannot be combined with `pusher.canary`: it serves `to`",
+                remedy="Remove one of the two. On Vertex AI, split the traffic of the "
+                "endpoint instead.",
             )
         return endpoint

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from strategos.components.pusher import CANARY, SLOT
 from strategos.pipeline.history.contexts import named, running, started
 from strategos.pipeline.history.store import (
     Store,
@@ -153,11 +154,15 @@ class Push:
 def last_push(store: Store, pipeline: str) -> Push | None:
     """Finds the newest pushed model of a pipeline; None if none was pushed.
 
+    Canaries do not count: they were not pushed to where models serve.
+
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
     """
     for artifact in newest_pushed(store):
+        if properties(artifact).get(SLOT) == CANARY:
+            continue
         producers = store.producers_of([artifact.id]).values()
         places = store.contexts_of(producers).values()
         place = next(iter(places), {})

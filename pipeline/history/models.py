@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.pusher import targets
+from strategos.components.pusher import ABORTED, CANARY, targets
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
     Store,
@@ -20,6 +20,9 @@ from strategos.pipeline.root import RUN_CONTEXT
 
 ROLLBACK_OF = "rollback_of"
 """Property of a PushedModel that a rollback made: the version it is a copy of."""
+
+PROMOTED_FROM = "promoted_from"
+"""Property of a PushedModel that was a canary before: its version in the slot."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +38,14 @@ class Version:
       spans: The (number, version) of the spans that the model was trained on.
       metrics: Overall metrics of the model's evaluation.
       rollback_of: The version that this one is a copy of, if a rollback made it.
+      promoted_from: The version in the canary slot that this one is a copy of.
+      slot: `canary` for a version on trial; "" for those in `pusher.to`.
+      aborted: Whether the version is a canary that was aborted.
       strategy: The strategy that the model was trained under; "" if unknown.
       fingerprint: `caching.candidate_key` of the model; "" if unknown.
       signatures: Hash of the model's signatures; "" if unknown.
       artifact: Id of the PushedModel artifact; 0 if unknown.
+      model: Id of the Model artifact; 0 if unknown.
     """
 
     version: int
@@ -49,15 +56,25 @@ class Version:
     spans: tuple[Span, ...] = ()
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     rollback_of: int | None = None
+    promoted_from: int | None = None
+    slot: str = ""
+    aborted: bool = False
     strategy: str = ""
     fingerprint: str = ""
     signatures: str = ""
     artifact: int = 0
+    model: int = 0
 
     @property
     def origin(self) -> int:
         """The version that first had this model."""
         return self.rollback_of or self.version
+
+    def has_model_of(self, other: Version | None) -> bool:
+        """Whether both versions certainly have the same model."""
+        if other is None or not self.model:
+            return False
+        return (self.model, self.fingerprint) == (other.model, other.fingerprint)
 
 
 @reads_store
@@ -73,10 +90,67 @@ def versions(store: Store, destination: str) -> list[Version]:
     target = targets.of(destination)
     numbers = target.versions()
     complete = [number for number in numbers if target.serves(number)]
+    listed = _described(store, target, numbers)
+    return [
+        dataclasses.replace(each, live=each.version in complete[-1:]) for each in listed
+    ]
+
+
+@reads_store
+def in_slot(store: Store, slot: str) -> Version | None:
+    """Finds the newest complete version in a canary slot, whatever became of it.
+
+    Args:
+      store: The root's ML Metadata.
+      slot: `pusher.canary`.
+    """
+    target = targets.of(slot)
+    number = target.newest()
+    if number is None:
+        return None
+    (version,) = _described(store, target, [number])
+    return dataclasses.replace(version, slot=CANARY)
+
+
+@reads_store
+def canary(store: Store, destination: str, slot: str | None) -> Version | None:
+    """Finds the canary that waits to be promoted or aborted; None without one.
+
+    Args:
+      store: The root's ML Metadata.
+      destination: `pusher.to`.
+      slot: `pusher.canary`.
+    """
+    found = in_slot(store, slot) if slot else None
+    if found is None or found.aborted or found.has_model_of(live(store, destination)):
+        return None
+    return found
+
+
+@reads_store
+def live(store: Store, destination: str) -> Version | None:
+    """Finds the version that model servers load; None without one.
+
+    Args:
+      store: The root's ML Metadata.
+      destination: `pusher.to`.
+    """
+    target = targets.of(destination)
+    number = target.newest()
+    if number is None:
+        return None
+    (version,) = _described(store, target, [number])
+    return dataclasses.replace(version, live=True)
+
+
+def _described(
+    store: Store, target: targets.Target, numbers: Sequence[int]
+) -> list[Version]:
+    """The versions of these numbers, newest first."""
     known = _pushed(store, target, set(numbers))
     listed = []
     for number in reversed(numbers):
-        version = Version(number, target.path(number), live=number in complete[-1:])
+        version = Version(number, target.path(number))
         about = target.manifest(number)
         if number in known:
             version = _with_push(version, known[number])
@@ -104,10 +178,13 @@ def _pushed(
 
 
 def _with_push(version: Version, artifact: mlmd.Artifact) -> Version:
+    facts = properties(artifact)
     return dataclasses.replace(
         version,
         pushed_at=artifact.create_time_since_epoch / 1000,
-        rollback_of=properties(artifact).get(ROLLBACK_OF),
+        rollback_of=facts.get(ROLLBACK_OF),
+        promoted_from=facts.get(PROMOTED_FROM),
+        aborted=bool(facts.get(ABORTED)),
         artifact=artifact.id,
     )
 
@@ -119,6 +196,7 @@ def _with_manifest(version: Version, about: Mapping[str, Any]) -> Version:
         run_id=about.get("run_id") or None,
         spans=tuple((number, nth) for number, nth in about.get("spans", ())),
         metrics=about.get("metrics", {}),
+        model=about.get("model", 0),
         **{name: about.get(name, "") for name in names},
     )
 

@@ -16,6 +16,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import errors, span_validator
 from strategos.components.errors import UserError
 from strategos.components.evaluator import summary as verdicts
+from strategos.components.pusher import SLOT
 from strategos.components.wording import nearest
 from strategos.pipeline.history.contexts import (
     named,
@@ -70,6 +71,7 @@ class Run:
       metrics: Overall metrics of the model.
       nodes: Nodes in the order in which they started; empty in a history.
       pushed: Destination and version of the model, if it was pushed.
+      slot: `canary` if it was pushed on trial.
       failed_node: The node that ended the run, if one did.
       cause: The printed error of that node.
       error: The error by field: type, message, key, place, …; None for older runs.
@@ -94,6 +96,7 @@ class Run:
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     nodes: tuple[NodeRun, ...] = ()
     pushed: tuple[str, str] | None = None
+    slot: str = ""
     failed_node: str | None = None
     cause: str | None = None
     error: dict[str, Any] | None = None
@@ -243,6 +246,7 @@ def _to_run(
         pushed=(push["pushed_destination"], push.get("pushed_version", ""))
         if push.get("pushed")
         else None,
+        slot=push.get(SLOT, ""),
         cause=str(errors.from_json(error)) if error else facts.get("cause") or None,
         error=error,
         **{key: facts.get(key) or None for key in texts},

@@ -168,8 +168,8 @@ def settings_key(config: Config) -> str:
     """
     settings = _compiled_settings(config)
     settings["run"].pop("root")
-    if config.pusher:
-        settings["pusher"]["to"] = _below(config.folder, config.pusher.to)
+    for key, folder in config.pusher.folders.items() if config.pusher else ():
+        settings["pusher"][key.rpartition(".")[2]] = _below(config.folder, folder)
     given = config.runtime_parameters()
     settings |= given | {
         "spans": "",
@@ -263,8 +263,11 @@ def _lost_what_it_pushed(
 ) -> bool:
     if not config.pusher:
         return False
-    if not (is_remote(config.run.root) or is_remote(config.pusher.to)):
+    places = (config.run.root, *config.pusher.folders.values())
+    if not any(is_remote(place) for place in places):
         return False
+    if config.pusher.canary:  # Pusher knows itself what became of the canary
+        return True
     store = mlmd.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
     return serving is None or not serving.artifact

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
     from tfx.orchestration.pipeline import Pipeline
 
+    from strategos.pipeline.config.operating import Pusher as PusherSection
     from strategos.pipeline.config.sections import Config
 
 
@@ -235,9 +236,7 @@ def _release_nodes(
             infra_blessing=infra.outputs["blessing"],
             examples=examples,
             evaluation=nodes["evaluator"].outputs["evaluation"] if nodes else None,
-            destination=targets.of(config.pusher.to).uri,
-            keep=config.pusher.keep,
-            endpoint=_endpoint(config),
+            **_target(config.pusher),
             **parameters.of(node_ids.PUSHER),
         )
         nodes |= {"infra": infra, "pusher": pusher}
@@ -272,9 +271,14 @@ def _evaluation_nodes(
     return {"baseline": baseline, "evaluator": evaluator, "gate": gate}
 
 
-def _endpoint(config: Config) -> str:
-    endpoint = config.pusher.endpoint
-    return endpoint.settings().to_json() if endpoint else ""
+def _target(pusher: PusherSection) -> dict[str, Any]:
+    """Where the Pusher pushes to: the folder that serves, or its canary slot."""
+    to = targets.of(pusher.to).uri
+    if pusher.canary:
+        slot = targets.of(pusher.canary).uri
+        return {"destination": slot, "keep": 1, "live": to}
+    endpoint = pusher.endpoint.settings().to_json() if pusher.endpoint else ""
+    return {"destination": to, "keep": pusher.keep, "endpoint": endpoint}
 
 
 def _user_module(paths: WorkloadPaths, module: str, fingerprint: str) -> str:

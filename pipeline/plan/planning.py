@@ -17,7 +17,7 @@ from strategos.components import events, runtime_parameters
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
-from strategos.components.pusher import NEWEST_VARIABLE, targets
+from strategos.components.pusher import ABORTED_VARIABLE, NEWEST_VARIABLE, targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
@@ -204,7 +204,7 @@ def plan(
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
-    newest = _newest_version(config)  # before the model in production is read
+    pushes = _of_pushes(config, connection)  # before the model in production is read
     key = _substitute(ir, values, config, connection)
     operation = dataclasses.replace(
         config.trainer.operation(),
@@ -223,7 +223,7 @@ def plan(
             **operation.to_environment(),
             **config.run.engine.settings().to_environment(),
             **graph.workload_paths(config).to_environment(),
-            **newest,
+            **pushes,
             FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),
         },
         config.run.metadata_timeout_seconds,
@@ -232,10 +232,15 @@ def plan(
     return plan
 
 
-def _newest_version(config: Config) -> dict[str, str]:
-    """The environment by which Pusher knows whether production changes meanwhile."""
+def _of_pushes(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> dict[str, str]:
+    """The environment by which Pusher knows what it must not push."""
     if not config.pusher:
         return {}
+    if config.pusher.canary:
+        store = metadata.store(connection, config.run.metadata_timeout_seconds)
+        return {ABORTED_VARIABLE: json.dumps(production.aborted(store))}
     return {NEWEST_VARIABLE: str(targets.of(config.pusher.to).newest() or 0)}
 
 
@@ -300,7 +305,7 @@ def _of_production(
     """The parameters that depend on the model in production."""
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
-    if serving and not (serving.artifact or serving.model):
+    if serving and not serving.model:
         _report_unknown(config, serving)
     key, fresh = caching.candidate_key(trial), not config.run.cache
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from ml_metadata.proto import metadata_store_pb2
 
 from strategos.components import exported
-from strategos.components.pusher import targets
+from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.root import RUN_CONTEXT, recent
 
 if TYPE_CHECKING:
     import ml_metadata
-
 
 _MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
 
@@ -30,8 +29,7 @@ class Production:
       candidate: The model's `caching.candidate_key`; "" if unknown.
       baseline: Path of the baseline in its evaluation, or `NOTHING`.
       artifact: Id of the PushedModel artifact; 0 if ML Metadata has none.
-      model: Id of the Model artifact behind a version without a PushedModel artifact; 0
-        if unknown.
+      model: Id of the Model artifact that was pushed; 0 if unknown.
     """
 
     path: str
@@ -64,9 +62,10 @@ def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | N
                 candidate=properties["candidate"].string_value,
                 baseline=properties["baseline"].string_value,
                 artifact=artifact.id,
+                model=model_of(store, artifact.id),
             )
         if target.serves(version):
-            return _unrecorded(store, target, version)
+            return unrecorded(store, target, version)
     return None
 
 
@@ -76,6 +75,8 @@ def _record(
     """The PushedModel artifact of a version; of one of its number, if it was moved."""
     moved = None
     for artifact in recent.artifacts(store, "PushedModel"):
+        if artifact.custom_properties[SLOT].string_value == CANARY:
+            continue  # on trial, in a folder of its own
         pushed = artifact.custom_properties["pushed_destination"].string_value
         place, name = os.path.split(pushed)
         if name == str(version):
@@ -85,14 +86,19 @@ def _record(
     return moved
 
 
-def _unrecorded(
+def unrecorded(
     store: ml_metadata.MetadataStore, target: targets.Target, version: int
 ) -> Production:
-    """A version that ML Metadata does not know.
+    """Describes a version that ML Metadata does not know.
 
     If a run of this store was killed between its push and the record of the push, the
     manifest has the same facts. The manifest of another store's run is not used: its
     ids and paths have no meaning here.
+
+    Args:
+      store: ML Metadata.
+      target: Where the version is.
+      version: The version.
     """
     path, about = target.path(version), target.manifest(version)
     run = about.get("run_id")
@@ -160,7 +166,9 @@ def warm_start(
     """
     if production is None:
         return NOTHING
-    model = _trained(store, production)
+    if not production.model:
+        return NOTHING
+    (model,) = store.get_artifacts_by_id([production.model])
     if production.candidate == candidate and not fresh:
         return model.custom_properties["warm_start"].string_value or NOTHING
     if every is not None and _generation(store, model, every) >= every:
@@ -181,16 +189,29 @@ def _generation(
     return most
 
 
-def _trained(
-    store: ml_metadata.MetadataStore, production: Production
-) -> metadata_store_pb2.Artifact:
-    """The Trainer's Model that Pusher pushed as `production`."""
-    if not production.artifact:
-        (model,) = store.get_artifacts_by_id([production.model])
-        return model
-    events = store.get_events_by_artifact_ids([production.artifact])
+def aborted(store: ml_metadata.MetadataStore) -> list[int]:
+    """Returns the ids of the models that were canaries and were aborted.
+
+    Args:
+      store: ML Metadata.
+    """
+    pushed = recent.artifacts(store, "PushedModel")
+    found = (artifact.custom_properties[ABORTED].int_value for artifact in pushed)
+    return [model for model in found if model]
+
+
+def model_of(store: ml_metadata.MetadataStore, pushed: int) -> int:
+    """Returns the id of the Trainer's Model that was pushed; 0 if unknown.
+
+    Args:
+      store: ML Metadata.
+      pushed: Id of the PushedModel.
+    """
+    events = store.get_events_by_artifact_ids([pushed])
     pushes = [event.execution_id for event in events if event.type in _MADE]
+    if not pushes:
+        return 0
     events = store.get_events_by_execution_ids([min(pushes)])
     inputs = [event.artifact_id for event in events if event.type not in _MADE]
-    models = (a for a in store.get_artifacts_by_id(inputs) if a.type == "Model")
-    return next(models)
+    found = store.get_artifacts_by_id(inputs) if inputs else []
+    return next((each.id for each in found if each.type == "Model"), 0)

@@ -48,6 +48,7 @@ class Facts:
       previews: Measurements of spans that came after those of the model in production.
       checked: Unix seconds of the first check since the last run, or since the clock
         went back; None if unknown.
+      canary: The canary that waits for a verdict, and Unix seconds of its push.
     """
 
     now: float
@@ -60,6 +61,7 @@ class Facts:
     left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
     previews: Mapping[int, Preview] = dataclasses.field(default_factory=dict)
     checked: float | None = None
+    canary: tuple[int, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,12 @@ class _Case:
 
     def decision(self) -> Decision:
         """What holds a run back comes before what makes it due."""
-        held = self._running() or self._backing_off() or self._rejected()
+        held = (
+            self._running()
+            or self._on_trial()
+            or self._backing_off()
+            or self._rejected()
+        )
         if held:
             return self._decided("", f"Not due: {held}.")
         for trigger in TRIGGERS:
@@ -164,6 +171,14 @@ class _Case:
         if last is None or last.outcome != "running":
             return ""
         return f"run {last.run_id} has been running for {self._since(last.started)}"
+
+    def _on_trial(self) -> str:
+        """A run would replace the canary, before the new data could judge it."""
+        if self._facts.canary is None:
+            return ""
+        version, pushed_at = self._facts.canary
+        since = self._since(pushed_at)
+        return f"canary {version}, pushed {since} ago, is neither promoted nor aborted"
 
     def _backing_off(self) -> str:
         until = self._retry_at()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,14 +60,16 @@ class Item:
 
 
 @reads_store
-def find(store: Store, keep: int, before: float, serving: str = "") -> list[Item]:
+def find(
+    store: Store, keep: int, before: float, serving: Collection[str] = ()
+) -> list[Item]:
     """Finds what can be removed from a root and from its local state.
 
     Args:
       store: The root's ML Metadata.
       keep: For each pipeline, number of newest runs with a model whose artifacts stay.
       before: Unix seconds; everything that was made later stays.
-      serving: `pusher.to`, for versions whose folder was moved there; "" for none.
+      serving: The folders of pushes, for versions whose folder was moved there.
 
     Raises:
       UserError: An object store cannot be read.
@@ -138,12 +140,12 @@ def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
     return kept
 
 
-def _runs_of_versions(store: Store, serving: str) -> set[str]:
+def _runs_of_versions(store: Store, serving: Collection[str]) -> set[str]:
     """The ids of the runs that led to versions that exist, wherever these are.
 
     Of object stores only `serving` is listed: versions in others count as existing.
     """
-    exists = {serving: targets.of(serving).versions()} if is_remote(serving) else {}
+    exists = {each: targets.of(each).versions() for each in filter(is_remote, serving)}
     there = []
     for artifact in pushed_models(store):
         path = properties(artifact)["pushed_destination"]
@@ -152,7 +154,7 @@ def _runs_of_versions(store: Store, serving: str) -> set[str]:
             found = folder not in exists or int(name) in exists[folder]
         else:
             found = os.path.exists(path)
-        if found or (serving and os.path.exists(os.path.join(serving, name))):
+        if found or any(os.path.exists(os.path.join(each, name)) for each in serving):
             there.append(artifact.id)
     executions = {event.execution_id for event in store.upstream(*there)}
     places = store.contexts_of(executions).values()

@@ -89,6 +89,7 @@ def message_of(run: Run) -> dict[str, Any]:
     Args:
       run: The run.
     """
+    pushed = run.pushed[0] if run.pushed else None
     return {
         "pipeline": run.pipeline,
         "run_id": run.run_id,
@@ -96,7 +97,8 @@ def message_of(run: Run) -> dict[str, Any]:
         "reason": run.reason,
         "error": run.cause,
         "metrics": run.metrics,
-        "pushed": run.pushed[0] if run.pushed else None,
+        "pushed": pushed if not run.slot else None,
+        "canary": pushed if run.slot else None,
         "log": run.log,
     }
 

@@ -102,7 +102,21 @@ def turn(
     """
     run_id = f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
     with lock.hold(config.run.root, run_id=run_id):
+        _settle_canary(config, connection)
         yield Turn(run_id, lease.last(connection, config.name))
+
+
+def _settle_canary(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> None:
+    """Ends a promotion or an abort that was killed."""
+    if not (config.pusher and config.pusher.canary):
+        return
+    from strategos.pipeline.history.store import NoRunsError, Store
+    from strategos.pipeline.run import canary
+
+    with contextlib.suppress(NoRunsError):
+        canary.settle(config, Store(connection, root=config.run.root))
 
 
 def run(

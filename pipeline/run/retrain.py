@@ -141,7 +141,20 @@ def _history(
         "attempts": attempts.attempts(store, config.name),
         "push": push,
         "previews": _previews(config, store, push, found),
+        "canary": _canary(config, store),
     }
+
+
+def _canary(config: Config, store: Store) -> tuple[int, float] | None:
+    """The version of the canary that waits, and when it was pushed."""
+    from strategos.pipeline.history import models
+
+    if not config.pusher:
+        return None
+    waiting = models.canary(store, config.pusher.to, config.pusher.canary)
+    if waiting is None:
+        return None
+    return waiting.version, waiting.pushed_at or float(waiting.version)
 
 
 def _previews(

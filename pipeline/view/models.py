@@ -41,13 +41,19 @@ def show(
     for each in versions:
         table.add_row(
             str(each.version),
-            Text("live", style="green") if each.live else "",
+            _state(each),
             _age(each.pushed_at),
             _spans(each),
             *(_number(each.metrics.get(name)) for name in names),
             _origin(each),
         )
     terminal.show(console, table)
+
+
+def _state(version: Version) -> Text | str:
+    if version.slot:
+        return Text(version.slot, style="yellow")
+    return Text("live", style="green") if version.live else ""
 
 
 def _age(pushed_at: float | None) -> str:
@@ -73,6 +79,8 @@ def _number(value: float | None) -> str:
 def _origin(version: Version) -> str:
     if version.rollback_of:
         return f"rolled back to {version.rollback_of}"
+    if version.promoted_from:
+        return f"{version.run_id or '?'} (canary {version.promoted_from})"
     if version.pushed_at is None:
         return f"{version.run_id or ''} (not in this root's ML Metadata)".strip()
     return version.run_id or "?"

@@ -285,8 +285,9 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         reused = any(
             n.name == node_ids.PUSHER and n.state == "cached" for n in run.nodes
         )
-        yield "serving" if reused else "pushed", filesystems.short(run.pushed[0])
-        if next_step:
+        label = run.slot or ("serving" if reused else "pushed")
+        yield label, filesystems.short(run.pushed[0])
+        if next_step and not run.slot:
             yield "query it", Text(next_step, style="bold")
     ended_badly = run.outcome in ("failed", "stopped", "interrupted")
     if run.log and (ended_badly or not next_step):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
-from strategos.components.pusher import NEWEST_VARIABLE, targets
+from strategos.components.pusher import ABORTED_VARIABLE, NEWEST_VARIABLE, targets
 from strategos.components.pusher.executor import Executor
 
 SIGNED = saved_model_pb2.SavedModel()
@@ -57,7 +58,9 @@ def at(seconds):
     return lambda: float(seconds)
 
 
-def execute(model, serving, uri, blessed=True, keep=3, number=7, run="run-1"):
+def execute(
+    model, serving, uri, blessed=True, keep=3, number=7, run="run-1", live=None
+):
     """Runs the executor as the launcher does, after creating the artifact's folder."""
     (model / "saved_model.pb").write_bytes(SIGNED.SerializeToString())
     candidate = standard_artifacts.Model()
@@ -81,6 +84,7 @@ def execute(model, serving, uri, blessed=True, keep=3, number=7, run="run-1"):
         "keep": keep,
         "candidate": "abc",
         "baseline": "/serving/1",
+        "custom_config": json.dumps({"live": str(live)}) if live else None,
     }
     inputs = {
         "model": [candidate],
@@ -265,6 +269,28 @@ def test_a_run_does_not_push_over_a_version_that_appeared_meanwhile(
     monkeypatch.setenv(NEWEST_VARIABLE, str(versions(serving)[-1]))
     execute(model, serving, tmp_path / "third", number=3)
     assert len(versions(serving)) == 2
+
+
+def test_a_canary_is_replaced_and_leaves_the_live_version_alone(
+    model, serving, tmp_path, monkeypatch
+):
+    slot = tmp_path / "canary"
+
+    def run(name, number):
+        how = {"number": number, "keep": 1, "live": serving}
+        return execute(model, slot, tmp_path / name, **how)
+
+    execute(model, serving, tmp_path / "live", number=1)
+    monkeypatch.setenv(NEWEST_VARIABLE, "0")  # as if that version appeared meanwhile
+    first, second = run("a", 2), run("b", 3)
+    assert first.get_string_custom_property("slot") == "canary"
+    (newest,) = versions(slot)
+    assert second.get_string_custom_property("pushed_version") == str(newest)
+    assert second.get_string_custom_property("pushed_destination").startswith(str(slot))
+    assert run("c", 1).get_int_custom_property("pushed") == 0  # is live
+    monkeypatch.setenv(ABORTED_VARIABLE, "[9, 4]")
+    assert run("d", 4).get_int_custom_property("pushed") == 0
+    assert versions(slot) == [newest] and len(versions(serving)) == 1
 
 
 def test_model_that_is_not_blessed_is_not_pushed(model, serving, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strategos.components import span_validator
-from strategos.components.errors import GateStoppedError
+from strategos.components.errors import GateStoppedError, UserError
 
 GATES = {
     "rows": {"at_least": 0.6, "at_most": 1.6},
@@ -196,11 +196,9 @@ def test_the_first_span_has_nothing_to_be_compared_with(write, validate):
     assert validate([1], [])[1] == {"checks": [], "spans": {}}
 
 
-def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tmp_path):
+def _export(folder, factor):
+    """A SavedModel that predicts sigmoid(factor * delay)."""
     import tensorflow as tf
-    from sklearn.metrics import accuracy_score, roc_auc_score
-
-    from strategos.components.span_validator import preview
 
     class Sigmoid(tf.Module):
         @tf.function(
@@ -209,11 +207,64 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
         def serve(self, examples):
             spec = {"delay": tf.io.FixedLenFeature([1], tf.float32)}
             delay = tf.io.parse_example(examples, spec)["delay"]
-            return {"predictions": tf.sigmoid(delay)}
+            return {"predictions": tf.sigmoid(factor * delay)}
 
     model = Sigmoid()
     signatures = {"serving_default": model.serve}
-    tf.saved_model.save(model, str(tmp_path / "model"), signatures=signatures)
+    tf.saved_model.save(model, str(folder), signatures=signatures)
+    return str(folder)
+
+
+def test_a_canary_is_judged_overall_and_by_slice_beside_the_live_model(write, tmp_path):
+    from sklearn.metrics import roc_auc_score
+
+    from strategos.components.span_validator import judging
+
+    rows = _columns(600, 2, mean=1.0)
+    write(2, **rows)
+    bound = {"at_least": 0.0, "may_drop": 0.0, "slices": {"carrier": {"at_least": 0.5}}}
+    evaluator = {"task": "binary", "metrics": ["auc"], "bounds": {"auc": bound}}
+    request = {
+        "pattern": str(tmp_path / "data" / "{SPAN}" / "rows.csv"),
+        "schema": "",
+        "null_values": [],
+        "span": [2, None],
+        "label": "late",
+        "canary": _export(tmp_path / "canary", 1.0),
+        "live": _export(tmp_path / "live", -1.0),
+    }
+
+    def judge(name, **changes):
+        folder, given = str(tmp_path / name), {"evaluator": evaluator}
+        return judging.judge({**request, **given, "folder": folder, **changes})
+
+    found = judge("both")
+    auc = roc_auc_score(rows["late"], rows["delay"])
+    assert found["examples"] == 600
+    assert found["overall"] == pytest.approx({"auc": auc})
+    assert found["baseline"] == pytest.approx({"auc": 1 - auc})
+    for each in found["slices"]:
+        part = rows["carrier"] == each["value"]
+        expected = roc_auc_score(rows["late"][part], rows["delay"][part])
+        assert each["metrics"]["auc"] == pytest.approx(expected)
+    assert len(found["slices"]) == 2
+    assert found["blessed"] == all(check["ok"] for check in found["bounds"])
+    given = {check["bound"]: check["received"] for check in found["bounds"][:2]}
+    assert given == pytest.approx({"at_least": auc, "may_drop": 1 - 2 * auc})
+    alone = judge("alone", live=None)
+    assert (alone["baseline"], alone["overall"]) == (None, found["overall"])
+    with pytest.raises(
+        UserError, match=r"evaluator.slices: the span has no column `g`"
+    ):
+        judge("no slice", evaluator={**evaluator, "slices": ["g"]})
+
+
+def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tmp_path):
+    from sklearn.metrics import accuracy_score, roc_auc_score
+
+    from strategos.components.span_validator import preview
+
+    model = _export(tmp_path / "model", 1.0)
     write(1, **_columns(500, 1))
     new = _columns(600, 2, mean=1.0)
     write(2, **new)
@@ -224,7 +275,7 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
         "folder": str(tmp_path / "work"),
         "span": [2, None],
         "reference": [1, None],
-        "model": str(tmp_path / "model"),
+        "model": model,
         "label": "late",
         "task": "binary",
         "metrics": ["auc", "accuracy"],

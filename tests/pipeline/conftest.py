@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import ml_metadata
 import pytest
-from ml_metadata.proto import metadata_store_pb2
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.pipeline.history import store
+from strategos.pipeline.history.store import Store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +22,12 @@ class PastRuns:
 
     @property
     def connection(self):
-        config = metadata_store_pb2.ConnectionConfig()
+        config = mlmd.ConnectionConfig()
         config.sqlite.filename_uri = str(self.root / "metadata.sqlite")
         return config
 
     def open(self):
-        return store.Store(self.connection)
+        return Store(self.connection)
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +83,80 @@ def workload(write: Callable[[str, str], Path]) -> Path:
     schema = "".join(_SCHEMA.format(name=n, type=t) for n, t in columns.items())
     write("schema.pbtxt", schema)
     return write("pipeline.yaml", _PIPELINE)
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A serving folder with versions 10, 20, 30, and their record of three runs."""
+    config = mlmd.ConnectionConfig()
+    config.sqlite.filename_uri = str(tmp_path / "metadata.sqlite")
+    config.sqlite.connection_mode = 3
+    store = ml_metadata.MetadataStore(config)
+    types = {
+        name: store.put_artifact_type(mlmd.ArtifactType(name=name))
+        for name in ("Examples", "Model", "ModelEvaluation", "PushedModel")
+    }
+    runs = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
+    pipelines = store.put_context_type(mlmd.ContextType(name="pipeline"))
+    kind = store.put_execution_type(mlmd.ExecutionType(name="node"))
+    pipeline = mlmd.Context(type_id=pipelines, name="flights")
+    (pipeline.id,) = store.put_contexts([pipeline])
+
+    def execute(contexts, read, *made, **properties):
+        execution = mlmd.Execution(type_id=kind)
+        for key, value in properties.items():
+            execution.custom_properties[key].string_value = value
+        pairs = [(each, mlmd.Event(type=mlmd.Event.INPUT)) for each in read]
+        pairs += [(each, mlmd.Event(type=mlmd.Event.OUTPUT)) for each in made]
+        _, ids, _ = store.put_execution(execution, pairs, contexts)
+        for artifact, id in zip([*read, *made], ids, strict=True):
+            artifact.id = id
+
+    def add(number, place="serving"):
+        """A version with its record; one that is not in `serving` is a canary."""
+        folder = tmp_path / place / str(number)
+        folder.mkdir(parents=True)
+        (folder / "saved_model.pb").write_text(f"model of {number}")
+        run = mlmd.Context(type_id=runs, name=f"run-{number}")
+        (run.id,) = store.put_contexts([run])
+        examples, model, evaluation, pushed = (
+            mlmd.Artifact(type_id=id, uri=f"{folder}-{name}")
+            for name, id in types.items()
+        )
+        evaluation.custom_properties["auc"].double_value = number / 100
+        facts = pushed.custom_properties
+        facts["pushed"].int_value = 1
+        facts["pushed_destination"].string_value = str(folder)
+        facts["pushed_version"].string_value = str(number)
+        facts["candidate"].string_value = f"key-{number}"
+        if place != "serving":
+            facts["slot"].string_value = "canary"
+            run.custom_properties["outcome"].string_value = "blessed"
+            store.put_contexts([run])
+        both = [run, pipeline]
+        execute(both, [], examples, spans=f"[[1, null], [{number}, null]]")
+        execute(both, [examples], model)
+        execute(both, [examples, model], evaluation)
+        execute(both, [model], pushed)
+        about = {"run_id": run.name, "fingerprint": f"key-{number}", "model": model.id}
+        about["spans"] = [[1, None], [number, None]]
+        if place != "serving":
+            (folder / "assets.extra").mkdir()
+            (folder / "assets.extra" / "manifest.json").write_text(json.dumps(about))
+
+    for number in (10, 20, 30):
+        add(number)
+    return SimpleNamespace(
+        store=Store(config),
+        add=add,
+        to=str(tmp_path / "serving"),
+        config=SimpleNamespace(
+            name="flights",
+            pusher=SimpleNamespace(
+                to=str(tmp_path / "serving"),
+                canary=str(tmp_path / "canary"),
+                keep=9,
+                endpoint=None,
+            ),
+        ),
+    )

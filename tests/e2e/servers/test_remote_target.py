@@ -64,3 +64,28 @@ def test_a_version_that_is_lost_is_pushed_again(pushing, bucket_client):
     pushing.run()
     assert pushing.states()["Pusher"] == "complete"
     assert [each["live"] for each in versions(pushing)] == [True]
+
+
+def test_a_canary_in_a_bucket_is_promoted_and_then_gone(pushing, bucket, bucket_client):
+    words = ("--set", f"pusher.canary={bucket}/trial", "--set", "data.spans=1..2")
+    words += ("--set", "trainer.seed=5")
+    (before,) = versions(pushing)
+    pushing.run(*words)
+    place = (str(pushing.yaml), *words)
+    listed = json.loads(pushing.strategos("models", *place, "--json").stdout)
+    assert [(each["slot"], each["live"]) for each in listed] == [
+        *(("canary", False), ("", True))
+    ]
+    assert listed[0]["path"].startswith(f"{bucket}/trial/")
+    assert listed[1]["version"] == before["version"]
+    promoted = pushing.strategos("models", "promote", *place).stdout
+    assert "(on span 3, bounds held: 2)" in promoted
+    live, old = versions(pushing)
+    assert live["live"] and old["version"] == before["version"]
+    assert live["run_id"] == listed[0]["run_id"]
+    pushing.run(*words)
+    assert pushing.states()["Pusher"] == "complete"
+    assert len(versions(pushing)) == 2
+    left = bucket_client.list_objects_v2(Bucket="bucket", Prefix="trial/")
+    keys = [each["Key"] for each in left.get("Contents", ())]
+    assert all(key.endswith("/") for key in keys)  # Arrow's objects for folders

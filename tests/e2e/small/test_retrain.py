@@ -273,6 +273,51 @@ def test_what_clean_leaves_is_enough_for_a_cached_run_and_a_rollback(small):
     assert "is live" in small.strategos("rollback", str(small.yaml)).stdout
 
 
+def test_a_canary_is_live_once_the_next_span_has_judged_it(small):
+    words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..3")
+    words += ("--set", "trainer.seed=9")
+    before = small.serving()
+    slot = small.folder / "trial"
+    pushed = small.run(*words).stdout
+    (version,) = (path.name for path in slot.iterdir())
+    assert f"trial/{version}" in pushed.partition("  canary ")[2]
+    assert small.serving() == before
+    waits = retrain(small, "--if-due", *words).stdout
+    assert waits.startswith(f"Not due: canary {version}, pushed ")
+    promote = ("models", "promote", str(small.yaml), *words)
+    strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}")
+    stopped = small.strategos(*promote, *strict, expect=3).stderr
+    assert "span 4: auc, overall: at least 1 required, 0." in stopped
+    assert small.serving() == before
+    model = (slot / version / "variables" / "variables.index").read_bytes()
+    promoted = small.strategos(*promote).stdout
+    live = small.serving()[-1]
+    assert promoted.startswith(
+        f"version {live} is live: canary {version} (on span 4, bounds held: 2"
+    )
+    served = small.folder / "serving" / "small" / live / "variables" / "variables.index"
+    assert served.read_bytes() == model
+    assert not list(slot.iterdir())
+
+
+def test_an_aborted_canary_is_not_tried_again(small):
+    words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..3")
+    words += ("--set", "trainer.seed=10")
+    before = small.serving()
+    slot = small.folder / "trial"
+    small.run(*words)
+    rejected = small.last_run()["run_id"]
+    (version,) = (path.name for path in slot.iterdir())
+    assert "canary" in small.strategos("models", str(small.yaml), *words).stdout
+    done = small.strategos("models", "abort", str(small.yaml), *words).stdout
+    assert done.startswith(f"canary {version} is withdrawn")
+    assert not list(slot.iterdir())
+    waits = retrain(small, "--if-due", *words).stdout
+    assert waits.startswith(f"Not due: run {rejected} was not blessed on the same data")
+    assert "was a canary that was aborted" in small.run(*words).stderr
+    assert not list(slot.iterdir()) and small.serving() == before
+
+
 def test_server_that_is_away_is_no_reason_to_train(small):
     away = ("--set", "run.metadata=mysql://me@127.0.0.1:1/mlmd")
     done = retrain(small, "--dry-run", *away, expect=None)

@@ -187,6 +187,13 @@ def test_a_config_needs_no_file():
         ("trainer.module=my model", "trainer.module", "such as `model`"),
         ("pusher={to: ''}", "pusher.to", "an empty path"),
         (f"pusher.endpoint={_ENDPOINT}", "pusher.endpoint", "cannot read models from"),
+        ("pusher.canary=serving/", "pusher.canary", "apart from those that serve"),
+        ("pusher.canary=serving/trial", "pusher.canary", "apart from those that"),
+        (
+            f"pusher={{to: 'gs://b/f', canary: 'gs://b/c', endpoint: {_ENDPOINT}}}",
+            "pusher.endpoint",
+            "cannot be combined with `pusher.canary`",
+        ),
         ("pusher.endpoint={name: x, image: i}", "pusher.endpoint.name", "endpoints/ID"),
         ("label=''", "label", "an empty text"),
         ("name=Flights!", "name", "lower-case"),

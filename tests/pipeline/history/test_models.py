@@ -5,81 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
-import ml_metadata
 import pytest
-from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.pipeline.history import attempts, models
-from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import production
-from strategos.pipeline.run import rollback
-
-
-@pytest.fixture
-def house(tmp_path):
-    """A serving folder with versions 10, 20, 30, and their record of three runs."""
-    config = mlmd.ConnectionConfig()
-    config.sqlite.filename_uri = str(tmp_path / "metadata.sqlite")
-    config.sqlite.connection_mode = 3
-    store = ml_metadata.MetadataStore(config)
-    types = {
-        name: store.put_artifact_type(mlmd.ArtifactType(name=name))
-        for name in ("Examples", "Model", "ModelEvaluation", "PushedModel")
-    }
-    runs = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
-    pipelines = store.put_context_type(mlmd.ContextType(name="pipeline"))
-    kind = store.put_execution_type(mlmd.ExecutionType(name="node"))
-    pipeline = mlmd.Context(type_id=pipelines, name="flights")
-    (pipeline.id,) = store.put_contexts([pipeline])
-
-    def execute(contexts, read, *made, **properties):
-        execution = mlmd.Execution(type_id=kind)
-        for key, value in properties.items():
-            execution.custom_properties[key].string_value = value
-        pairs = [(each, mlmd.Event(type=mlmd.Event.INPUT)) for each in read]
-        pairs += [(each, mlmd.Event(type=mlmd.Event.OUTPUT)) for each in made]
-        _, ids, _ = store.put_execution(execution, pairs, contexts)
-        for artifact, id in zip([*read, *made], ids, strict=True):
-            artifact.id = id
-
-    for number in (10, 20, 30):
-        folder = tmp_path / "serving" / str(number)
-        folder.mkdir(parents=True)
-        (folder / "saved_model.pb").write_text(f"model of {number}")
-        run = mlmd.Context(type_id=runs, name=f"run-{number}")
-        (run.id,) = store.put_contexts([run])
-        examples, model, evaluation, pushed = (
-            mlmd.Artifact(type_id=id, uri=f"{folder}-{name}")
-            for name, id in types.items()
-        )
-        evaluation.custom_properties["auc"].double_value = number / 100
-        facts = pushed.custom_properties
-        facts["pushed"].int_value = 1
-        facts["pushed_destination"].string_value = str(folder)
-        facts["pushed_version"].string_value = str(number)
-        facts["candidate"].string_value = f"key-{number}"
-        both = [run, pipeline]
-        execute(both, [], examples, spans=f"[[1, null], [{number}, null]]")
-        execute(both, [examples], model)
-        execute(both, [examples, model], evaluation)
-        execute(both, [model], pushed)
-    return SimpleNamespace(
-        store=Store(config),
-        to=str(tmp_path / "serving"),
-        config=SimpleNamespace(
-            name="flights",
-            pusher=SimpleNamespace(to=str(tmp_path / "serving"), keep=9, endpoint=None),
-        ),
-    )
+from strategos.pipeline.run import pushes, rollback
 
 
 @pytest.fixture
 def roll_back(house, monkeypatch):
     """Rolls back; whether models load is proven by runs of real ones."""
-    monkeypatch.setattr(rollback.worker_process, "run", lambda *_, **__: {})
+    monkeypatch.setattr(pushes.worker_process, "run", lambda *_, **__: {})
     return lambda wanted=None: rollback.roll_back(house.config, house.store, wanted)[1]
 
 

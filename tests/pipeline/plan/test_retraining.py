@@ -51,6 +51,16 @@ def test_a_new_span_is_due_and_named():
     )
 
 
+def test_nothing_is_due_while_a_canary_waits_for_a_verdict():
+    facts = retraining.Facts(_NOW, [ONE, TWO], canary=(1795019714, _NOW - _HOUR))
+    decision = retraining.decide(facts, Schedule(max_age="1s"))
+    assert (decision.due, decision.new) == (False, (ONE, TWO))
+    assert decision.reason == (
+        "Not due: canary 1795019714, pushed 1 h 00 min ago, is neither promoted nor "
+        "aborted."
+    )
+
+
 def test_a_new_version_of_a_known_span_is_due():
     decision = decide([(1, 3), (2, 1)], push((1, 2), (2, 1)))
     assert decision.due

@@ -122,7 +122,7 @@ def test_newer_or_enough_runs_are_kept(root):
 def test_versions_that_were_moved_by_hand_are_versions_still(root):
     moved = root.folder / "moved"
     (root.folder / "serving").rename(moved)
-    find = cleaning.find(root.store, 1, time.time() + LATER, serving=str(moved))
+    find = cleaning.find(root.store, 1, time.time() + LATER, serving=[str(moved)])
     assert root.made[2, "Model"].uri not in {each.path for each in find}
     find = cleaning.find(root.store, 1, time.time() + LATER)
     assert root.made[2, "Model"].uri in {each.path for each in find}
@@ -188,7 +188,7 @@ def test_a_remote_root_and_target_are_cleaned_alike(root, bucket, bucket_client)
     _put(bucket_client, f"{url}/p/Trainer/checkpoints/a1b2/weights")
     _put(bucket_client, f"{url}/p/Trainer/.system/executor_execution/9/log")
     root.store.root = url
-    find = (root.store, 1, time.time() + LATER, serving)
+    find = (root.store, 1, time.time() + LATER, [serving])
     items = cleaning.find(*find)
     gone = [root.made[name].uri for name in ((1, "Examples"), (1, "Model"))]
     gone += [root.made[name].uri for name in ((1, "PushedModel"), (3, "Model"))]

@@ -1,0 +1,59 @@
+"""Judges a canary on the rows of a span, beside the model in production.
+
+`python -m strategos.components.span_validator.judging`, started by `strategos models
+promote`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from strategos.components.span_validator import preview
+from strategos.components.worker_process import serve
+
+_CANARY, _LIVE = "canary", "live"
+
+
+def judge(request: dict[str, Any]) -> dict[str, Any]:
+    """Judges a model by what the Evaluator checks.
+
+    Args:
+      request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
+        for temporary files; `span`, as [number, version]; `label`; `evaluator`, the
+        section of the settings; `canary` and `live`, the paths or URLs of SavedModels;
+        `live` may be None.
+
+    Returns:
+      What `summary.summarize` does: the metrics, the checks and the verdict.
+
+    Raises:
+      UserError: The span cannot be read, or a model cannot be evaluated on it.
+    """
+    from strategos.components.evaluator import summary
+    from strategos.components.evaluator.models import Location
+    from strategos.components.example_gen import spans
+    from strategos.components.pusher import targets
+
+    reader, evaluator = preview.reader_of(request), request["evaluator"]
+    (span,) = spans.resolve_spans(reader.pattern, [request["span"]])
+    roles = {_CANARY: "canary", _LIVE: "model in production"}
+    with contextlib.ExitStack() as copies:
+        models = tuple(
+            Location(name, role, copies.enter_context(targets.local(request[name])))
+            for name, role in roles.items()
+            if request[name]
+        )
+        sums = preview.scored(reader, span, request["label"], evaluator, models)
+    slices = sums.metrics(*(model.name for model in models))
+    return summary.summarize(
+        task=evaluator["task"],
+        label=request["label"],
+        slices=slices,
+        checks=summary.judge(evaluator.get("bounds") or {}, slices),
+        without_value=sums.without_value(),
+    )
+
+
+if __name__ == "__main__":
+    serve(judge)

@@ -1,0 +1,256 @@
+"""The model on trial: it is judged and promoted, or aborted.
+
+A promotion writes the version to `pusher.to`, then its record, then empties the slot.
+An abort marks the record first. So what either has decided can be read from these at
+every moment, and `settle` does the rest if a process was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import worker_process
+from strategos.components.errors import (
+    BadInputError,
+    GateStoppedError,
+    Place,
+    UserError,
+)
+from strategos.components.evaluator import summary
+from strategos.components.example_gen.spans import describe
+from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
+from strategos.components.wording import first
+from strategos.pipeline.history import models
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.run import pushes
+
+if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2
+
+    from strategos.components.example_gen.listing import Listing
+    from strategos.components.example_gen.spans import Span
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.models import Version
+
+_JUDGE = "strategos.components.span_validator.judging"
+_QUIET = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}  # of imports
+_PROMOTION, _ABORT = "strategos.Promotion", "strategos.Abort"
+_MADE = ("blessed", "finished")
+_SHOWN = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a canary was promoted on.
+
+    Attributes:
+      span: The number of the span whose rows judged it; None if nothing did.
+      metrics: Its metrics on these rows; None where undefined.
+      live: Those of the model in production; None if there was none.
+      reason: The outcome in a line, as in `summary.json`.
+    """
+
+    span: int | None
+    metrics: dict[str, float | None]
+    live: dict[str, float | None] | None
+    reason: str
+
+
+_UNJUDGED = Verdict(None, {}, None, "not judged")
+
+
+def promote(
+    config: Config, store: Store, data: Listing | None
+) -> tuple[Version, int, Verdict]:
+    """Makes the canary live: pushes a copy of it to `pusher.to`, and records that.
+
+    Args:
+      config: The effective settings, with `pusher`.
+      store: The root's ML Metadata.
+      data: The files whose newest span judges the canary by the bounds of the
+        Evaluator; None to promote it without.
+
+    Returns:
+      The canary, the number of the version that is live, and the verdict.
+
+    Raises:
+      BadInputError: No canary waits, or nothing can judge it.
+      GateStoppedError: A bound does not hold; the canary stays.
+      UserError: The canary does not load, a newer version appeared in `pusher.to`, or
+        the copy cannot be written.
+    """
+    canary = _waiting(config, store, "promote")
+    target = targets.of(config.pusher.to)
+    live = target.newest()
+    if data is None:
+        verdict = _UNJUDGED
+        with targets.local(canary.path) as folder:
+            pushes.check_that_it_loads(canary, folder)
+    else:
+        verdict = _judged(config, canary, data, live and target.path(live))
+    pushed = target.push(canary.path, config.pusher.keep, after=live or 0)
+    _record_promotion(config, store, canary, pushed, verdict.reason)
+    _empty(config, canary.version)
+    return canary, pushed, verdict
+
+
+def abort(config: Config, store: Store) -> Version:
+    """Withdraws the canary; the runs that pushed it count as not blessed.
+
+    Args:
+      config: The effective settings, with `pusher`.
+      store: The root's ML Metadata.
+
+    Returns:
+      The canary.
+
+    Raises:
+      BadInputError: No canary waits.
+    """
+    canary = _waiting(config, store, "abort")
+    aborted = {SLOT: CANARY, ABORTED: canary.model or -1}
+    if canary.artifact:
+        (artifact,) = store.mlmd.get_artifacts_by_id([canary.artifact])
+        artifact.custom_properties[ABORTED].int_value = aborted[ABORTED]
+        store.mlmd.put_artifacts([artifact])
+    else:
+        pushes.record(store.mlmd, config, canary, canary.path, _ABORT, aborted)
+    _finish_abort(config, store, canary)
+    return canary
+
+
+def settle(config: Config, store: Store) -> None:
+    """Ends what a killed `promote` or `abort` left half done; else does nothing.
+
+    Args:
+      config: The effective settings.
+      store: The root's ML Metadata.
+    """
+    slot = config.pusher.canary if config.pusher else None
+    found = models.in_slot(store, slot) if slot else None
+    if found is None:
+        return
+    if found.aborted:
+        _finish_abort(config, store, found)
+        return
+    live = models.live(store, config.pusher.to)
+    if found.has_model_of(live):
+        if not live.artifact:
+            _record_promotion(config, store, found, live.version, "")
+        _empty(config, found.version)
+
+
+def _waiting(config: Config, store: Store, command: str) -> Version:
+    settle(config, store)
+    slot = config.pusher.canary
+    if slot is None:
+        raise config.problem(
+            "pusher.canary",
+            "is not set, so no model is on trial",
+            remedy="Set it to a folder, and run the pipeline.",
+        )
+    found = models.canary(store, config.pusher.to, slot)
+    if found is None:
+        raise BadInputError(
+            f"no canary waits in {slot}", key=f"strategos models {command}"
+        )
+    return found
+
+
+def _judged(
+    config: Config, canary: Version, data: Listing, live: str | None
+) -> Verdict:
+    """Judges the canary on the newest span, which it must not have seen."""
+    span = _unseen(config, canary, data)
+    with tempfile.TemporaryDirectory() as folder:
+        request = _request(config, span) | {
+            "folder": folder,
+            "canary": canary.path,
+            "live": live,
+        }
+        try:
+            env = {**worker_process.TENSORFLOW, **_QUIET}
+            found = worker_process.run(_JUDGE, request, name="judge", env=env)
+        except UserError as error:
+            raise error.but(place=Place(f"span {span.number}")) from error
+    failed = [summary.describe(check) for check in summary.failures(found)]
+    if failed:
+        lines = [f"span {span.number}: {line}" for line in first(failed, _SHOWN)]
+        heading = f"canary {canary.version} is not promoted:"
+        remedy = "Withdraw it: strategos models abort; or wait for the next span."
+        raise GateStoppedError("\n  ".join([heading, *lines]), remedy=remedy)
+    facts = found["overall"], found["baseline"], found["reason"]
+    return Verdict(span.number, *facts)
+
+
+def _unseen(config: Config, canary: Version, data: Listing) -> Span:
+    unjudged = "--unjudged promotes it without."
+    if config.evaluator is None or not config.evaluator.bounds:
+        raise config.problem(
+            "evaluator.bounds",
+            "is missing, and nothing else judges a canary",
+            remedy=f"Add it. {unjudged}",
+        )
+    span = data.found[-1]
+    if (span.number, span.version) in canary.spans:
+        raise BadInputError(
+            f"canary {canary.version} was trained or evaluated on span {span.number}, "
+            f"the newest one; there are: {describe(data.found)}",
+            key="data.examples",
+            place=config.where("data.examples"),
+            remedy=f"Wait for the next span, which judges it. {unjudged}",
+        )
+    return span
+
+
+def _request(config: Config, span: Span) -> dict[str, Any]:
+    return {
+        "pattern": config.data.examples,
+        "schema": config.schema_.file or "",
+        "null_values": config.data.null_values,
+        "span": [span.number, span.version],
+        "label": config.label,
+        "evaluator": config.evaluator.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def _record_promotion(
+    config: Config, store: Store, canary: Version, pushed: int, verdict: str
+) -> None:
+    path = targets.of(config.pusher.to).path(pushed)
+    facts = {models.PROMOTED_FROM: canary.version, "verdict": verdict}
+    pushes.record(store.mlmd, config, canary, path, _PROMOTION, facts)
+
+
+def _finish_abort(config: Config, store: Store, canary: Version) -> None:
+    error = UserError(f"canary {canary.version} was aborted")
+    for context in _runs_of(store, canary):
+        facts = context.custom_properties
+        if facts["outcome"].string_value in _MADE:
+            facts["outcome"].string_value = "not blessed"
+            facts["error"].string_value = json.dumps(error.to_json())
+            store.mlmd.put_contexts([context])
+    _empty(config, canary.version)
+
+
+def _runs_of(store: Store, canary: Version) -> list[metadata_store_pb2.Context]:
+    """The runs that pushed a canary, or took the push from the cache."""
+    found = {}
+    if canary.artifact:
+        events = store.mlmd.get_events_by_artifact_ids([canary.artifact])
+        for execution in {event.execution_id for event in events}:
+            for context in store.mlmd.get_contexts_by_execution(execution):
+                if context.type == RUN_CONTEXT:
+                    found[context.id] = context
+    return list(found.values())
+
+
+def _empty(config: Config, version: int) -> None:
+    """Removes a version from the slot, unless it is gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        targets.of(config.pusher.canary).remove(version)
