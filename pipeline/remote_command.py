@@ -211,7 +211,8 @@ def _as_run(
     from strategos.pipeline.history.runs import NodeRun, Run
 
     node, stopped = ended.failed_node, outcome in node_ids.GATES.values()
-    cause = [ended.tasks[node].message if node else ended.message, *log.lines]
+    reason = ended.tasks[node].message if node else ended.message
+    cause = ["terminated" if ended.state == "canceled" else reason, *log.lines]
     if log.command:
         cause.append(f"all of the log: {log.command}")
     states = {name: task.state for name, task in ended.tasks.items()}

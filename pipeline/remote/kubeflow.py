@@ -117,7 +117,7 @@ class Kubeflow:
     def run(self, run_id: str) -> RemoteRun:
         """See Service."""
         found = self._api.ask("GET", f"/runs/{run_id}")
-        state = _RUN_STATES.get(found.get("state", ""), "running")
+        state = _run_state(found)
         workflow = self._workflow(run_id)
         begun = argo.names(workflow)
         names = in_order(_nodes(found) or begun)
@@ -126,7 +126,8 @@ class Kubeflow:
         else:
             tasks = {name: _task(found, name) for name in names}
         if state in ENDED:
-            tasks = {name: task.at_the_end() for name, task in tasks.items()}
+            canceled = state == "canceled"
+            tasks = {n: task.at_the_end(canceled) for n, task in tasks.items()}
         return RemoteRun(
             run_id,
             self._config.name,
@@ -274,6 +275,13 @@ class Kubeflow:
 
     def _read(self, path: str, query: Json) -> Json:
         return self._retries.call(lambda: self._api.ask("GET", path, query=query))
+
+
+def _run_state(run: Json) -> str:
+    """The state; KFP 2.0.5 ends a terminated run as FAILED, with a trace of why."""
+    state = _RUN_STATES.get(run.get("state", ""), "running")
+    before = [each.get("state") for each in run.get("state_history") or ()]
+    return "canceled" if state == "failed" and "CANCELING" in before else state
 
 
 def _nodes(run: Json) -> list[str]:

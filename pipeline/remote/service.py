@@ -68,9 +68,13 @@ class Task:
             return None
         return max(0.0, self.finished - self.started)
 
-    def at_the_end(self) -> Task:
-        """The step after the end of its run: it no longer runs."""
-        if self.state != "running":
+    def at_the_end(self, canceled: bool) -> Task:
+        """The step after the end of its run: it no longer runs.
+
+        Args:
+          canceled: Whether the run was terminated, and the step with it.
+        """
+        if self.state != "running" and not (canceled and self.state == "failed"):
             return self
         return dataclasses.replace(self, state="interrupted")
 

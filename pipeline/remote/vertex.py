@@ -140,7 +140,8 @@ class VertexPipelines:
         found = {each.task_name: _task(each) for each in job.job_detail.task_details}
         tasks = {name: found.get(name, Task()) for name in in_order(names or found)}
         if state in ENDED:
-            tasks = {name: task.at_the_end() for name, task in tasks.items()}
+            canceled = state == "canceled"
+            tasks = {n: task.at_the_end(canceled) for n, task in tasks.items()}
         return RemoteRun(
             run_id,
             self._config.name,

@@ -221,10 +221,10 @@ class Stub(http.server.ThreadingHTTPServer):
         return 200, run
 
     def post_runs_terminate(self, body, query, run_id):
-        self.runs[run_id]["state"] = "CANCELING"
-        self.story = [
-            {"phase": "Failed", "message": "Stopped with strategy 'Terminate'"}
-        ]
+        history = [{"state": "RUNNING"}, {"state": "CANCELING"}, {"state": "FAILED"}]
+        self.runs[run_id]["state_history"] = history
+        late = ("Failed", "Step exceeded its deadline")
+        self.story = [{"phase": "Failed", "nodes": {"Trainer": late}}]
         return 200, {}
 
     def post_recurringruns(self, body, query):

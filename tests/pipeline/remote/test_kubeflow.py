@@ -247,17 +247,16 @@ def test_a_watch_ends_at_once_if_its_requests_are_rejected(
     assert clock.slept == []
 
 
-def test_a_run_that_is_terminated_ends_with_argo_s_reason(
+def test_a_run_that_is_terminated_has_not_failed(
     service, kfp, compiled, clock, tmp_path
 ):
+    """KFP 2.0.5 reports FAILED, and steps that exceeded their deadline."""
     service.submit(compiled, "flights")
     kfp.fails["POST /apis/v2beta1/runs/r1:terminate"] = [500]
     service.terminate("r1")  # may be sent twice
     run, _ = follow(service, clock, tmp_path)
-    assert (run.state, run.message) == (
-        "failed",
-        "Stopped with strategy 'Terminate'",
-    )
+    assert (run.state, run.failed_node) == ("canceled", "")
+    assert run.tasks["Trainer"].state == "interrupted"
 
 
 _KUBECONFIG = """
@@ -325,6 +324,8 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsy
     assert "cached" in capsys.readouterr().out
     assert strategos(kfp, workload, "--terminate", "r1") == 0
     assert kfp.requests()[-1].endswith("/runs/r1:terminate")
+    assert strategos(kfp, workload, "--follow", "r1") == 1
+    assert "interrupted terminated" in capsys.readouterr().out
     assert len(kfp.runs) == 1
 
 
