@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import json
 import logging
 import os
 import runpy
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +18,8 @@ import pytest
 from strategos.components import processes, worker_process
 from strategos.components.user_code import modules
 from strategos.pipeline.view import quiet
+
+CLUSTER = Path(__file__).parents[1] / "kubeflow" / "cluster"
 
 # What this process starts that uses TensorFlow, and what a run does that uses TFX.
 _HOSTS = (
@@ -218,3 +222,59 @@ def bucket_client(environment):
 def bucket(bucket_client):
     """The URL of an empty bucket on an S3 server of its own."""
     return "s3://bucket"
+
+
+class Cluster:
+    """A real Kubernetes with Kubeflow, in namespaces of its own.
+
+    Attributes:
+      volume: The volume of the claim `serving`: a folder at the same path in the
+        cluster and on this machine.
+    """
+
+    def __init__(self, state: Path):
+        self._environment = {**os.environ, "XDG_STATE_HOME": str(state)}
+        self.volume = state / "strategos" / "cluster" / "volumes" / "serving"
+
+    def call(self, *words):
+        """Runs `kubeflow/cluster WORDS`."""
+        return subprocess.run(
+            self.command(*words), env=self._environment, capture_output=True, text=True
+        )
+
+    def command(self, *words):
+        """The command `kubeflow/cluster WORDS`."""
+        return [sys.executable, str(CLUSTER), *map(str, words)]
+
+    def start(self, code_or_file, *words, **streams):
+        """Starts Python in the cluster's network, with its KUBECONFIG."""
+        is_file = isinstance(code_or_file, Path)
+        program = [code_or_file] if is_file else ["-c", code_or_file]
+        python = [sys.executable, "-W", "ignore", *program, *words]
+        return subprocess.Popen(
+            self.command("run", *python), env=self._environment, **streams
+        )
+
+    def python(self, code_or_file, *words):
+        """Runs Python in the cluster's network; what it prints, parsed as JSON."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started = self.start(code_or_file, *words, **pipes)
+        said, problems = started.communicate()
+        assert started.returncode == 0, said + problems
+        return json.loads(said)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A `Cluster`, which no test ends; skipped by the name of what is missing."""
+    state = Path(tempfile.mkdtemp(prefix="cluster-"))
+    made = Cluster(state)
+    try:
+        done = made.call("up")
+        if done.returncode == 2:
+            pytest.skip(done.stderr.strip())
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield made
+    finally:
+        made.call("down")
+        shutil.rmtree(state, ignore_errors=True)

@@ -39,8 +39,8 @@ class Operation:
       checkpoint_key: Hash of this training's data, settings and code; "" where the
         orchestrator does not know it.
       from_scratch: Whether checkpoints of earlier runs are ignored.
-      slurm: `trainer.distribution.slurm`, with times in seconds; empty for other
-        launchers.
+      job: `trainer.distribution.slurm` or `.tfjob`, with times in seconds; empty for
+        launchers that submit no job.
     """
 
     launcher: str = "local"
@@ -51,7 +51,7 @@ class Operation:
     checkpoint_keep: int = 2
     checkpoint_key: str = ""
     from_scratch: bool = False
-    slurm: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable that passes this operation to another process."""

@@ -1,5 +1,6 @@
 """A Kubernetes with Kubeflow on this machine, for tests and for trying out.
 
+    python kubeflow/cluster build          builds what is missing
     python kubeflow/cluster up             builds what is missing, starts everything
     python kubeflow/cluster run COMMAND…   runs a command in the network of the cluster
     python kubeflow/cluster down           ends everything, whatever state it is in
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import programs
 import requirements
@@ -27,6 +29,7 @@ def main() -> int:
         prog="kubeflow/cluster", description=__doc__.partition("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build what is missing")
     commands.add_parser("up", help="build what is missing, start everything")
     commands.add_parser("down", help="end everything")
     run = commands.add_parser("run", help="run a command in the cluster's network")
@@ -38,18 +41,26 @@ def main() -> int:
         if arguments.command == "down":
             sandbox.stop()
             return 0
-        return sandbox.run(arguments.words)
+        if arguments.command == "build":
+            binaries()
+            return 0
+        sandbox.run(arguments.words)
     except ClusterError as error:
         print(f"cluster: {error}", file=sys.stderr)
         return error.exit_code
 
 
+def binaries() -> Path:
+    """Builds the programs, unless they exist; returns their folder."""
+    requirements.check(builds=not programs.folder().is_dir())
+    return programs.build()
+
+
 def up() -> int:
     """Starts the cluster, unless it runs; prints how to reach it."""
-    requirements.check(builds=not programs.folder().is_dir())
-    binaries = programs.build()
+    built = binaries()
     if not sandbox.is_running():
-        sandbox.start(binaries)
+        sandbox.start(built)
     print(
         f"The cluster is ready, with Kubeflow in the namespace `kubeflow`.\n"
         f"  API server  {sandbox.API_SERVER} (KUBECONFIG={sandbox.kubeconfig()})\n"

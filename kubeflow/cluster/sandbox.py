@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from failures import ClusterError
 
@@ -97,8 +98,8 @@ def stop() -> None:
     shutil.rmtree(state, ignore_errors=True)
 
 
-def run(words: Sequence[str]) -> int:
-    """Runs a command in the cluster's network; returns its exit code.
+def run(words: Sequence[str]) -> NoReturn:
+    """Becomes a command in the cluster's network, so that signals reach it.
 
     Args:
       words: The command; it gets KUBECONFIG.
@@ -109,9 +110,8 @@ def run(words: Sequence[str]) -> int:
     first = _first_process()
     if first is None or not is_running():
         raise ClusterError("does not run; start it with: make cluster", exit_code=2)
-    enter = ["nsenter", f"--net=/proc/{first}/ns/net", *words]
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig())}
-    return subprocess.run(enter, env=environment).returncode
+    enter = ["nsenter", f"--net=/proc/{first}/ns/net", "--", *words]
+    os.execvpe(enter[0], enter, {**os.environ, "KUBECONFIG": str(kubeconfig())})
 
 
 def _is_decided(started: subprocess.Popen, state: Path, lines) -> bool:

@@ -30,6 +30,11 @@ _PUSH_FIXES = {
     "s3://BUCKET/FOLDER.",
     "vertex": "Name a URL such as gs://BUCKET/FOLDER.",
 }
+_LAUNCHERS = {"kubeflow": ("local", "tfjob"), "vertex": ("local",)}
+_GANG_FIXES = {
+    "kubeflow": "Use `launcher: tfjob`, or `mirrored` on a node with several GPUs.",
+    "vertex": "Use `mirrored` on a machine with several GPUs.",
+}
 _PUSH_TO = {"kubeflow": ("s3", "gs"), "vertex": ("gs",)}
 
 
@@ -60,7 +65,8 @@ def check(config: Config, data: Listing, target: str) -> list[UserError]:
         *_gate_problems(config),
         *_path_problems(config, section, target),
         *_pusher_problems(config, section, target),
-        *_distribution_problems(config),
+        *_distribution_problems(config, target),
+        *_training_job_problems(config, section),
         *_accelerator_problems(config, section, target),
     ]
 
@@ -153,24 +159,47 @@ def _target_problems(
         )
 
 
-def _distribution_problems(config: Config) -> Iterator[UserError]:
-    distribution = config.trainer.distribution
-    if distribution.strategy in GANGS:
-        yield config.problem(
-            "trainer.distribution.strategy",
-            "but all its processes would run in the one container of the step",
-            received=distribution.strategy,
-            expected="for `strategos compile`: auto, one_device, mirrored, "
-            "central_storage or tpu",
-            remedy="Use `mirrored` on a node with several GPUs.",
-        )
-    if distribution.launcher != "local":
+def _distribution_problems(config: Config, target: str) -> Iterator[UserError]:
+    distribution, allowed = config.trainer.distribution, _LAUNCHERS[target]
+    if distribution.launcher not in allowed:
         yield config.problem(
             "trainer.distribution.launcher",
             "but no other host joins the step of a compiled pipeline",
             received=distribution.launcher,
-            expected="local",
+            expected=" or ".join(allowed),
         )
+    elif distribution.strategy in GANGS and distribution.launcher == "local":
+        yield config.problem(
+            "trainer.distribution.strategy",
+            "but all its processes would run in the one container of the step",
+            received=distribution.strategy,
+            expected="for `strategos compile` and `launcher: local`: auto, one_device, "
+            "mirrored, central_storage or tpu",
+            remedy=_GANG_FIXES[target],
+        )
+
+
+def _training_job_problems(
+    config: Config, section: Kubeflow | Vertex
+) -> Iterator[UserError]:
+    """Yields a problem if the Trainer's step and its TFJob share no files."""
+    distribution = config.trainer.distribution
+    if distribution.launcher != "tfjob" or isinstance(section, Vertex):
+        return
+    if not distribution.tfjob.folder:
+        yield config.problem(
+            "trainer.distribution.tfjob.folder",
+            "is missing: the files of a step are in its own container",
+            remedy="Name a folder on one of `trainer.distribution.tfjob.volumes`.",
+        )
+    for volume in distribution.tfjob.volumes:
+        if volume not in section.volumes:
+            yield config.problem(
+                "trainer.distribution.tfjob.volumes",
+                "which the step of the Trainer does not mount at the same path",
+                received=f"{volume.claim} at {volume.path}",
+                remedy="Add the volume to `kubeflow.volumes`.",
+            )
 
 
 def _accelerator_problems(
@@ -179,6 +208,8 @@ def _accelerator_problems(
     """Yields a problem if the Trainer's strategy would not use what it is given."""
     distribution = config.trainer.distribution
     strategy, devices = distribution.strategy, distribution.devices
+    if distribution.launcher == "tfjob":  # the step itself does not train
+        return
     accelerator = section.step(node_ids.TRAINER).accelerator
     own = section.steps.get(node_ids.TRAINER)
     name = node_ids.TRAINER if own and own.accelerator else "default"

@@ -16,7 +16,7 @@ from strategos.components.trainer.cluster.strategy import (
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.config.cluster.batch_systems import Slurm
+from strategos.pipeline.config.cluster.batch_systems import Slurm, Tfjob
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import (
     Duration,
@@ -93,6 +93,9 @@ _UNDER = {
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
 """Keys whose values reach the Trainer unchanged."""
 
+_JOBS = ("slurm", "tfjob")
+"""Launchers that submit jobs; the key of the same name has the jobs' settings."""
+
 _SHORTEST_STALL = 15  # seconds
 
 _GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
@@ -155,6 +158,9 @@ class Distribution(Section):
     slurm: Slurm = Field(
         default_factory=Slurm, description="Settings for `launcher: slurm` only."
     )
+    tfjob: Tfjob = Field(
+        default_factory=Tfjob, description="Settings for `launcher: tfjob` only."
+    )
     start_timeout: Duration = Field(
         f"{Operation.start_timeout:g}s",
         description="Time allowed for all processes to join and finish their "
@@ -186,10 +192,15 @@ class Distribution(Section):
             message = f"`{self.strategy}` has no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
             errors.append(reject_at(("launcher",), message, remedy=remedy))
-        if self._given("slurm") and self.launcher != "slurm":
-            message = f"has no effect under `launcher: {self.launcher}`"
-            remedy = "Remove it, or use `launcher: slurm`."
-            errors.append(reject_at(("slurm",), message, remedy=remedy))
+        for name in _JOBS:
+            if self._given(name) and self.launcher != name:
+                message = f"has no effect under `launcher: {self.launcher}`"
+                remedy = f"Remove it, or use `launcher: {name}`."
+                errors.append(reject_at((name,), message, remedy=remedy))
+        if self.launcher == "tfjob" and not self.tfjob.image:
+            message = "is missing, and names the image of the pods"
+            remedy = "Set `image: REGISTRY/NAME:TAG`, an image with Strategos."
+            errors.append(reject_at(("tfjob", "image"), message, remedy=remedy))
         if seconds(self.stall_timeout) < _SHORTEST_STALL:
             message = "a process that works sends a heartbeat only every five seconds"
             errors.append(
@@ -216,6 +227,12 @@ class Distribution(Section):
                     "Use `strategy: tpu`: it uses all cores of all the TPU's hosts."
                 )
             yield reject_at((key,), message, remedy=remedy)
+
+    def job(self) -> dict[str, Any]:
+        """The settings of the launcher's jobs, with times in seconds."""
+        return (
+            getattr(self, self.launcher).operation() if self.launcher in _JOBS else {}
+        )
 
     def _given(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)

@@ -308,7 +308,6 @@ class Trainer(Section):
     def operation(self) -> Operation:
         """The settings for how training is run; caching never compares them."""
         distribution = self.distribution
-        slurm = distribution.launcher == "slurm"
         return Operation(
             launcher=distribution.launcher,
             start_timeout=float(seconds(distribution.start_timeout)),
@@ -316,5 +315,5 @@ class Trainer(Section):
             max_restarts=distribution.max_restarts,
             checkpoint_every=interval(self.checkpoint.every),
             checkpoint_keep=self.checkpoint.keep,
-            slurm=distribution.slurm.operation() if slurm else {},
+            job=distribution.job(),
         )

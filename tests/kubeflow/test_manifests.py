@@ -40,11 +40,16 @@ def test_manifest_is_one_of_its_kind(name):
 
 
 def test_steps_may_read_two_objects_and_write_their_results():
-    (role,) = (each for each in MANIFESTS.values() if each["kind"] == "Role")
-    for rule in role["rules"]:
+    for rule in MANIFESTS["service-account: Role"]["rules"]:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
         reads = set(rule["verbs"]) <= {"get"}
         assert rule.get("resourceNames") if reads else rule["apiGroups"][0]
+
+
+def test_trainer_may_handle_its_training_jobs():
+    rules = MANIFESTS["training-jobs: Role"]["rules"]
+    found = {tuple(rule["resources"]): rule["verbs"] for rule in rules}
+    assert found == {("tfjobs",): ["create", "list", "delete"], ("pods",): ["list"]}
 
 
 @pytest.mark.parametrize("example", ["flights", "digits"])

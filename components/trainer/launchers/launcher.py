@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from strategos.components.trainer.operation import Operation
@@ -26,8 +26,8 @@ class Launcher:
         environment and devices decide on the strategy.
       hosts_join: Whether other hosts join by themselves, so that they decide how many
         workers there are, and a strategy without workers makes no sense.
-      check: Called with `run.root` before a run; raises `UserError` where training
-        cannot start from this machine.
+      check: Called before a run with `run.root` and the settings of the launcher's
+        jobs; raises `UserError` where training cannot start from this machine.
     """
 
     name: str
@@ -35,4 +35,4 @@ class Launcher:
     launch: Launch
     on_this_host: bool = False
     hosts_join: bool = False
-    check: Callable[[str], None] = lambda _: None
+    check: Callable[[str, Mapping[str, Any]], None] = lambda *_: None

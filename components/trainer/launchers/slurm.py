@@ -78,7 +78,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
     Args:
       spec: The training.
-      operation: How it is run; its `slurm` has the settings for the job.
+      operation: How it is run; its `job` has the settings for the job.
 
     Returns:
       The facts of the training, as in `trainer.json`.
@@ -88,11 +88,11 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
         user's code, settings or data cannot be trained with.
       WorkerError: The job failed by an internal error.
     """
-    check(spec.checkpoint_dir)
-    return training.launch(spec, operation, Slurm(operation.slurm))
+    check(spec.checkpoint_dir, operation.job)
+    return training.launch(spec, operation, Slurm(operation.job))
 
 
-def check(root: str) -> None:
+def check(root: str, _: Mapping[str, Any]) -> None:
     """Rejects a machine or a root from which no job of Slurm can train.
 
     Args:

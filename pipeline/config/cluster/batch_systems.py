@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from strategos.pipeline.config.cluster.sections import Accelerator, Volume
+from strategos.pipeline.config.cluster.types import (
+    ClusterName,
+    Cpu,
+    Memory,
+    MountPath,
+)
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import Allowed, Duration, Section, seconds
 
@@ -71,7 +79,65 @@ class Slurm(Section):
 
     def operation(self) -> dict[str, Any]:
         """The settings with times in seconds."""
-        plain = self.model_dump(mode="json")
-        for key in ("time_limit", "pending_timeout"):
-            plain[key] = plain[key] and float(seconds(plain[key]))
-        return plain
+        return _in_seconds(self.model_dump(mode="json"))
+
+
+class Tfjob(Section):
+    """Settings for `launcher: tfjob` only."""
+
+    image: str | None = Field(
+        None, min_length=1, description="Image of the pods, with Strategos. Required."
+    )
+    namespace: ClusterName | None = Field(
+        None,
+        description="Namespace of the TFJob. By default, that of the launching pod, or "
+        "of kubeconfig's current context.",
+    )
+    service_account: ClusterName | None = Field(
+        None, description="Service account of the pods; they need no rights."
+    )
+    volumes: Annotated[tuple[Volume, ...], Field(strict=False)] = Field(
+        (),
+        description="PersistentVolumeClaims in each pod, as `{claim, path}`, at the "
+        "same paths as where the Trainer runs.",
+    )
+    folder: MountPath | None = Field(
+        None,
+        description="Folder on one of `volumes` for checkpoints and copies of the "
+        "training data. By default, `run.root` must be on one of `volumes`.",
+    )
+    cpu: Cpu | None = Field(None, description="Cores of each pod.")
+    memory: Memory | None = Field(None, description="Memory of each pod.")
+    accelerator: Accelerator | None = Field(
+        None, description="GPUs of each pod, as `{type: nvidia.com/gpu, count: 1}`."
+    )
+    time_limit: Duration | None = Field(
+        None,
+        description="Time limit of one TFJob. A TFJob whose time is up is followed by "
+        "another one, which resumes from the last checkpoint.",
+    )
+    pending_timeout: Duration = Field(
+        "30m",
+        description="Time allowed for the pods to be scheduled and their image to be "
+        "pulled.",
+    )
+
+    @model_validator(mode="after")
+    def _folder_is_on_a_volume(self) -> Tfjob:
+        folder, mounts = self.folder, [each.path for each in self.volumes]
+        if folder and not any(Path(folder).is_relative_to(path) for path in mounts):
+            raise reject(
+                f"`folder: {folder}` is on no volume of the pods",
+                expected=f"a folder below {' or '.join(mounts)}" if mounts else None,
+                remedy="Add the volume: `volumes: [{claim: NAME, path: /mnt/NAME}]`.",
+            )
+        return self
+
+    def operation(self) -> dict[str, Any]:
+        """The settings with times in seconds."""
+        return _in_seconds(self.model_dump(mode="json"))
+
+
+def _in_seconds(plain: dict[str, Any]) -> dict[str, Any]:
+    times = {key: plain[key] for key in ("time_limit", "pending_timeout")}
+    return plain | {k: text and float(seconds(text)) for k, text in times.items()}

@@ -34,7 +34,7 @@ PRODUCTION = "production"
 """Value of the parameter `baseline` that stands for the model in production."""
 
 GANGS = ("multi_worker_mirrored", "parameter_server")
-"""Strategies of several processes, which a step does not start yet."""
+"""Strategies of several processes, for which one container is not enough."""
 
 NODE = node_ids.RESOLVE
 _COMMAND = ["python", "-m", "strategos.pipeline.plan.cluster.resolve"]
@@ -52,6 +52,7 @@ class Question:
       held_out: Number of the newest spans that are for evaluation only.
       destination: `pusher.to`; "" without a Pusher.
       key: Hash of the code and of all settings that are no parameters.
+      gangs: Whether the Trainer's launcher starts processes in other pods.
     """
 
     pattern: str
@@ -60,6 +61,7 @@ class Question:
     held_out: int
     destination: str
     key: str
+    gangs: bool = False
 
     @classmethod
     def of(cls, config: Config, key: str) -> Question:
@@ -78,6 +80,7 @@ class Question:
             held_out=config.data.held_out,
             destination=to,
             key=key,
+            gangs=config.trainer.distribution.launcher != "local",
         )
 
 
@@ -158,7 +161,8 @@ def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
     Raises:
       BadInputError: A parameter is impossible, or its spans do not exist.
     """
-    _reject_gangs(parameters["distribution"])
+    if not question.gangs:
+        _reject_gangs(parameters["distribution"])
     _reject_latest(parameters["warm_start"])
     chosen = Listing(
         question.pattern,
@@ -184,7 +188,7 @@ def _reject_gangs(distribution: str) -> None:
     strategy = json.loads(distribution).get("strategy")
     if strategy in GANGS:
         raise BadInputError(
-            "but a step starts no processes in other pods yet",
+            "but `launcher: local` starts no processes in other pods",
             key="distribution",
             received=strategy,
             expected="a strategy of one process: auto, one_device, mirrored, tpu",

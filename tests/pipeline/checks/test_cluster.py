@@ -102,6 +102,21 @@ def test_what_the_cluster_cannot_do_is_rejected(workload, sets, key, why):
     assert why in found[key], found
 
 
+def test_training_job_shares_a_volume_with_its_step(workload):
+    of, job = "trainer.distribution", "trainer.distribution.tfjob"
+    sets = [
+        f"{of}={{strategy: multi_worker_mirrored, launcher: tfjob}}",
+        f"{job}={{image: i, volumes: [{{claim: c, path: /mnt/v}}]}}",
+    ]
+    assert "is missing" in check(workload, *sets).pop(f"{job}.folder")
+    sets.append(f"{job}.folder=/mnt/v/jobs")
+    assert check(workload, *sets) == {}
+    sets.append(f"{job}.volumes=[{{claim: other, path: /mnt/v}}]")
+    assert "received other at /mnt/v" in check(workload, *sets).pop(f"{job}.volumes")
+    (problem,) = check(workload, *sets, target="vertex").keys() - {"pusher.to"}
+    assert problem == f"{of}.launcher"
+
+
 def test_vertex_pushes_to_buckets_only(workload):
     assert (
         "gs://…" in check(workload, "pusher.to=s3://b/x", target="vertex")["pusher.to"]

@@ -73,6 +73,12 @@ def test_one_value_is_enough(workload, strategy):
             "distribution.slurm",
             "use `launcher: slurm`",
         ),
+        (["distribution={launcher: tfjob}"], "distribution.tfjob.image", "is missing"),
+        (
+            ["distribution={launcher: tfjob, tfjob: {image: i, folder: /mnt/a}}"],
+            "distribution.tfjob",
+            "on no volume",
+        ),
         (
             ["distribution={launcher: slurm, slurm: {options: [-N2]}}"],
             "distribution.slurm.options.0",
@@ -235,7 +241,7 @@ def test_results_do_not_follow_how_training_is_run(workload):
     job = "{partition: p, time_limit: 2h, options: [--exclusive]}"
     sets = [f"trainer.distribution={{launcher: slurm, slurm: {job}}}"]
     third = load(workload, sets=sets).config
-    assert third.trainer.operation().slurm == {
+    assert third.trainer.operation().job == {
         "partition": "p",
         "account": None,
         "time_limit": 7200.0,

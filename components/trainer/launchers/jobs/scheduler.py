@@ -23,6 +23,7 @@ class Job:
       state: The batch system's own words for state and reason.
       hopeless: Whether it waits for what cannot happen.
       cancelled: Whether somebody cancelled it.
+      partial: Whether some of its tasks run while it waits for machines for others.
       reclaimed: Whether it ended because its time was up or its machines were taken
         for another job: training goes on from its last checkpoint.
     """
@@ -34,6 +35,7 @@ class Job:
     hopeless: bool = False
     cancelled: bool = False
     reclaimed: bool = False
+    partial: bool = False
 
 
 class Scheduler(Protocol):

@@ -98,7 +98,7 @@ class Watch:
         until = self._clock() + _END_SECONDS
         while self._clock() < until:
             self._asked = -_ASK_SECONDS
-            if self._ask() and self.job.phase == "ended":
+            if not self._ask() or self.job.phase == "ended":
                 break
             time.sleep(_LOOK_SECONDS)
         self._output.pass_on()
@@ -122,7 +122,7 @@ class Watch:
         """How the job failed, if it has."""
         job, beat = self.job, self._attempt.heartbeat()
         silent = self._beat.is_lost(beat)
-        if job.phase == "waiting" and beat is None and known:
+        if job.phase == "waiting" and known and (beat is None or job.partial):
             self._check_pending()
             self._beat = HeartbeatMonitor(self._clock, _SILENT_SECONDS)
             return None

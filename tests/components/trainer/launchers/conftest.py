@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on this machine, and launchers that use it."""
+"""A real Slurm of two nodes on this machine; launchers that submit jobs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.launchers.jobs.attempt import Attempts
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+EPOCHS = 4  # of `undisturbed`
 _COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
 _CONF = """
 ClusterName=strategos
@@ -147,38 +154,32 @@ class Slurm:
 
 
 class Launcher:
-    """A process that trains by `launcher: slurm`."""
+    """A process that trains by a launcher that submits jobs.
 
-    def __init__(self, slurm, folder, spec, settings=None, **operation):
+    Args:
+      start: Starts Python: `start(code, *words, stdout=…, stderr=…)`.
+      name: Of the launcher.
+      job: The settings of its jobs.
+    """
+
+    def __init__(self, start, name, job, folder, spec, **operation):
         self.folder, self.log = folder, folder / "launcher.log"
-        slurm_settings = {
-            "partition": None,
-            "account": None,
-            "time_limit": None,
-            "pending_timeout": 300.0,
-            "options": ["--cpus-per-task=1"],
-            **(settings or {}),
-        }
         operation = {
-            "launcher": "slurm",
+            "launcher": name,
             "checkpoint_every": "5 steps",
             "start_timeout": 1200.0,
             "stall_timeout": 1200.0,  # trainings that wait are no hanging ones
-            "slurm": slurm_settings,
+            "job": job,
             **operation,
         }
         self._given = (spec.to_json(), operation, str(folder / "events"))
-        self._env = {**os.environ, "SLURM_CONF": str(slurm.conf)}
+        self._start = start
         self.process = None
 
     def start(self):
+        words = map(json.dumps, self._given)
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _LAUNCH, *map(json.dumps, self._given)],
-                env=self._env,
-                stdout=log,
-                stderr=log,
-            )
+            self.process = self._start(_LAUNCH, *words, stdout=log, stderr=log)
         return self
 
     def wait_for(self, look, seconds=400):
@@ -241,16 +242,102 @@ def slurm():
 
 
 @pytest.fixture(scope="module")
-def launcher(slurm):
-    """A launcher that is not started yet: `launcher(spec, **operation)`."""
+def launcher(slurm, make_launcher):
+    """A launcher that is not started yet: `launcher(spec, settings, **operation)`."""
+
+    def start(code, *words, **streams):
+        env = {**os.environ, "SLURM_CONF": str(slurm.conf)}
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *words], env=env, **streams
+        )
+
+    def make(spec, settings=None, **operation):
+        job = {
+            "partition": None,
+            "account": None,
+            "time_limit": None,
+            "pending_timeout": 300.0,
+            "options": ["--cpus-per-task=1"],
+            **(settings or {}),
+        }
+        return make_launcher(start, "slurm", job, spec, **operation)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def make_launcher():
+    """Makes a `Launcher`: `make_launcher(start, name, job, spec, **operation)`."""
     made = []
 
-    def make(spec, **operation):
+    def make(start, name, job, spec, **operation):
         folder = Path(spec.checkpoint_dir).parent  # one log for those of one training
-        made.append(Launcher(slurm, folder, spec, **operation))
+        made.append(Launcher(start, name, job, folder, spec, **operation))
         return made[-1]
 
     yield make
     for each in made:
         if each.process and each.process.poll() is None:
             each.kill(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(make_spec):
+    """The weights and the loss by epoch of one device."""
+    spec = make_spec(distribution={"strategy": "one_device"}, epochs=EPOCHS)
+    history = launch(spec, Operation())["history"]
+    return weights(spec), history
+
+
+@pytest.fixture(scope="module")
+def assert_trained(undisturbed):
+    """Checks that a training came to the same: `assert_trained(spec, facts)`."""
+    expected, history = undisturbed
+
+    def check(spec, facts, restarts=0):
+        found = weights(spec)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+        for metric, values in history.items():
+            assert facts["history"][metric] == pytest.approx(values, abs=1e-5)
+        assert facts["restarts"] == restarts
+        left = {path.name for path in Path(spec.model_dir).iterdir()}
+        assert left >= {"Format-Serving", "Format-Weights", "trainer.json"}
+        assert not Path(spec.checkpoint_dir, "jobs").exists()
+
+    return check
+
+
+def weights(spec):
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+    names = reader.get_variable_to_shape_map()
+    return {n: reader.get_tensor(n) for n in sorted(names) if "VARIABLE_VALUE" in n}
+
+
+@pytest.fixture
+def attempts(tmp_path):
+    """Makes the attempts of a training: `attempts(**distribution)`."""
+
+    def make(**distribution):
+        spec = WorkerSpec(
+            folder="code",
+            module="model",
+            label="late",
+            train_files=(),
+            eval_files=(),
+            transform_graph="graph",
+            schema_file="schema",
+            model_dir="model",
+            log_dir="log",
+            checkpoint_dir=str(tmp_path / "checkpoints" / "key"),
+            batch_size=1,
+            epochs=1,
+            seed=1,
+            distribution=distribution,
+        )
+        return Attempts(spec, Operation())
+
+    return make

@@ -10,10 +10,8 @@ import pytest
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import LAUNCHERS, slurm
 from strategos.components.trainer.launchers.jobs import slurm_task, training, watch
-from strategos.components.trainer.launchers.jobs.attempt import Attempts, cluster_of
+from strategos.components.trainer.launchers.jobs.attempt import cluster_of
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
-from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.spec import WorkerSpec
 
 SETTINGS = {
     "partition": "gpus",
@@ -22,30 +20,6 @@ SETTINGS = {
     "pending_timeout": 60.0,
     "options": ["--gres=gpu:2"],
 }
-
-
-@pytest.fixture
-def attempts(tmp_path):
-    def make(**distribution):
-        spec = WorkerSpec(
-            folder="code",
-            module="model",
-            label="late",
-            train_files=(),
-            eval_files=(),
-            transform_graph="graph",
-            schema_file="schema",
-            model_dir="model",
-            log_dir="log",
-            checkpoint_dir=str(tmp_path / "checkpoints" / "key"),
-            batch_size=1,
-            epochs=1,
-            seed=1,
-            distribution=distribution,
-        )
-        return Attempts(spec, Operation(launcher="slurm", slurm=SETTINGS))
-
-    return make
 
 
 def test_tasks_get_the_addresses_of_their_nodes_in_the_order_of_ranks(attempts):
@@ -114,12 +88,12 @@ def test_rejected_is_not_unreachable(attempts, text, kind, tmp_path, monkeypatch
 def test_missing_slurm_and_remote_root_are_rejected_before_a_run(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no sbatch, squeue"):
-        LAUNCHERS["slurm"].check(str(tmp_path))
+        LAUNCHERS["slurm"].check(str(tmp_path), SETTINGS)
     for name in ("sbatch", "squeue", "scancel", "scontrol", "srun"):
         (tmp_path / name).touch(0o755)
-    LAUNCHERS["slurm"].check(str(tmp_path))
+    LAUNCHERS["slurm"].check(str(tmp_path), SETTINGS)
     with pytest.raises(UserError, match="run.root, which is s3://"):
-        LAUNCHERS["slurm"].check("s3://bucket/root")
+        LAUNCHERS["slurm"].check("s3://bucket/root", SETTINGS)
 
 
 class Batch:

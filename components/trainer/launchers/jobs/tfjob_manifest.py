@@ -1,0 +1,99 @@
+"""The TFJob of an attempt: `kubeflow.org/v1`, for Kubeflow's training operator 1.x."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
+
+NAME_LABEL = "strategos/training"
+FOLDER_ANNOTATION = "strategos/folder"
+
+_TASK = "strategos.components.trainer.launchers.jobs.tfjob_task"
+_KINDS = {"chief": "Chief", "worker": "Worker", "ps": "PS"}
+_CONTAINER = "tensorflow"  # the operator rejects every other name
+_GRACE_SECONDS = 30
+_KEPT_SECONDS = 3600
+
+
+def manifest(
+    name: str, attempt: Attempt, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The TFJob of an attempt. Neither it nor its pods are restarted by the operator.
+
+    Args:
+      name: Name of the training, a label of the TFJob.
+      attempt: The attempt; the name of the TFJob is unique to it.
+      settings: `trainer.distribution.tfjob`, with times in seconds.
+    """
+    run_policy = {
+        "cleanPodPolicy": "Running",
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": _KEPT_SECONDS,
+    }
+    if settings["time_limit"]:
+        run_policy["activeDeadlineSeconds"] = int(settings["time_limit"])
+    counts = Counter(task.type for task in attempt.tasks)
+    template = _pod(attempt, settings)
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {
+            "name": f"{name}-{attempt.folder.name}-{_token(attempt)}",
+            "labels": {NAME_LABEL: name},
+            "annotations": {FOLDER_ANNOTATION: str(attempt.folder)},
+        },
+        "spec": {
+            "runPolicy": run_policy,
+            "tfReplicaSpecs": {
+                _KINDS[kind]: {
+                    "replicas": count,
+                    "restartPolicy": "Never",
+                    "template": template,
+                }
+                for kind, count in counts.items()
+            },
+        },
+    }
+
+
+def _token(attempt: Attempt) -> str:
+    """Tells the attempt from one of the same number, whose folder was removed."""
+    written = (attempt.folder / "request.json").stat().st_mtime_ns
+    return hashlib.sha256(str(written).encode()).hexdigest()[:6]
+
+
+def _pod(attempt: Attempt, settings: Mapping[str, Any]) -> dict[str, Any]:
+    volumes = list(enumerate(settings["volumes"]))
+    container = {
+        "name": _CONTAINER,
+        "image": settings["image"],
+        "command": ["python", "-m", _TASK, str(attempt.folder)],
+        "volumeMounts": [
+            {"name": f"volume-{number}", "mountPath": volume["path"]}
+            for number, volume in volumes
+        ],
+    }
+    limits = {name: settings[name] for name in ("cpu", "memory") if settings[name]}
+    if settings["accelerator"]:
+        accelerator = settings["accelerator"]
+        limits[accelerator["type"]] = str(accelerator["count"])
+    if limits:
+        container["resources"] = {"limits": limits, "requests": limits}
+    spec = {
+        "containers": [container],
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "volumes": [
+            {
+                "name": f"volume-{number}",
+                "persistentVolumeClaim": {"claimName": volume["claim"]},
+            }
+            for number, volume in volumes
+        ],
+    }
+    if settings["service_account"]:
+        spec["serviceAccountName"] = settings["service_account"]
+    return {"spec": spec}

@@ -1,0 +1,50 @@
+"""`python -m …jobs.tfjob_task FOLDER`: a task of a TFJob, in a pod.
+
+The operator sets TF_CONFIG, except where the job has a single task. The output goes to
+the pod's log and to the attempt's folder, where the launcher reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.launchers.jobs import task
+from strategos.components.trainer.launchers.jobs.attempt import Attempt, cluster_of
+
+_ALONE = "127.0.0.1:2222"
+_LAST_SECONDS = 5.0
+
+
+def main(folder: str) -> None:
+    """Does the task that TF_CONFIG names, and exits.
+
+    Args:
+      folder: Folder of the attempt, on a volume that all pods mount.
+    """
+    attempt = Attempt(Path(folder))
+    cluster = ClusterSpec.from_environment()
+    if cluster.task is None:
+        cluster = cluster_of(attempt.tasks, [_ALONE], 0)
+        os.environ["TF_CONFIG"] = cluster.tf_config()
+    log = attempt.log_of(attempt.tasks.index(cluster.task))
+    copying = subprocess.Popen(
+        ["tee", "-a", str(log)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    for stream in (1, 2):
+        os.dup2(copying.stdin.fileno(), stream)
+    copying.stdin.close()
+    try:
+        task.run(folder)
+    finally:
+        sys.stdout.flush()
+        for stream in (1, 2):
+            os.close(stream)
+        copying.wait(_LAST_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

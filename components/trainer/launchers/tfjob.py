@@ -1,0 +1,236 @@
+"""Trains as a TFJob of Kubeflow's training operator, with one pod for each task.
+
+This process and all pods mount a volume at the same path, with `run.root` or, by
+`folder`, with copies of the training's files.
+Requests to Kubernetes' API are repeated without a connection and after 429, 500 and
+above. All other errors end the training with the API's own words: 400, 401, 403, 404
+(also: the cluster has no TFJobs) and 422. A 409 means that the TFJob exists already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers.jobs import staging, training
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
+from strategos.components.trainer.launchers.jobs.tfjob_manifest import (
+    FOLDER_ANNOTATION,
+    NAME_LABEL,
+    manifest,
+)
+from strategos.components.trainer.launchers.launcher import Launcher
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+
+_KEY = "trainer.distribution.tfjob"
+_GROUP, _VERSION, _PLURAL = "kubeflow.org", "v1", "tfjobs"
+_SECONDS = (5.0, 30.0)  # to connect, and to answer
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_EXISTS, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 404, 429, 500
+_PASSING = ("ContainerCreating", "PodInitializing")
+# Reasons for which a container waits until somebody changes the TFJob.
+_HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+
+
+def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
+    """Creates a TFJob, or joins the one that an earlier launcher left.
+
+    Args:
+      spec: The training.
+      operation: How it is run; its `job` has the settings for the TFJob.
+
+    Returns:
+      The facts of the training, as in `trainer.json`.
+
+    Raises:
+      UserError: Kubernetes rejects the TFJob, its pods cannot start, or the user's
+        code, settings or data cannot be trained with.
+      WorkerError: The TFJob failed by an internal error.
+    """
+    settings = operation.job
+    check(spec.checkpoint_dir, settings)
+    jobs = TFJobs(settings)
+    moved = staging.staged(spec, settings)
+    facts = training.launch(moved, operation, jobs)
+    staging.remove(moved, settings)
+    return facts
+
+
+def check(root: str, settings: Mapping[str, Any]) -> None:
+    """Rejects a root that no pod sees.
+
+    Args:
+      root: Path or URL of the root, or a folder in it.
+      settings: `trainer.distribution.tfjob`.
+
+    Raises:
+      UserError: `root` is on none of the volumes, and no `folder` is set.
+    """
+    mounts = [volume["path"] for volume in settings["volumes"]]
+    if settings["folder"] or staging.is_below(root, mounts):
+        return
+    raise UserError(
+        "which is on no volume of the pods of a TFJob",
+        key="run.root",
+        received=root,
+        expected=f"a folder below {' or '.join(mounts)}" if mounts else None,
+        remedy=f"Move it to one of {_KEY}.volumes; or name a folder on one of them by "
+        f"{_KEY}.folder, which gets copies of the training's files.",
+    )
+
+
+LAUNCHER = Launcher("tfjob", "creates a TFJob in Kubernetes", launch, check=check)
+
+
+class TFJobs:
+    """TFJobs, by Kubernetes' API; credentials are those of kubeconfig or of the pod.
+
+    Args:
+      settings: `trainer.distribution.tfjob`, with times in seconds.
+    """
+
+    name = "Kubernetes"
+    remedy = f"Check {_KEY}, and the pods with `kubectl describe`."
+
+    def __init__(self, settings: Mapping[str, Any]):
+        from kubernetes import client
+
+        self._settings = settings
+        self.pending_timeout = settings["pending_timeout"]
+        own = _load()
+        self._namespace = settings["namespace"] or own
+        self._place = (_GROUP, _VERSION, self._namespace, _PLURAL)
+        self._objects, self._core = client.CustomObjectsApi(), client.CoreV1Api()
+
+    def submit(self, name: str, attempt: Attempt) -> Job:
+        """Creates a TFJob; see `Scheduler`."""
+        body = manifest(name, attempt, self._settings)
+        create = self._objects.create_namespaced_custom_object
+        self._asked(create, *self._place, body, fine=_EXISTS)
+        return Job(body["metadata"]["name"], str(attempt.folder), "waiting", "created")
+
+    def jobs(self, name: str) -> list[Job]:
+        """The TFJobs of this name; see `Scheduler`."""
+        listed = self._objects.list_namespaced_custom_object
+        label = f"{NAME_LABEL}={name}"
+        found = self._asked(listed, *self._place, label_selector=label)["items"]
+        found.sort(key=lambda each: each["metadata"]["name"])
+        return [self._job(each) for each in found]
+
+    def cancel(self, job: Job) -> None:
+        """Deletes a TFJob and its pods; see `Scheduler`."""
+        delete = self._objects.delete_namespaced_custom_object
+        how = {"propagation_policy": "Foreground", "fine": _NOT_FOUND}
+        self._asked(delete, *self._place, job.id, **how)
+
+    def _job(self, found: Mapping[str, Any]) -> Job:
+        name, specs = found["metadata"]["name"], found["spec"]["tfReplicaSpecs"]
+        conditions = found.get("status", {}).get("conditions") or ()
+        true = {each["type"]: each for each in conditions if each["status"] == "True"}
+        ended = true.get("Failed") or true.get("Succeeded")
+        deleted = not ended and "deletionTimestamp" in found["metadata"]
+        pods = [] if deleted or "Succeeded" in true else self._pods(name)
+        started = sum(pod.status.phase != "Pending" for pod in pods)
+        all_run = deleted or started == sum(s["replicas"] for s in specs.values())
+        phase = "ended" if ended else "running" if all_run else "waiting"
+        state = ended["type"] if ended else "Being deleted" if deleted else phase
+        reasons = [each for pod in pods for each in _reasons(pod)]
+        text = "; ".join(f"{pod}: {why} {more}".strip() for pod, why, more in reasons)
+        return Job(
+            name,
+            found["metadata"].get("annotations", {}).get(FOLDER_ANNOTATION, ""),
+            phase,
+            f"{state} ({text})" if text else state,
+            hopeless=any(why in _HOPELESS for _, why, _ in reasons),
+            cancelled=deleted,
+            reclaimed=bool(ended) and ended.get("reason") == "DeadlineExceeded",
+            partial=started > 0,
+        )
+
+    def _pods(self, job: str) -> list[Any]:
+        label = f"training.kubeflow.org/job-name={job}"
+        listed = self._core.list_namespaced_pod
+        return self._asked(listed, self._namespace, label_selector=label).items
+
+    def _asked(self, ask: Callable[..., Any], *given: Any, fine: int = 0, **how: Any):
+        """The answer of Kubernetes' API; None for the status `fine`.
+
+        Raises:
+          UserError: The API rejects the request.
+          UnreachableError: No answer, or one that passes.
+        """
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return ask(*given, _request_timeout=_SECONDS, **how)
+        except HTTPError as error:
+            raise UnreachableError(str(error)) from None
+        except ApiException as error:
+            if error.status == fine:
+                return None
+            text = _message(error)
+            if error.status == _TOO_MANY or error.status >= _SERVER:
+                raise UnreachableError(f"{error.status} {text}") from None
+            remedy = "Check the service account and namespace."
+            if error.status == _NOT_FOUND:
+                remedy = (
+                    f"Check {_KEY}.namespace, and that Kubeflow's training operator "
+                    f"(TFJob, {_GROUP}/{_VERSION}) is installed."
+                )
+            raise UserError(
+                f"Kubernetes answers {error.status}: {text}", key=_KEY, remedy=remedy
+            ) from None
+
+
+def _reasons(pod: Any) -> Iterator[tuple[str, str, str]]:
+    """Pod, reason and message of all that keeps a pod from running."""
+    name = pod.metadata.name
+    for each in pod.status.conditions or ():
+        if each.type == "PodScheduled" and each.status == "False":
+            yield name, each.reason or "", each.message or ""
+    for each in pod.status.container_statuses or ():
+        waiting, ended = each.state.waiting, each.state.terminated
+        if waiting and waiting.reason not in _PASSING:
+            yield name, waiting.reason or "", waiting.message or ""
+        elif ended and ended.exit_code:
+            yield name, ended.reason or "", f"with exit code {ended.exit_code}"
+
+
+def _load() -> str:
+    """Loads the credentials; returns the namespace that goes with them.
+
+    Raises:
+      UserError: There are none.
+    """
+    from kubernetes import config
+
+    file = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    try:
+        if not os.environ.get("KUBECONFIG") and _NAMESPACE_FILE.exists():
+            config.load_incluster_config()
+            return _NAMESPACE_FILE.read_text().strip()
+        config.load_kube_config(file)
+        _, context = config.list_kube_config_contexts(file)
+    except config.ConfigException as error:
+        raise UserError(
+            f"but no cluster can be reached from here: {error}",
+            key="trainer.distribution.launcher",
+            received="tfjob",
+            remedy="Set KUBECONFIG, or run in a pod with a service account.",
+        ) from None
+    return context["context"].get("namespace") or "default"
+
+
+def _message(error: Any) -> str:
+    """The API's own words; the body is JSON unless a proxy answers."""
+    try:
+        return json.loads(error.body)["message"]
+    except (TypeError, ValueError, KeyError):
+        return str(error.body or error.reason).strip()[:300]

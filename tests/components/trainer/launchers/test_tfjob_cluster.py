@@ -1,0 +1,180 @@
+"""Training as a TFJob on a real Kubernetes, undisturbed and disturbed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2000)]
+
+GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+EPOCHS = 4  # as of `undisturbed`
+IMAGE = "registry.example.com/strategos:1"
+LIST = """
+import json
+from kubernetes import client, config
+
+config.load_kube_config()
+of = ("kubeflow.org", "v1", "kubeflow", "tfjobs")
+print(json.dumps(client.CustomObjectsApi().list_namespaced_custom_object(*of)["items"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def training(workload, make_spec, cluster):
+    """Makes a training whose files pods see: `training(module, **spec)`."""
+    user = cluster.volume / "training" / "user"
+    shutil.copytree(workload.folder, user)
+
+    def make(module="model", **changes):
+        spec = make_spec(epochs=EPOCHS, module=module, folder=str(user), **changes)
+        marks = cluster.volume / "training" / Path(spec.model_dir).name
+        marks.mkdir()
+        parameters = {**spec.hyperparameters, "marks": str(marks)}
+        # The last part of its name tells a training from others.
+        checkpoints = str(Path(spec.model_dir) / marks.name)
+        return dataclasses.replace(
+            spec, hyperparameters=parameters, checkpoint_dir=checkpoints
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def launcher(cluster, make_launcher):
+    """A launcher that is not started yet: `launcher(spec, **settings)`."""
+
+    def make(spec, **settings):
+        job = {
+            "image": IMAGE,
+            "namespace": "kubeflow",
+            "service_account": None,
+            "volumes": [{"claim": "serving", "path": str(cluster.volume)}],
+            "folder": str(cluster.volume / "training" / "staged"),
+            "cpu": None,
+            "memory": None,
+            "accelerator": None,
+            "time_limit": None,
+            "pending_timeout": 600.0,
+            **settings,
+        }
+        return make_launcher(cluster.start, "tfjob", job, spec)
+
+    return make
+
+
+@pytest.fixture
+def tfjobs(cluster):
+    """Names of the TFJobs that have not ended: `tfjobs()`."""
+
+    def live():
+        return [
+            each["metadata"]["name"]
+            for each in cluster.python(LIST)
+            if not {"Failed", "Succeeded"}
+            & {c["type"] for c in each.get("status", {}).get("conditions", ())}
+        ]
+
+    return live
+
+
+def marks_of(spec):
+    return Path(spec.hyperparameters["marks"])
+
+
+def paused(spec):
+    """The marks of the tasks that wait."""
+    return sorted(marks_of(spec).glob("paused-*"))
+
+
+def kill(mark, whole_pod):
+    """Kills the process that left a mark, or the first process of its pod."""
+    pod, number = mark.name.removeprefix("paused-").rsplit("-", 1)
+    number = "1" if whole_pod else number
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+            status = (process / "status").read_text()
+        except OSError:  # ended in the meantime
+            continue
+        inside = status.partition("NSpid:")[2].split("\n")[0].split()
+        if f"HOSTNAME={pod}".encode() in environment and inside[-1] == number:
+            os.kill(int(process.name), signal.SIGKILL)
+            return
+    raise AssertionError(f"no process for {mark}")
+
+
+def test_killed_launcher_leaves_the_training_as_it_is(
+    launcher, training, tfjobs, assert_trained
+):
+    spec = training("paused", distribution=GANG)
+    first = launcher(spec).start()
+    first.wait_for(lambda: len(paused(spec)) == 2)
+    (job,) = tfjobs()
+    first.kill()
+    second = launcher(spec).start()
+    second.wait_for(f"joining Kubernetes job {job}: running")
+    (marks_of(spec) / "go").touch()
+    facts = second.facts()
+    assert_trained(spec, facts)
+    assert (facts["workers"], facts["replicas"]) == (2, 2)
+    log = second.log.read_text()
+    assert "[worker-0] " in log and "[chief-0] " in log
+    assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
+    assert tfjobs() == []
+
+
+@pytest.mark.parametrize("whole_pod", [False, True], ids=["process", "pod"])
+def test_killed_worker_changes_nothing(
+    launcher, training, tfjobs, assert_trained, whole_pod
+):
+    spec = training("paused", distribution=GANG)
+    started = launcher(spec).start()
+    started.wait_for(lambda: len(paused(spec)) == 2)
+    (worker,) = (mark for mark in paused(spec) if "-worker-" in mark.name)
+    kill(worker, whole_pod)
+    (marks_of(spec) / "go").touch()
+    assert_trained(spec, started.facts(), restarts=1)
+    jobs = started.log.read_text().count("submitted Kubernetes job")
+    assert jobs == (2 if whole_pod else 1)
+    assert tfjobs() == []
+
+
+def test_terminated_launcher_deletes_the_tfjob_and_the_next_resumes(
+    launcher, training, tfjobs, assert_trained
+):
+    spec = training("paused", distribution=GANG)
+    first = launcher(spec).start()
+    first.wait_for(lambda: len(paused(spec)) == 2)
+    first.kill(signal.SIGTERM)
+    assert tfjobs() == []
+    (marks_of(spec) / "go").touch()
+    second = launcher(spec).start()
+    assert_trained(spec, second.facts())
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        ({"cpu": "1000"}, "Unschedulable"),
+        ({"image": "registry.example.com/absent:1"}, "ErrImagePull"),
+    ],
+)
+def test_pods_that_cannot_start_are_reported_with_the_reason(
+    launcher, training, tfjobs, settings, reason
+):
+    spec = training(distribution=GANG)
+    error = launcher(spec, pending_timeout=20.0, **settings).start().error()
+    assert "has not started within 20 s" in error
+    assert reason in error or "ImagePullBackOff" in error
+    assert "trainer.distribution.tfjob" in error
+    until = time.monotonic() + 60  # for Kubernetes to delete the pods first
+    while tfjobs():
+        assert time.monotonic() < until
+        time.sleep(1)
