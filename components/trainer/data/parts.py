@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,31 @@ class Parts:
 
     def of(self, order: tf.Tensor, first: int | tf.Tensor) -> tf.data.Dataset:
         """The entries of `order` for each batch and replica, from batch `first` on."""
+        return self._each(order, first, lambda entries: entries)
+
+    def of_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """The rows of each batch and replica, from blocks of rows.
+
+        Args:
+          blocks: Elements (tensors [rows, …], order int64 [rows], first batch int64).
+        """
+
+        @no_autograph
+        def of(block: Any, order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+            def gather(rows: tf.Tensor) -> Any:
+                return tf.nest.map_structure(lambda each: tf.gather(each, rows), block)
+
+            return self._each(order, first, gather)
+
+        return blocks.flat_map(of)
+
+    def _each(
+        self,
+        order: tf.Tensor,
+        first: int | tf.Tensor,
+        taken: Callable[[tf.Tensor], Any],
+    ) -> tf.data.Dataset:
+        """What `taken` makes of the entries of `order` for each batch and replica."""
         rows, local = tf.size(order, tf.int64), len(self.share)
         steps = rows // self.batch_size
         if not self.drop_last:
@@ -44,27 +70,10 @@ class Parts:
         ends = starts + self._begin(sizes, replica + 1)
 
         @no_autograph
-        def part(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(order[begin:end], [length])
+        def part(begin: tf.Tensor, end: tf.Tensor) -> Any:
+            return taken(tf.ensure_shape(order[begin:end], [length]))
 
         return tf.data.Dataset.from_tensor_slices((begins, ends)).map(part)
-
-    def of_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        """The rows of each batch and replica, from blocks of rows.
-
-        Args:
-          blocks: Elements (tensors [rows, …], order int64 [rows], first batch int64).
-        """
-
-        @no_autograph
-        def of(block: Any, order: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
-            @no_autograph
-            def gather(rows: tf.Tensor) -> Any:
-                return tf.nest.map_structure(lambda each: tf.gather(each, rows), block)
-
-            return self.of(order, first).map(gather)
-
-        return blocks.flat_map(of)
 
     def _begin(self, rows: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
         """Where the part of a replica begins in a global batch of `rows` rows."""

@@ -102,7 +102,7 @@ class Stored:
 
     def whole(self) -> Matrices:
         """All rows, in memory."""
-        return self._sorted(np.arange(self.rows))
+        return self._gathered(np.arange(self.rows))[0]
 
     def block_batches(self, batch_size: int) -> int:
         """Batches of a block: as many as the limit allows, at least one.
@@ -133,7 +133,8 @@ class Stored:
             found, order = self._block(number, batches * batch_size, parts)
             if self.chunk_rows > 1:
                 inner = tf.random.experimental.stateless_fold_in(key, number + 1)
-                order = shuffle(order, inner)
+                places = tf.range(tf.size(order, tf.int64))
+                order = tf.gather(order, shuffle(places, inner))
             own = tf.where(number == first // batches, first % batches, 0)
             return found, order, own
 
@@ -165,7 +166,7 @@ class Stored:
     def _block(
         self, number: tf.Tensor, size: int, parts: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """The rows of a block by type, and their numbers in the block.
+        """The rows of a block by type, and where each is in it, in the pass's order.
 
         Args:
           number: int64. Number of the block.
@@ -178,37 +179,49 @@ class Stored:
             places = np.arange(begin, min(begin + size, self.rows))
             if len(parts):
                 places = _rows(parts, places, self.chunk_rows, self.rows)
-            order = np.argsort(places)
-            found = self._sorted(places[order], order)
-            return [found[kind] for kind in self.widths]
+            found, order = self._gathered(places)
+            return [*(found[kind] for kind in self.widths), order]
 
         kinds = [tf.as_dtype(kind) for kind in self.widths]
-        found = tf.numpy_function(read, [number, parts], kinds)
+        *found, order = tf.numpy_function(read, [number, parts], [*kinds, tf.int64])
         shaped = {
             kind: tf.ensure_shape(matrix, [None, width])
             for (kind, width), matrix in zip(self.widths.items(), found, strict=True)
         }
-        return shaped, tf.range(tf.shape(found[0], tf.int64)[0])
+        return shaped, tf.ensure_shape(order, [None])
 
-    def _sorted(self, rows: np.ndarray, to: np.ndarray | None = None) -> Matrices:
-        """Copies rows to places of matrices, a window of the files at a time.
+    def _gathered(self, rows: np.ndarray) -> tuple[Matrices, np.ndarray]:
+        """Copies rows, a window of the files at a time.
 
         Args:
-          rows: Row numbers, ascending, int64 [n].
-          to: The place of each, int64 [n]; by default their order.
+          rows: Row numbers, int64 [n].
+
+        Returns:
+          The rows, those of the first window first, and the place of each there,
+          int64 [n].
         """
-        to = np.arange(len(rows)) if to is None else to
+        wholes = {
+            kind: np.frombuffer(self.files[kind], kind).reshape(self.rows, width)
+            for kind, width in self.widths.items()
+        }
+        longest = max(whole.strides[0] for whole in wholes.values())
+        window = max(1, _WINDOW_BYTES // longest)
+        windows = rows // window
+        # NumPy sorts integers of 16 bits by radix.
+        narrow = windows.astype(np.min_scalar_type(self.rows // window))
+        sources = np.argsort(narrow, kind="stable")
+        bounds = np.cumsum([0, *np.bincount(windows)])
         found = {}
-        for kind, width in self.widths.items():
-            whole = np.frombuffer(self.files[kind], kind).reshape(self.rows, width)
-            found[kind] = np.empty((len(rows), width), kind)
-            window = max(1, _WINDOW_BYTES // max(whole.strides[0], 1))
-            bounds = np.searchsorted(rows, np.arange(0, self.rows + window, window))
+        for kind, whole in wholes.items():
+            found[kind] = np.empty((len(rows), whole.shape[1]), kind)
             for begin, end in itertools.pairwise(bounds):
-                found[kind][to[begin:end]] = whole[rows[begin:end]]
+                wanted, taken = rows[sources[begin:end]], found[kind][begin:end]
+                np.take(whole, wanted, axis=0, out=taken, mode="clip")  # unbuffered
                 # The system still caches these pages, but the process gives them back.
                 self.files[kind].madvise(mmap.MADV_DONTNEED)
-        return found
+        places = np.empty_like(sources)
+        places[sources] = np.arange(len(rows))
+        return found, places
 
 
 def _rows(parts: np.ndarray, places: np.ndarray, size: int, rows: int) -> np.ndarray:
