@@ -6,7 +6,6 @@ declares, and rejects any other path, query parameter, field or enum value.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import http.server
 import inspect
@@ -105,25 +104,6 @@ def _range(part, low, high):
         raise ValueError(f"{part} is out of {low} to {high}")
     found = set(range(begin, end + 1, int(step[0]) if step else 1))
     return found | {"*"} if star else found
-
-
-def fires(expression, begin, count):
-    """The next times at which KFP starts runs, after a time in the zone of KFP."""
-    second, minute, hour, day, month, week = robfig(expression)
-    found, at = [], begin + datetime.timedelta(seconds=1)
-    while len(found) < count:
-        of_week = at.isoweekday() % 7 in week
-        both = "*" in day or "*" in week
-        on_day = (at.day in day) and of_week if both else at.day in day or of_week
-        if at.month not in month or not on_day:
-            at = (at + datetime.timedelta(days=1)).replace(hour=0, minute=0, second=0)
-        elif at.hour not in hour:
-            at = (at + datetime.timedelta(hours=1)).replace(minute=0, second=0)
-        else:
-            if at.minute in minute and at.second in second:
-                found.append(at)
-            at += datetime.timedelta(seconds=1)
-    return found
 
 
 class Stub(http.server.ThreadingHTTPServer):
@@ -360,9 +340,9 @@ def kfp():
 
 
 @pytest.fixture
-def kfp_fires():
-    """`kfp_fires(cron, begin, count)`: when KFP starts runs by an expression."""
-    return fires
+def kfp_reads():
+    """`kfp_reads(cron)`: what KFP makes of an expression, see `robfig`."""
+    return robfig
 
 
 @pytest.fixture
