@@ -26,7 +26,8 @@ def small(make_small, tmp_path_factory):
     made = make_small(tmp_path_factory.mktemp("checkout"))
     yaml = made.yaml.read_text()
     yaml = yaml.replace("data: {", "data: {prepare: data, ")
-    made.yaml.write_text(yaml + "gates: {drift: {at_most: 0.1}}\n")
+    yaml += "gates: {drift: {at_most: 0.1}}\n"
+    made.yaml.write_text(yaml + "notify: {command: [sh, -c, cat > told.json]}\n")
     (made.folder / "data.py").write_text(_DATA)
     shutil.move(made.folder / "data", made.folder / "later")
     return made
@@ -72,6 +73,9 @@ def test_what_is_due_is_run_and_then_it_is_not_due(small):
     assert spans(small) == [1, 2]
     assert small.last_run()["reason"] == reason
     (version,) = small.serving()
+    told = json.loads((small.folder / "told.json").read_text())
+    assert (told["outcome"], told["reason"]) == ("blessed", reason)
+    assert told["pushed"] == str(small.folder / "serving" / "small" / version)
     again = retrain(small, "--if-due").stdout
     assert again.startswith(f"Not due: model {version}, pushed ")
     assert small.serving() == [version]
@@ -171,7 +175,9 @@ def test_a_past_span_is_run_as_if_later_ones_had_not_arrived(small):
     planned = retrain(small, "--dry-run", "--spans", "2..3").stdout.splitlines()
     assert planned == ["Backfill: as of span 2.", "Backfill: as of span 3."]
     before = small.serving()
-    retrain(small, "--spans", "1..2", *strict, expect=3)
+    broken = ("--set", "notify={command: [sh, -c, echo no mail; exit 7]}")
+    stopped = retrain(small, "--spans", "1..2", *strict, *broken, expect=3).stderr
+    assert "notify.command: sh ended with exit code 7\n    no mail" in stopped
     assert spans(small) == [1, 2]
     listed = small.strategos("runs", str(small.yaml), "--json", "--limit", "2")
     assert [run["reason"] for run in json.loads(listed.stdout)] == [
@@ -273,8 +279,8 @@ def test_what_clean_leaves_is_enough_for_a_cached_run_and_a_rollback(small):
     assert "is live" in small.strategos("rollback", str(small.yaml)).stdout
 
 
-def test_a_canary_is_live_once_the_next_span_has_judged_it(small):
-    words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..3")
+def test_a_canary_is_live_once_the_next_span_has_judged_it(small, write_span):
+    words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..4")
     words += ("--set", "trainer.seed=9")
     before = small.serving()
     slot = small.folder / "trial"
@@ -282,18 +288,19 @@ def test_a_canary_is_live_once_the_next_span_has_judged_it(small):
     (version,) = (path.name for path in slot.iterdir())
     assert f"trial/{version}" in pushed.partition("  canary ")[2]
     assert small.serving() == before
+    write_span(small.folder, 5)
     waits = retrain(small, "--if-due", *words).stdout
     assert waits.startswith(f"Not due: canary {version}, pushed ")
     promote = ("models", "promote", str(small.yaml), *words)
     strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}")
     stopped = small.strategos(*promote, *strict, expect=3).stderr
-    assert "span 4: auc, overall: at least 1 required, 0." in stopped
+    assert "span 5: auc, overall: at least 1 required, 0." in stopped
     assert small.serving() == before
     model = (slot / version / "variables" / "variables.index").read_bytes()
     promoted = small.strategos(*promote).stdout
     live = small.serving()[-1]
     assert promoted.startswith(
-        f"version {live} is live: canary {version} (on span 4, bounds held: 2"
+        f"version {live} is live: canary {version} (on span 5, bounds held: 2"
     )
     served = small.folder / "serving" / "small" / live / "variables" / "variables.index"
     assert served.read_bytes() == model
@@ -301,14 +308,13 @@ def test_a_canary_is_live_once_the_next_span_has_judged_it(small):
 
 
 def test_an_aborted_canary_is_not_tried_again(small):
-    words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..3")
+    words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..4")
     words += ("--set", "trainer.seed=10")
     before = small.serving()
     slot = small.folder / "trial"
     small.run(*words)
     rejected = small.last_run()["run_id"]
     (version,) = (path.name for path in slot.iterdir())
-    assert "canary" in small.strategos("models", str(small.yaml), *words).stdout
     done = small.strategos("models", "abort", str(small.yaml), *words).stdout
     assert done.startswith(f"canary {version} is withdrawn")
     assert not list(slot.iterdir())

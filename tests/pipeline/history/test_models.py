@@ -68,6 +68,28 @@ def test_the_next_run_compares_with_the_model_that_is_live(house, roll_back):
     assert (last.version, last.spans) == (str(pushed), ((1, None), (10, None)))
 
 
+def test_a_rollback_to_a_version_without_a_record_is_known_by_its_manifest(
+    house, roll_back
+):
+    """A run was killed between the push and its record; or elsewhere pushed it."""
+    ids = {m.uri: m.id for m in house.store.mlmd.get_artifacts_by_type("Model")}
+    model = ids[f"{house.to}/10-Model"]
+    for number, run in ((11, "run-10"), (12, "elsewhere")):
+        folder = Path(shutil.copytree(f"{house.to}/10", f"{house.to}/{number}"))
+        about = {"run_id": run, "fingerprint": "key-11", "model": model}
+        (folder / "assets.extra").mkdir()
+        (folder / "assets.extra" / "manifest.json").write_text(json.dumps(about))
+    roll_back(11)
+    live = production.newest(house.store.mlmd, house.to)
+    assert (live.candidate, live.model) == ("key-11", model)
+    weights = production.warm_start(house.store.mlmd, live, "other", fresh=False)
+    assert weights == f"{house.to}/10-Model/Format-Weights"
+    roll_back(12)
+    live = production.newest(house.store.mlmd, house.to)
+    assert (live.candidate, live.model) == ("", 0)
+    assert production.baseline(live, "other", fresh=False) == live.path
+
+
 def test_a_withdrawn_model_can_come_back(house, roll_back):
     roll_back()
     assert content(house, roll_back(30)) == "model of 30"
