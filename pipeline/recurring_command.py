@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import tempfile
 import zoneinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import ExitCode, UserError
+from strategos.components.files import temporary
 from strategos.pipeline import commands, remote_command
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _create(config: Config, target: str) -> int:
         problems.append(problem)
     commands.reject_target(config, target, *problems)
     service.check()
-    with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+    with temporary.folder() as folder:
         file = Path(folder, "pipeline")
         commands.compile_to(config, target, file)
         before = service.recurring(config.name)

@@ -10,13 +10,13 @@ import argparse
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, ExitCode, Place, UserError
+from strategos.components.files import temporary
 from strategos.pipeline import commands
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return _follow(config, service, arguments.follow, arguments)
     service.check()
-    with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+    with temporary.folder() as folder:
         file = Path(folder, "pipeline")
         commands.compile_to(config, target, file)
         run_id = service.submit(file, config.name)
@@ -137,7 +137,7 @@ def _follow(
     from strategos.pipeline.view import report
 
     try:
-        with tempfile.TemporaryDirectory(prefix="strategos-") as folder:
+        with temporary.folder() as folder:
             path = Path(folder, "events.jsonl")
             events.open_sink(str(path))
             try:

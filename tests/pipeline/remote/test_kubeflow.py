@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.files import temporary
 from strategos.pipeline import cli
 from strategos.pipeline.remote import kubeflow, watch
 from strategos.pipeline.remote.kubeflow_api import Api
@@ -335,6 +337,10 @@ def test_ctrl_c_leaves_a_run_going_and_says_how_to_follow_it(
     kfp.runs["r1"] = {"run_id": "r1"}
 
     def interrupt(*_, **__):
+        folder = Path(events.sink_path()).parent
+        os.utime(folder, (0, 0))
+        with temporary.folder():  # another run removes what killed ones have left
+            assert folder.exists()
         raise KeyboardInterrupt
 
     ended = []
