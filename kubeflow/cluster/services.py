@@ -11,6 +11,9 @@ from failures import ClusterError
 from sandbox import HOST, OBJECT_STORE
 from servers import Servers
 
+BUCKET = "models"
+"""A bucket for pushed models; KFP makes the one of its artifacts itself."""
+
 _SECONDS = 180
 _GRANTS = """
 create database if not exists mlpipeline;
@@ -79,11 +82,11 @@ def wait(servers: Servers, state: Path) -> None:
     server = Path(__file__).with_name("metadata_server.py")
     ready = state / "metadata-ready"
     servers.start("metadata", [sys.executable, "-W", "ignore", server, HOST, ready])
-    servers.wait("s3", _serves_objects, _SECONDS)
+    servers.wait("s3", _has_bucket, _SECONDS)
     servers.wait("metadata", ready.exists, _SECONDS)
 
 
-def _serves_objects() -> bool:
+def _has_bucket() -> bool:
     with requests.Session() as session:
         session.trust_env = False
-        return session.get(f"{OBJECT_STORE}/moto-api/data.json", timeout=5).ok
+        return session.put(f"{OBJECT_STORE}/{BUCKET}", timeout=5).ok
