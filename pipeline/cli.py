@@ -27,6 +27,7 @@ _HOMES = {
     "schedule": "schedule_command",
     "clean": "clean_command",
     "models": "models_command",
+    "canary": "models_command",
     "rollback": "models_command",
     "predict": "models_command",
 }
@@ -342,19 +343,19 @@ def _add_deploying(commands, parents) -> None:
     )
     predict.add_argument("rows", metavar="ROWS.csv")
     predict.add_argument("--json", action="store_true", help="print JSON lines")
-    action = argparse.ArgumentParser(add_help=False)
-    action.add_argument(
-        "action", nargs="?", choices=["promote", "abort"], help="decides on the canary"
-    )
     models = commands.add_parser(
-        "models",
-        parents=[action, *parents],
-        help="list the pushed versions of the model, or decide on its canary",
+        "models", parents=parents, help="list the pushed versions of the model"
     )
     models.add_argument("--json", action="store_true", help="print JSON")
-    models.add_argument(
-        "--unjudged", action="store_true", help="promote without judging"
+    canary = commands.add_parser("canary", help="decide on the model on trial")
+    what = canary.add_subparsers(dest="what", required=True, metavar="promote|abort")
+    promote = what.add_parser(
+        "promote", parents=parents, help="judge it on the newest span; make it live"
     )
+    promote.add_argument(
+        "--unjudged", action="store_true", help="make it live without judging"
+    )
+    what.add_parser("abort", parents=parents, help="withdraw it")
     clean = commands.add_parser(
         "clean", parents=parents, help="remove artifacts that nothing needs any more"
     )

@@ -1,4 +1,4 @@
-"""`strategos models`, `rollback` and `predict`: the pushed versions of the model."""
+"""`strategos models`, `canary`, `rollback`, `predict`: a model's pushed versions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 
 def models(arguments: argparse.Namespace) -> int:
-    """Lists the versions in `pusher.to`, newest first, or decides on the canary."""
+    """Lists the versions in `pusher.to`, newest first, after one on trial."""
     config = _pushing(arguments)
-    if arguments.action:
-        decide = {"promote": _promote, "abort": _abort}[arguments.action]
-        return decide(arguments, config)
     store, pusher = _store(config), config.pusher
     waiting = history.canary(store, pusher.to, pusher.canary)
     listed = history.versions(store, pusher.to)
@@ -39,15 +36,21 @@ def models(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+def canary(arguments: argparse.Namespace) -> int:
+    """Makes the canary live, or withdraws it."""
+    decide = {"promote": _promote, "abort": _abort}[arguments.what]
+    return decide(arguments, _pushing(arguments))
+
+
 def _promote(arguments: argparse.Namespace, config: Config) -> int:
-    from strategos.pipeline.run import canary
+    from strategos.pipeline.run import canary as canaries
     from strategos.pipeline.run import retrain as retraining
 
     store, data = _store(config), None
     if not arguments.unjudged:
         connection = commands.connection(config)
         data, _ = retraining.accepted(config, config.data.listing(), connection)
-    promoted, pushed, verdict = canary.promote(config, store, data)
+    promoted, pushed, verdict = canaries.promote(config, store, data)
     judged = verdict.reason
     if verdict.span is not None:
         judged = f"on span {verdict.span}, {verdict.reason}"
@@ -56,9 +59,9 @@ def _promote(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _abort(arguments: argparse.Namespace, config: Config) -> int:
-    from strategos.pipeline.run import canary
+    from strategos.pipeline.run import canary as canaries
 
-    aborted = canary.abort(config, _store(config))
+    aborted = canaries.abort(config, _store(config))
     print(f"canary {aborted.version} is withdrawn; its data are not tried again")
     return ExitCode.DONE
 

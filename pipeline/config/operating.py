@@ -168,7 +168,7 @@ class Pusher(Section):
     canary: PathText | None = Field(
         None,
         description="Folder for one model on trial, in the forms of `to`. Blessed "
-        "models are then pushed there, and to `to` by `strategos models promote`.",
+        "models are then pushed there, and to `to` by `strategos canary promote`.",
     )
     endpoint: VertexEndpoint | None = Field(
         None,

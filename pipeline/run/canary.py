@@ -157,7 +157,7 @@ def _waiting(config: Config, store: Store, command: str) -> Version:
     found = models.canary(store, config.pusher.to, slot)
     if found is None:
         raise BadInputError(
-            f"no canary waits in {slot}", key=f"strategos models {command}"
+            f"no canary waits in {slot}", key=f"strategos canary {command}"
         )
     return found
 
@@ -182,7 +182,7 @@ def _judged(
     if failed:
         lines = [f"span {span.number}: {line}" for line in first(failed, _SHOWN)]
         heading = f"canary {canary.version} is not promoted:"
-        remedy = "Withdraw it: strategos models abort; or wait for the next span."
+        remedy = "Withdraw it: strategos canary abort; or wait for the next span."
         raise GateStoppedError("\n  ".join([heading, *lines]), remedy=remedy)
     facts = found["overall"], found["baseline"], found["reason"]
     return Verdict(span.number, *facts)

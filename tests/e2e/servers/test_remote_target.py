@@ -78,7 +78,7 @@ def test_a_canary_in_a_bucket_is_promoted_and_then_gone(pushing, bucket, bucket_
     ]
     assert listed[0]["path"].startswith(f"{bucket}/trial/")
     assert listed[1]["version"] == before["version"]
-    promoted = pushing.strategos("models", "promote", *place).stdout
+    promoted = pushing.strategos("canary", "promote", *place).stdout
     assert "(on span 3, bounds held: 2)" in promoted
     live, old = versions(pushing)
     assert live["live"] and old["version"] == before["version"]

@@ -291,7 +291,7 @@ def test_a_canary_is_live_once_the_next_span_has_judged_it(small, write_span):
     write_span(small.folder, 5)
     waits = retrain(small, "--if-due", *words).stdout
     assert waits.startswith(f"Not due: canary {version}, pushed ")
-    promote = ("models", "promote", str(small.yaml), *words)
+    promote = ("canary", "promote", str(small.yaml), *words)
     strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}")
     stopped = small.strategos(*promote, *strict, expect=3).stderr
     assert "span 5: auc, overall: at least 1 required, 0." in stopped
@@ -315,7 +315,7 @@ def test_an_aborted_canary_is_not_tried_again(small):
     small.run(*words)
     rejected = small.last_run()["run_id"]
     (version,) = (path.name for path in slot.iterdir())
-    done = small.strategos("models", "abort", str(small.yaml), *words).stdout
+    done = small.strategos("canary", "abort", str(small.yaml), *words).stdout
     assert done.startswith(f"canary {version} is withdrawn")
     assert not list(slot.iterdir())
     waits = retrain(small, "--if-due", *words).stdout
