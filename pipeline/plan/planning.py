@@ -266,7 +266,23 @@ def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
         events.emit("note", message="compiling the pipeline (settings or code are new)")
         make_state(path.parent)
         client.compile(config, fingerprints, values, path)
-    return pipeline_pb2.Pipeline.FromString(path.read_bytes())
+    ir = pipeline_pb2.Pipeline.FromString(path.read_bytes())
+    _narrow(ir)
+    return ir
+
+
+def _narrow(ir: Any) -> None:
+    """Looks up the inputs of nodes by node and run, not by pipeline as well.
+
+    A node belongs to one pipeline, so the result is the same; but TFX would read the
+    executions of all past runs for each input.
+    """
+    for node in ir.nodes:
+        for inputs in node.pipeline_node.inputs.inputs.values():
+            for channel in inputs.channels:
+                queries = {each.type.name: each for each in channel.context_queries}
+                if {"pipeline", "node"} <= queries.keys():
+                    channel.context_queries.remove(queries["pipeline"])
 
 
 def _ir_path(config: Config, fingerprints: caching.Fingerprints) -> Path:

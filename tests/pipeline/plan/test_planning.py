@@ -80,11 +80,21 @@ def plan(workload):
         options = planning.Options()
         data = config.data.listing()
         made = planning.plan(config, data, connection, options, files, client)
+        make.ir = made.ir
         nodes = (node.pipeline_node for node in made.ir.nodes)
         return {node.node_info.id: node.parameters.parameters for node in nodes}
 
     make.client = client
     return make
+
+
+def test_inputs_are_looked_up_without_the_executions_of_all_past_runs(plan):
+    plan()
+    inputs = [node.pipeline_node.inputs.inputs.values() for node in plan.ir.nodes]
+    channels = [each for some in inputs for spec in some for each in spec.channels]
+    queries = [{q.type.name for q in each.context_queries} for each in channels]
+    assert {"pipeline_run", "node"} in queries
+    assert all("node" in names and "pipeline" not in names for names in queries)
 
 
 @pytest.mark.parametrize(
