@@ -74,6 +74,10 @@ def _entries(
         data = values.to_numpy().astype("<f4", copy=False)
         bounds = np.arange(0, 4 * len(data) + 1, 4, np.int32)
         tag, packed = _FLOAT_LIST, True
+    elif not column.null_count and (np.diff(offsets) == 1).all():
+        # One header for the feature and its only value saves a pass over the values.
+        values = column.flatten()
+        return _headers(pc.binary_length(values), _single_header(name)), values
     else:
         _, ends, content = prefix(values, _delimited).buffers()
         data, bounds = content or b"", np.frombuffer(ends, np.int32)
@@ -96,6 +100,17 @@ def _entries(
             column.is_valid(), lengths, pa.scalar(_MISSING, pa.int32())
         )
     return _headers(lengths, header), payloads
+
+
+def _single_header(name: bytes) -> Callable[[int], bytes]:
+    """The header for the length of a feature's only value, which is bytes."""
+
+    def header(length: int) -> bytes:
+        of_value = _delimited(length)
+        within = _BYTES_LIST + _varint(len(of_value) + length) + of_value
+        return _entry_header(name, within, length)
+
+    return header
 
 
 def _entry_header(name: bytes, within: bytes, length: int) -> bytes:
