@@ -68,8 +68,10 @@ def write(found: Sequence[Line], docs: Path) -> None:
       docs: The folder `docs`.
     """
     (docs / "year_of_flights.svg").write_text("\n".join(_plot(found)) + "\n")
+    every = found[0]["every"]
+    part = "all of them" if every == 1 else f"one in {every}"
     (docs / "year_of_flights.md").write_text(
-        _PAGE.format(table=table(found), every=found[0]["every"])
+        _PAGE.format(table=table(found), every=every, part=part)
     )
 
 
@@ -113,8 +115,8 @@ def _plot(found: Sequence[Line]) -> Iterator[str]:
 _PAGE = """\
 # A year of flights
 
-`python benchmarks/year_of_flights --every {every}` replays the flights of 2013 (one in
-{every}). Each month arrives as a span, and `strategos retrain --if-due` decides. A run
+`python benchmarks/year_of_flights --every {every}` replays the flights of 2013
+({part}). Each month arrives as a span, and `strategos retrain --if-due` decides. A run
 trains on the month before, from the weights of the model in production, judges the
 candidate and the model in production on the month that has arrived, and pushes. In
 between, bad spans arrive, made from the rows of the next month. The AUC is
