@@ -6,12 +6,13 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from strategos.components import node_ids
 from strategos.components.errors import ExitCode, UserError
 from strategos.components.example_gen.listing import select_spans
 from strategos.pipeline import commands
-from strategos.pipeline.history import decisions
+from strategos.pipeline.history import decisions, runs
 from strategos.pipeline.root import lock
-from strategos.pipeline.run import orchestration
+from strategos.pipeline.run import comparison, orchestration
 from strategos.pipeline.run import retrain as retraining
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.retraining import Decision
     from strategos.pipeline.run.orchestration import Turn
+
+_FRESH = ("trainer.compare_fresh=false", "trainer.fresh_every=1")
 
 
 def retrain(arguments: argparse.Namespace) -> int:
@@ -70,7 +73,62 @@ def _decide_and_run(
         config = commands.load(arguments, "run.cache=false").config
     commands.reject_training(config, data, probe=True)
     new = frozenset(number for number, _ in decision.new)
-    return commands.run_in_turn(turn, config, data, reason=decision.reason, new=new)
+    compares = config.trainer.compare_fresh and decision.trigger != "first"
+    run = _run_better if compares and not decision.anew else _run
+    return run(arguments, turn, config, data, decision.reason, new)
+
+
+def _run(
+    arguments: argparse.Namespace,
+    turn: Turn,
+    config: Config,
+    data: Listing,
+    reason: str,
+    new: frozenset[int],
+) -> orchestration.Result:
+    return commands.run_in_turn(turn, config, data, reason=reason, new=new)
+
+
+def _run_better(
+    arguments: argparse.Namespace,
+    turn: Turn,
+    config: Config,
+    data: Listing,
+    reason: str,
+    new: frozenset[int],
+) -> orchestration.Result:
+    """Runs the better of two candidates: warm start, and from scratch.
+
+    Both are trained and evaluated by runs of their own, from whose outputs the last one
+    goes on. Whatever ends in between, the next attempt takes up their results, too.
+    """
+    from strategos.pipeline.history.store import Store
+
+    place, cached = commands.connection(config), "run.cache=true"
+    fresh = commands.load(arguments, cached, *_FRESH).config
+    configs = {comparison.WARM: config, comparison.FRESH: fresh}
+
+    def train(settings: Config) -> orchestration.Result:
+        nonlocal turn
+        result = commands.run_in_turn(
+            turn, settings, data, new=new, to_node=node_ids.EVALUATOR
+        )
+        turn = orchestration.another(turn, config, place)
+        return result
+
+    done = comparison.trials(
+        configs, train, lambda run: runs.run(Store(place, root=config.run.root), run)
+    )
+    if isinstance(done, orchestration.Result):
+        return done
+    if done:
+        metric = config.evaluator.metrics[0]
+        told = comparison.described(done, metric)
+        print(told, flush=True)
+        reason = f"{reason} {told}"
+        warm = commands.load(arguments, cached).config
+        config = {**configs, comparison.WARM: warm}[comparison.better(done, metric)]
+    return _run(arguments, turn, config, data, reason, new)
 
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:

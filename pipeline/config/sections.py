@@ -190,6 +190,7 @@ class Config(Section):
     evaluator: Evaluator | None = Field(
         None,
         description="Metrics and bounds. Without this section, no model is evaluated.",
+        validate_default=True,
     )
     pusher: Pusher | None = Field(
         None,
@@ -292,6 +293,19 @@ class Config(Section):
         if parameter.name == "warm_start":
             return self.trainer.named_weights or NOTHING
         return attrgetter(parameter.setting)(self)
+
+    @field_validator("evaluator")
+    @classmethod
+    def _can_be_compared(cls, evaluator: Evaluator | None, info: ValidationInfo):
+        trainer = info.data.get("trainer")
+        if trainer and trainer.compare_fresh and not evaluator:
+            raise reject(
+                "`trainer.compare_fresh` compares two models, but without this section "
+                "none is evaluated",
+                remedy="Add `evaluator: {task: …, metrics: […]}`, or remove "
+                "`trainer.compare_fresh`.",
+            )
+        return evaluator
 
     @field_validator("pusher")
     @classmethod

@@ -236,6 +236,11 @@ class Trainer(Section):
         description="With `warm_start: latest`, every how many models one is trained "
         "from fresh weights: with 3, every third. By default, only the first.",
     )
+    compare_fresh: bool = Field(
+        False,
+        description="With `warm_start: latest`, whether `strategos retrain` trains "
+        "each candidate from fresh weights, too, and goes on with the better one.",
+    )
 
     @model_validator(mode="after")
     def _can_work(self) -> Trainer:
@@ -270,11 +275,19 @@ class Trainer(Section):
                 remedy="Set `scale_learning_rate` to `linear` or `sqrt`, or remove "
                 "`base_batch_size`.",
             )
-        if self.fresh_every and self.warm_start != LATEST:
+        for key in ("fresh_every", "compare_fresh"):
+            if getattr(self, key) and self.warm_start != LATEST:
+                yield reject_at(
+                    (key,),
+                    f"has no effect without `warm_start: {LATEST}`",
+                    remedy=f"Set `warm_start: {LATEST}`, or remove `{key}`.",
+                )
+        if self.fresh_every and self.compare_fresh:
             yield reject_at(
                 ("fresh_every",),
-                f"has no effect without `warm_start: {LATEST}`",
-                remedy=f"Set `warm_start: {LATEST}`, or remove `fresh_every`.",
+                "has no effect beside `compare_fresh`, which always trains one model "
+                "from fresh weights",
+                remedy="Remove one of the two settings.",
             )
         if self.deterministic and strategy == "parameter_server":
             yield reject_at(

@@ -63,7 +63,7 @@ _STACK = (
 
 _NOT_COMPILED = (
     *("data.examples", "data.complete", "data.prepare", "schema.file"),
-    *("trainer.checkpoint", "trainer.fresh_every"),
+    *("trainer.checkpoint", "trainer.fresh_every", "trainer.compare_fresh"),
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
     *("run.memory", "schedule", "notify", "kubeflow", "vertex"),
 )

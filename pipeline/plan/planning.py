@@ -312,7 +312,9 @@ def _substitute(
     if config.pusher:
         values = {**values, **_of_production(config, connection, trial)}
     tfx_adapter.substitute(ir, values)
-    return caching.checkpoint_key(trial)
+    key = caching.checkpoint_key(trial)
+    # A training from fresh weights must not go on from checkpoints of another one.
+    return f"{key}-fresh" if latest and values["warm_start"] == NOTHING else key
 
 
 def _of_production(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,15 @@ class HeldError(BadInputError):
 
 
 @contextlib.contextmanager
-def hold(root: str | Path, **about: Any) -> Iterator[None]:
+def hold(root: str | Path, **about: Any) -> Iterator[Callable[..., None]]:
     """Holds the root's lock while the block runs.
 
     Args:
       root: The pipeline root, a path or a URL.
       **about: What names the holder to others, such as `run_id`.
+
+    Yields:
+      Changes what names the holder; takes the same arguments.
 
     Raises:
       HeldError: Another run holds it; the message names that run.
@@ -63,11 +67,8 @@ def hold(root: str | Path, **about: Any) -> Iterator[None]:
                 f"{root}: {held_by(_read(path))}. Two runs on one root would overwrite "
                 "each other: wait for it, stop it, or use another run.root."
             )
-        holder = {"pid": os.getpid(), "host": socket.gethostname()}
-        holder |= {"since": time.time(), **about}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-        yield
+        _name(descriptor, **about)
+        yield functools.partial(_name, descriptor)
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
@@ -100,6 +101,13 @@ def held_by(who: Mapping[str, Any]) -> str:
         f"run {who.get('run_id', '?')} has been running since {since} (process "
         f"{who.get('pid', '?')} on {who.get('host', '?')})"
     )
+
+
+def _name(descriptor: int, **about: Any) -> None:
+    holder = {"pid": os.getpid(), "host": socket.gethostname()}
+    holder |= {"since": time.time(), **about}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def _taken(descriptor: int) -> bool:

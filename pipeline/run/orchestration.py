@@ -80,10 +80,12 @@ class Turn:
     Attributes:
       run_id: The id for the run.
       lease: The number of the last lease, for `lease.hold`.
+      name_holder: Renames the holder of the root's lock, as from `lock.hold`.
     """
 
     run_id: str
     lease: int
+    name_holder: Callable[..., None]
 
 
 @contextlib.contextmanager
@@ -100,10 +102,32 @@ def turn(
       HeldError: Another run holds the lock or the lease.
       BadInputError: The root cannot be written, or ML Metadata cannot be used.
     """
-    run_id = f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
-    with lock.hold(config.run.root, run_id=run_id):
+    run_id = _new_id()
+    with lock.hold(config.run.root, run_id=run_id) as name_holder:
         _settle_canary(config, connection)
-        yield Turn(run_id, lease.last(connection, config.name))
+        yield Turn(run_id, lease.last(connection, config.name), name_holder)
+
+
+def another(
+    turn: Turn, config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> Turn:
+    """The right to start one more run inside of `turn`, once its run has ended.
+
+    Args:
+      turn: From `turn`, or from here.
+      config: The effective settings.
+      connection: ML Metadata's.
+
+    Raises:
+      HeldError: A run on another machine has the lease.
+    """
+    run_id = _new_id()
+    turn.name_holder(run_id=run_id)
+    return Turn(run_id, lease.last(connection, config.name), turn.name_holder)
+
+
+def _new_id() -> str:
+    return f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
 
 
 def _settle_canary(

@@ -126,10 +126,12 @@ class Workspace:
         """Runs the pipeline; `how` as of `strategos`."""
         return self.strategos("run", str(self.yaml), *self.sets(), *arguments, **how)
 
-    def start(self, *arguments: str, node: str, warm=True) -> subprocess.Popen:
+    def start(
+        self, *arguments: str, node: str, warm=True, command="run"
+    ) -> subprocess.Popen:
         """Starts a run; returns once it has begun with `node`."""
         before = set(self._run_folders())
-        words = ("run", str(self.yaml), *self.sets(), *arguments)
+        words = (command, str(self.yaml), *self.sets(), *arguments)
         process = subprocess.Popen(
             [*self.warm.cli(), *words] if warm else self.command(*words),
             stdout=subprocess.PIPE,

@@ -1,0 +1,81 @@
+"""Chooses between a candidate from the live model's weights and one from fresh ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import ExitCode
+from strategos.components.evaluator.metrics import METRICS
+from strategos.pipeline.run.orchestration import Result
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.runs import Run
+
+WARM, FRESH = "warm start", "from scratch"
+
+
+def trials(
+    configs: Mapping[str, Config],
+    train: Callable[[Config], Result],
+    found: Callable[[str], Run],
+) -> Result | dict[str, Run]:
+    """Trains and evaluates the same candidate once with each of some settings.
+
+    Args:
+      configs: Settings by variant.
+      train: Runs the pipeline up to the Evaluator.
+      found: The record of a run by its id.
+
+    Returns:
+      The runs that evaluated a model, by variant; none if the first one failed, since
+      the others would as well. Of a run that was interrupted, its result.
+    """
+    done: dict[str, Run] = {}
+    for name, config in configs.items():
+        result = train(config)
+        if result.exit_code == ExitCode.INTERRUPTED:
+            return result
+        if result.exit_code == ExitCode.DONE:
+            done[name] = found(result.run_id)
+        elif not done:
+            break
+    return done
+
+
+def better(done: Mapping[str, Run], metric: str) -> str:
+    """The variant that goes on: one whose bounds hold before one whose do not.
+
+    Args:
+      done: The runs by variant; of equal ones, the first counts.
+      metric: Of several such variants, that with the better value goes on.
+    """
+
+    def rank(name: str) -> tuple[bool, float]:
+        badness = METRICS[metric].badness(_value(done[name], metric))
+        return not done[name].blessed, math.inf if math.isnan(badness) else badness
+
+    return min(done, key=rank)
+
+
+def described(done: Mapping[str, Run], metric: str) -> str:
+    """What the variants have reached, and which of them goes on.
+
+    Args:
+      done: The runs by variant.
+      metric: As of `better`.
+    """
+    parts = []
+    for name in (WARM, FRESH):
+        run = done.get(name)
+        held = "" if run is None or run.blessed else ", bounds not met"
+        value = "failed" if run is None else f"{metric} {_value(run, metric):.4f}"
+        parts.append(f"{name}: {value}{held}")
+    chosen = better(done, metric)
+    return f"Compared: {'; '.join(parts)}. {chosen.capitalize()} goes on."
+
+
+def _value(run: Run, metric: str) -> float:
+    return run.metrics.get(metric, math.nan)
