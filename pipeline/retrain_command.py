@@ -72,21 +72,12 @@ def _decide_and_run(
     if decision.anew:  # with the cache, no node would train or push anything
         config = commands.load(arguments, "run.cache=false").config
     commands.reject_training(config, data, probe=True)
-    new = frozenset(number for number, _ in decision.new)
     compares = config.trainer.compare_fresh and decision.trigger != "first"
-    run = _run_better if compares and not decision.anew else _run
-    return run(arguments, turn, config, data, decision.reason, new)
-
-
-def _run(
-    arguments: argparse.Namespace,
-    turn: Turn,
-    config: Config,
-    data: Listing,
-    reason: str,
-    new: frozenset[int],
-) -> orchestration.Result:
-    return commands.run_in_turn(turn, config, data, reason=reason, new=new)
+    if compares and not decision.anew:
+        return _run_better(arguments, turn, config, data, decision)
+    return commands.run_in_turn(
+        turn, config, data, reason=decision.reason, new=decision.new_numbers
+    )
 
 
 def _run_better(
@@ -94,8 +85,7 @@ def _run_better(
     turn: Turn,
     config: Config,
     data: Listing,
-    reason: str,
-    new: frozenset[int],
+    decision: Decision,
 ) -> orchestration.Result:
     """Runs the better of two candidates: warm start, and from scratch.
 
@@ -105,6 +95,7 @@ def _run_better(
     from strategos.pipeline.history.store import Store
 
     place, cached = commands.connection(config), "run.cache=true"
+    new, reason = decision.new_numbers, decision.reason
     fresh = commands.load(arguments, cached, *_FRESH).config
     configs = {comparison.WARM: config, comparison.FRESH: fresh}
 
@@ -128,7 +119,7 @@ def _run_better(
         reason = f"{reason} {told}"
         warm = commands.load(arguments, cached).config
         config = {**configs, comparison.WARM: warm}[comparison.better(done, metric)]
-    return _run(arguments, turn, config, data, reason, new)
+    return commands.run_in_turn(turn, config, data, reason=reason, new=new)
 
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:

@@ -104,12 +104,8 @@ def in_slot(store: Store, slot: str) -> Version | None:
       store: The root's ML Metadata.
       slot: `pusher.canary`.
     """
-    target = targets.of(slot)
-    number = target.newest()
-    if number is None:
-        return None
-    (version,) = _described(store, target, [number])
-    return dataclasses.replace(version, slot=CANARY)
+    found = _newest(store, slot)
+    return found and dataclasses.replace(found, slot=CANARY)
 
 
 @reads_store
@@ -135,12 +131,15 @@ def live(store: Store, destination: str) -> Version | None:
       store: The root's ML Metadata.
       destination: `pusher.to`.
     """
-    target = targets.of(destination)
+    found = _newest(store, destination)
+    return found and dataclasses.replace(found, live=True)
+
+
+def _newest(store: Store, folder: str) -> Version | None:
+    """The newest complete version in a folder."""
+    target = targets.of(folder)
     number = target.newest()
-    if number is None:
-        return None
-    (version,) = _described(store, target, [number])
-    return dataclasses.replace(version, live=True)
+    return None if number is None else _described(store, target, [number])[0]
 
 
 def _described(

@@ -87,6 +87,11 @@ class Decision:
     left_out: tuple[int, ...] = ()
 
     @property
+    def new_numbers(self) -> frozenset[int]:
+        """Numbers of the spans in `new`."""
+        return frozenset(number for number, _ in self.new)
+
+    @property
     def anew(self) -> bool:
         """Whether to train although nothing has changed since the last model."""
         return self.trigger == "max_age" and not self.new
