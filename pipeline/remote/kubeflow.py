@@ -22,7 +22,6 @@ from strategos.pipeline.remote.kubeflow_api import (
 )
 from strategos.pipeline.remote.retries import Retries
 from strategos.pipeline.remote.service import (
-    ENDED,
     ConflictError,
     Log,
     MissingError,
@@ -125,14 +124,11 @@ class Kubeflow:
             tasks = {name: argo.task(workflow, name) for name in names}
         else:
             tasks = {name: _task(found, name) for name in names}
-        if state in ENDED:
-            canceled = state == "canceled"
-            tasks = {n: task.at_the_end(canceled) for n, task in tasks.items()}
         return RemoteRun(
             run_id,
             self._config.name,
             state,
-            tasks,
+            {name: task.within(state) for name, task in tasks.items()},
             started=unix_seconds(found.get("created_at")) or 0.0,
             finished=unix_seconds(found.get("finished_at")),
             message=argo.message(workflow) or _error(found),

@@ -68,15 +68,16 @@ class Task:
             return None
         return max(0.0, self.finished - self.started)
 
-    def at_the_end(self, canceled: bool) -> Task:
-        """The step after the end of its run: it no longer runs.
+    def within(self, run: str) -> Task:
+        """The step as part of its run: once that has ended, no step still runs.
 
         Args:
-          canceled: Whether the run was terminated, and the step with it.
+          run: State of the run; one that was terminated has ended its steps.
         """
-        if self.state != "running" and not (canceled and self.state == "failed"):
-            return self
-        return dataclasses.replace(self, state="interrupted")
+        ended_by_run = run in ENDED and self.state == "running"
+        if ended_by_run or (run == "canceled" and self.state == "failed"):
+            return dataclasses.replace(self, state="interrupted")
+        return self
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,6 @@ from strategos.pipeline.config.sections import Config
 from strategos.pipeline.remote import cron, network
 from strategos.pipeline.remote.retries import Retries
 from strategos.pipeline.remote.service import (
-    ENDED,
     ConflictError,
     Log,
     MissingError,
@@ -139,14 +138,11 @@ class VertexPipelines:
         names = spec.get("root", {}).get("dag", {}).get("tasks", {})
         found = {each.task_name: _task(each) for each in job.job_detail.task_details}
         tasks = {name: found.get(name, Task()) for name in in_order(names or found)}
-        if state in ENDED:
-            canceled = state == "canceled"
-            tasks = {n: task.at_the_end(canceled) for n, task in tasks.items()}
         return RemoteRun(
             run_id,
             self._config.name,
             state,
-            tasks,
+            {name: task.within(state) for name, task in tasks.items()},
             started=_seconds(job.create_time) or 0.0,
             finished=_seconds(job.end_time),
             message=job.error.message,
