@@ -1,10 +1,11 @@
-"""The first process of the cluster's namespaces: starts everything, then reaps.
+"""The first process of the cluster's namespaces: starts all parts, keeps them running.
 
 python first_process.py STATE PROGRAMS
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -39,7 +40,7 @@ _KERNEL = {
 
 
 def main() -> int:
-    """Starts all parts, then waits; ends only if a part does not start."""
+    """Starts all parts and keeps them running; ends if one does not start."""
     state, programs = map(Path, sys.argv[1:])
     begin = time.monotonic()
 
@@ -47,6 +48,8 @@ def main() -> int:
         print(f"{time.monotonic() - begin:6.1f} s  {what}", flush=True)
 
     servers = Servers(state / "logs")
+    with contextlib.suppress(OSError):  # of a kernel without such groups
+        Path("/proc/self/autogroup").write_text("-10")
     try:
         _make_private(state)
         _make_network()
@@ -65,8 +68,7 @@ def main() -> int:
         print(f"cluster: {error}", flush=True)
         return 1
     (state / "ready").touch()
-    servers.reap()
-    return 0
+    servers.keep()
 
 
 def _make_private(state: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,13 @@ PROGRAMS = (
 
 # The API server contains SQLite; the others of its module share what it compiled.
 _WITH_C = ("kfp",)
+_OPTIONS = ("-trimpath", "-buildvcs=false")
+# Nothing calls SQLite here: compiling it well would take a minute.
+_VARIABLES = {"GOFLAGS": "", "GOTOOLCHAIN": "local", "CGO_CFLAGS": "-O0 -w"}
+
+# What Go says if it cannot download; nothing that a compiler says.
+_OFFLINE = re.compile(r"dial (tcp|udp)|i/o timeout|TLS handshake|: unexpected EOF")
+_ATTEMPTS = 3
 
 # Custom resource definitions: the module, the Go module they come in, and where.
 DEFINITIONS = (
@@ -84,8 +92,9 @@ def folder() -> Path:
 
     STRATEGOS_CACHE or XDG_CACHE_HOME moves the cache.
     """
-    sources = [*sorted(SOURCES.rglob("*.*")), Path(__file__)]
-    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources))
+    sources = [each.read_bytes() for each in sorted(SOURCES.rglob("*.*"))]
+    plan = repr((PROGRAMS, DEFINITIONS, _WITH_C, _OPTIONS, _VARIABLES))
+    digest = hashlib.sha256(b"".join([*sources, plan.encode()]))
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = os.environ.get("STRATEGOS_CACHE") or os.path.join(home, "strategos")
     return Path(cache, f"cluster-{KUBERNETES}-{digest.hexdigest()[:12]}").absolute()
@@ -101,7 +110,8 @@ def build() -> Path:
       The folder.
 
     Raises:
-      ClusterError: Go failed, such as for want of a network or of disk space.
+      ClusterError: Go failed, such as for want of disk space; the exit code is 2 if it
+        could not download a module.
     """
     target = folder()
     if target.is_dir():
@@ -126,7 +136,7 @@ def build() -> Path:
 
 def _build(program: Program, binary: Path, compiled: Path) -> None:
     source = SOURCES / program.module
-    options = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w{program.flags}"]
+    options = [*_OPTIONS, "-ldflags", f"-s -w{program.flags}"]
     if program.module == "argo":
         source = _with_signals(compiled)
         options += ["-mod=vendor", "-overlay", str(source / "overlay.json")]
@@ -164,22 +174,27 @@ def _definitions() -> Iterator[Path]:
 
 
 def _go(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Runs Go; returns what it prints.
+    """Runs Go, several times if it cannot download; returns what it prints.
 
     Raises:
       ClusterError: Go failed.
     """
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "GOFLAGS": "", "GOTOOLCHAIN": "local", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "downloading" not in line]
-        raise ClusterError(
-            f"`{' '.join(command)}` failed in {folder}:\n" + "\n".join(lines[-10:])
+    for _ in range(_ATTEMPTS):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **_VARIABLES, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
         )
-    return done.stdout
+        if done.returncode == 0:
+            return done.stdout
+        lines = [line for line in done.stderr.splitlines() if "downloading" not in line]
+        is_offline = any(_OFFLINE.search(line) for line in lines)
+        if not is_offline:
+            break
+    raise ClusterError(
+        f"`{' '.join(command)}` failed in {folder}:\n" + "\n".join(lines[-10:]),
+        exit_code=2 if is_offline else 1,
+    )

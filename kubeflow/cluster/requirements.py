@@ -13,6 +13,7 @@ from failures import ClusterError
 
 GO = (1, 25)
 PLUGINS = Path("/usr/lib/cni")
+CHECKOUT = Path(__file__).parents[2]
 _PROGRAMS = {
     "ip": "iproute2",
     "iptables": "iptables",
@@ -43,6 +44,11 @@ def check(builds: bool) -> None:
         missing.append(
             f"the Python packages {', '.join(absent)}: run `make setup`, and start "
             "these scripts by .venv/bin/python"
+        )
+    if CHECKOUT.is_relative_to("/tmp"):
+        missing.append(
+            f"a place for the checkout {CHECKOUT} that pods see under the same name: "
+            "they have a /tmp of their own; move it"
         )
     if missing:
         lines = "".join(f"\n  - {problem}" for problem in missing)

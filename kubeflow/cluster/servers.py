@@ -7,10 +7,12 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from failures import ClusterError
 
 _LINES = 12
+_PAUSE = 1.0
 
 
 class Servers:
@@ -23,6 +25,7 @@ class Servers:
     def __init__(self, logs: Path):
         self._logs = logs
         self._started: dict[str, subprocess.Popen] = {}
+        self._given: dict[str, tuple] = {}
         logs.mkdir()
 
     def start(
@@ -38,7 +41,8 @@ class Servers:
           command: The program and its arguments.
           environment: Variables in addition to those of this process.
         """
-        with open(self._log(name), "w") as log:
+        self._given[name] = (command, environment)
+        with open(self._log(name), "a") as log:
             self._started[name] = subprocess.Popen(
                 command,
                 env={**os.environ, **(environment or {})},
@@ -69,13 +73,14 @@ class Servers:
                 )
             time.sleep(0.1)
 
-    def reap(self) -> None:
-        """Collects ended processes, also orphans of others, until none is left."""
+    def keep(self) -> NoReturn:
+        """Starts processes again that end; collects orphans of others."""
         while True:
-            try:
-                os.wait()
-            except ChildProcessError:
-                return
+            ended, _ = os.wait()
+            for name, process in list(self._started.items()):
+                if process.pid == ended:
+                    time.sleep(_PAUSE)  # no faster, if it ends at once
+                    self.start(name, *self._given[name])
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
