@@ -44,7 +44,7 @@ PIPELINE_FLOORS = [
     ["pipeline.run"],
     ["pipeline.remote"],
     [f"pipeline.{name}" for name in ("commands", *COMMANDS)],
-    ["pipeline.cli"],
+    ["pipeline.cli", "pipeline.command_line"],
 ]
 # Whose processes import TFX or Beam; the rest of the trainer does without them.
 FACES = ("component", "executor")

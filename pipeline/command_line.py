@@ -1,0 +1,297 @@
+"""The command line of `strategos`: its commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Any, NoReturn
+
+_STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands; the command is `command` of what it returns."""
+    parser = argparse.ArgumentParser(
+        prog="strategos",
+        description="A declarative TFX pipeline whose trainer picks its own "
+        "tf.distribute strategy.",
+    )
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        help="show the versions of Strategos and its stack",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--debug", action="store_true", help="show the traceback of an error"
+    )
+    _add_running(commands, [shared, _settings()])
+    _add_seeing(commands, shared)
+    _add_deploying(commands, [shared, _settings()])
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints versions from the packages' metadata, without importing the packages."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        python = ".".join(map(str, sys.version_info[:3]))
+        named = (f"{shown} {_version(package)}" for shown, package in _STACK)
+        print(
+            f"strategos {_version('strategos')} ({', '.join(named)}, Python {python})"
+        )
+        parser.exit()
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "is missing"
+
+
+def _settings() -> argparse.ArgumentParser:
+    """Options of all commands that read a pipeline.yaml."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("pipeline", metavar="PIPELINE_YAML")
+    parser.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a YAML file whose settings override the pipeline's; may be repeated",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting, such as trainer.epochs=3; overrides the files",
+    )
+    return parser
+
+
+def _add_running(commands, parents) -> None:
+    run = commands.add_parser("run", parents=parents, help="run the pipeline once")
+    run.add_argument(
+        "--runner",
+        choices=["local", "beam", "kubeflow", "vertex"],
+        help="override run.runner; the last two compile and submit the pipeline",
+    )
+    run.add_argument(
+        "--wait",
+        action="store_true",
+        help="follow a submitted run to its end; local runs always do",
+    )
+    run.add_argument(
+        "--follow", metavar="RUN", help="follow a run that was submitted before"
+    )
+    run.add_argument(
+        "--terminate", metavar="RUN", help="end a run that was submitted before"
+    )
+    run.add_argument(
+        "--from", dest="from_node", metavar="NODE", help="start at this node"
+    )
+    run.add_argument(
+        "--to", dest="to_node", metavar="NODE", help="stop after this node"
+    )
+    run.add_argument(
+        "--no-cache", action="store_true", help="run every node, cached or not"
+    )
+    run.add_argument(
+        "--from-scratch",
+        action="store_true",
+        help="ignore the checkpoints of a training that was interrupted",
+    )
+    commands.add_parser(
+        "validate", parents=parents, help="check the YAML, its files and modules"
+    )
+    config = commands.add_parser(
+        "config", parents=parents, help="show the effective settings and their origin"
+    )
+    config.add_argument("--json", action="store_true", help="print JSON")
+    subject = argparse.ArgumentParser(add_help=False)
+    subject.add_argument("what", choices=["distribution"], metavar="distribution")
+    explain = commands.add_parser(
+        "explain",
+        parents=[subject, *parents],
+        help="show which devices would train the model, why, and at what cost",
+    )
+    explain.add_argument("--json", action="store_true", help="print JSON")
+    commands.add_parser(
+        "worker", parents=parents, help="run this host's task of a training elsewhere"
+    )
+    retrain = commands.add_parser(
+        "retrain", parents=parents, help="run if new data or the model's age require it"
+    )
+    retrain.add_argument(
+        "--if-due", action="store_true", help="do nothing unless a run is due"
+    )
+    retrain.add_argument(
+        "--dry-run", action="store_true", help="print the decision and its reason only"
+    )
+    retrain.add_argument(
+        "--json", action="store_true", help="print the decision as JSON"
+    )
+    retrain.add_argument(
+        "--spans", metavar="A..B", help="run once as of each of these spans, in order"
+    )
+
+    _add_schedule(commands, parents)
+
+
+def _add_schedule(commands, parents) -> None:
+    schedule = commands.add_parser(
+        "schedule", help="run again and again: here, by another clock, or on a service"
+    )
+    what = schedule.add_subparsers(
+        dest="what", required=True, metavar="start|export|create|list|delete"
+    )
+    every = argparse.ArgumentParser(add_help=False)
+    every.add_argument(
+        "--every",
+        type=_duration,
+        default="1m",
+        metavar="DURATION",
+        help="time from check to check, such as 30s or 15m (default 1m)",
+    )
+    what.add_parser(
+        "start", parents=[*parents, every], help="check in the foreground until Ctrl-C"
+    )
+    export = what.add_parser(
+        "export", parents=[*parents, every], help="print what another clock needs"
+    )
+    export.add_argument("--to", choices=["cron", "cronjob", "systemd"], required=True)
+    target = argparse.ArgumentParser(add_help=False)
+    target.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
+    for name, text in (
+        ("create", "let a service run the pipeline by schedule.cron"),
+        ("list", "show the service's schedules of the pipeline"),
+        ("delete", "delete the service's schedules of the pipeline"),
+    ):
+        what.add_parser(name, parents=[*parents, target], help=text)
+
+
+def _add_seeing(commands, shared) -> None:
+    root = argparse.ArgumentParser(add_help=False)
+    root.add_argument(
+        "--root",
+        metavar="DIR",
+        help="the pipeline root (default: of ./pipeline.yaml, else the last one used)",
+    )
+    place = argparse.ArgumentParser(add_help=False, parents=[root])
+    place.add_argument("--json", action="store_true", help="print JSON")
+    runs = commands.add_parser(
+        "runs", parents=[shared, place], help="list past runs and how they ended"
+    )
+    runs.add_argument(
+        "show_or_pipeline",
+        nargs="*",
+        metavar="[show [RUN]] [PIPELINE_YAML]",
+        help="`show` for one run in full (default: the last)",
+    )
+    runs.add_argument(
+        "--limit", type=_count, default=20, metavar="N", help="at most N (default 20)"
+    )
+    lineage = commands.add_parser(
+        "lineage", parents=[shared, place], help="show what a model was made from"
+    )
+    lineage.add_argument(
+        "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
+    )
+    lineage.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    tensorboard = commands.add_parser(
+        "tensorboard", parents=[shared, root], help="show the logs of the last runs"
+    )
+    tensorboard.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    tensorboard.add_argument("--run", metavar="RUN", help="only the logs of this run")
+    tensorboard.add_argument(
+        "--port",
+        type=int,
+        help="0 for any free port (default: 6006, or the next free one)",
+    )
+    doctor = commands.add_parser(
+        "doctor", parents=[shared], help="check this machine and suggest fixes"
+    )
+    doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    engine = commands.add_parser(
+        "engine", parents=[shared], help="download what run.engine.runner=flink needs"
+    )
+    engine.add_argument("what", choices=["setup"], metavar="setup")
+
+
+def _duration(text: str) -> str:
+    if not re.fullmatch("[1-9][0-9]{0,5}[smhd]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 30s, 5m")
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, at least 1")
+    return int(text)
+
+
+def _add_deploying(commands, parents) -> None:
+    predict = commands.add_parser(
+        "predict", parents=parents, help="predict rows with the newest pushed model"
+    )
+    predict.add_argument("rows", metavar="ROWS.csv")
+    predict.add_argument("--json", action="store_true", help="print JSON lines")
+    models = commands.add_parser(
+        "models", parents=parents, help="list the pushed versions of the model"
+    )
+    models.add_argument("--json", action="store_true", help="print JSON")
+    canary = commands.add_parser("canary", help="decide on the model on trial")
+    what = canary.add_subparsers(dest="what", required=True, metavar="promote|abort")
+    promote = what.add_parser(
+        "promote", parents=parents, help="judge it on the newest span; make it live"
+    )
+    promote.add_argument(
+        "--unjudged", action="store_true", help="make it live without judging"
+    )
+    what.add_parser("abort", parents=parents, help="withdraw it")
+    clean = commands.add_parser(
+        "clean", parents=parents, help="remove artifacts that nothing needs any more"
+    )
+    clean.add_argument(
+        "--delete", action="store_true", help="remove them; without it, only list them"
+    )
+    clean.add_argument(
+        "--keep",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="keep the artifacts of the N newest runs with a model (default 10)",
+    )
+    clean.add_argument(
+        "--older-than",
+        type=_duration,
+        default="30d",
+        metavar="DURATION",
+        help="keep everything that is younger (default 30d)",
+    )
+    clean.add_argument("--json", action="store_true", help="print JSON")
+    rollback = commands.add_parser(
+        "rollback", parents=parents, help="make an earlier pushed version live again"
+    )
+    rollback.add_argument(
+        "version", nargs="?", type=_count, metavar="VERSION", help="default: the former"
+    )
+    compile_ = commands.add_parser(
+        "compile", parents=parents, help="write the pipeline for Kubeflow or Vertex"
+    )
+    compile_.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
+    compile_.add_argument(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="default: NAME-kubeflow.yaml or NAME-vertex.json",
+    )
