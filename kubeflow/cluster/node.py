@@ -30,10 +30,10 @@ _PODS = "10.250.0.0/16"
 _PAUSE = "strategos.test/pause:1"
 _PROGRAMS = "/opt/strategos"
 _SECONDS = 180
-# Ten times the weight of other groups, for versions 1 and 2 of control groups.
+# A hundred times the weight of other groups, for versions 1 and 2 of control groups.
 _WEIGHTS = {
-    "/sys/fs/cgroup/cpu": ("cpu.shares", "10240"),
-    "/sys/fs/cgroup": ("cpu.weight", "1000"),
+    "/sys/fs/cgroup/cpu": ("cpu.shares", "102400"),
+    "/sys/fs/cgroup": ("cpu.weight", "10000"),
 }
 
 

@@ -5,6 +5,8 @@ This process and all pods mount a volume at the same path, with `run.root` or, b
 Requests to Kubernetes' API are repeated without a connection and after 429, 500 and
 above. All other errors end the training with the API's own words: 400, 401, 403, 404
 (also: the cluster has no TFJobs) and 422. A 409 means that the TFJob exists already.
+What was allowed once is repeated after 403, too: an API server that has just started
+denies everything until it has read the roles.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _KEY = "trainer.distribution.tfjob"
 _GROUP, _VERSION, _PLURAL = "kubeflow.org", "v1", "tfjobs"
 _SECONDS = (5.0, 30.0)  # to connect, and to answer
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_EXISTS, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 404, 429, 500
+_EXISTS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 403, 404, 429, 500
 _PASSING = ("ContainerCreating", "PodInitializing")
 # Reasons for which a container waits until somebody changes the TFJob.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
@@ -107,6 +109,7 @@ class TFJobs:
         self._namespace = settings["namespace"] or own
         self._place = (_GROUP, _VERSION, self._namespace, _PLURAL)
         self._objects, self._core = client.CustomObjectsApi(), client.CoreV1Api()
+        self._allowed: set[str] = set()
 
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Creates a TFJob; see `Scheduler`."""
@@ -169,14 +172,17 @@ class TFJobs:
         from urllib3.exceptions import HTTPError
 
         try:
-            return ask(*given, _request_timeout=_SECONDS, **how)
+            answer = ask(*given, _request_timeout=_SECONDS, **how)
+            self._allowed.add(ask.__name__)
+            return answer
         except HTTPError as error:
             raise UnreachableError(str(error)) from None
         except ApiException as error:
             if error.status == fine:
                 return None
             text = _message(error)
-            if error.status == _TOO_MANY or error.status >= _SERVER:
+            starts = error.status == _FORBIDDEN and ask.__name__ in self._allowed
+            if starts or error.status == _TOO_MANY or error.status >= _SERVER:
                 raise UnreachableError(f"{error.status} {text}") from None
             remedy = "Check the service account and namespace."
             if error.status == _NOT_FOUND:

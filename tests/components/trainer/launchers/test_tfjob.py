@@ -225,6 +225,16 @@ def test_what_is_asked_again_and_what_is_not(api, attempts, code, kind, text):
         jobs.jobs("t")
 
 
+def test_denial_of_what_was_allowed_is_asked_again(api, attempts):
+    jobs = tfjob.TFJobs(SETTINGS)
+    assert jobs.jobs("t") == []
+    api.refusal = 403, {"message": "roles are not read yet"}
+    with pytest.raises(UnreachableError, match="403 roles are not read yet"):
+        jobs.jobs("t")
+    with pytest.raises(UserError, match="403"):
+        jobs.submit("t", attempts(strategy="auto").new())
+
+
 def test_apiserver_that_is_away_is_unreachable(api):
     jobs = tfjob.TFJobs(SETTINGS)
     api.shutdown()
