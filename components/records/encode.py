@@ -17,6 +17,7 @@ of the column's type instead: parsers read the same, but TFDV counts it as prese
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -42,7 +43,7 @@ def serialize(features: pa.RecordBatch) -> pa.BinaryArray:
     pieces = []
     for name, column in zip(features.schema.names, features.columns, strict=True):
         pieces += _entries(name.encode(), column)
-    return prefix(join(*pieces), _delimited)
+    return join(headers(_delimited, *pieces), *pieces)
 
 
 def join(*pieces: pa.BinaryArray) -> pa.BinaryArray:
@@ -50,15 +51,15 @@ def join(*pieces: pa.BinaryArray) -> pa.BinaryArray:
     return pc.binary_join_element_wise(*pieces, b"")
 
 
-def prefix(payloads: pa.BinaryArray, header: Callable[[int], bytes]) -> pa.BinaryArray:
-    """Prepends a header to each payload.
+def headers(header: Callable[[int], bytes], *pieces: pa.BinaryArray) -> pa.BinaryArray:
+    """The header of each row.
 
     Args:
-      payloads: binary[rows].
-      header: Returns the header for a payload's length in bytes; called once per
-        distinct length.
+      header: Returns the header for a length in bytes; called once per distinct length.
+      *pieces: binary[rows]; the length of a row is that of its pieces together.
     """
-    return join(_headers(pc.binary_length(payloads), header), payloads)
+    lengths = functools.reduce(pc.add, map(pc.binary_length, pieces))
+    return _of_lengths(lengths, header)
 
 
 def _entries(
@@ -77,9 +78,9 @@ def _entries(
     elif not column.null_count and (np.diff(offsets) == 1).all():
         # One header for the feature and its only value saves a pass over the values.
         values = column.flatten()
-        return _headers(pc.binary_length(values), _single_header(name)), values
+        return headers(_single_header(name), values), values
     else:
-        _, ends, content = prefix(values, _delimited).buffers()
+        _, ends, content = join(headers(_delimited, values), values).buffers()
         data, bounds = content or b"", np.frombuffer(ends, np.int32)
         tag, packed = _BYTES_LIST, False
     payloads = pa.Array.from_buffers(
@@ -99,7 +100,7 @@ def _entries(
         lengths = pc.if_else(
             column.is_valid(), lengths, pa.scalar(_MISSING, pa.int32())
         )
-    return _headers(lengths, header), payloads
+    return _of_lengths(lengths, header), payloads
 
 
 def _single_header(name: bytes) -> Callable[[int], bytes]:
@@ -126,7 +127,9 @@ def _entry_header(name: bytes, within: bytes, length: int) -> bytes:
     return _delimited(len(within) + length) + within
 
 
-def _headers(lengths: pa.Int32Array, header: Callable[[int], bytes]) -> pa.BinaryArray:
+def _of_lengths(
+    lengths: pa.Int32Array, header: Callable[[int], bytes]
+) -> pa.BinaryArray:
     distinct = lengths.dictionary_encode()
     made = [header(length) for length in distinct.dictionary.to_pylist()]
     return pa.array(made, pa.binary()).take(distinct.indices)

@@ -156,7 +156,8 @@ def _frame(records: pa.BinaryArray) -> memoryview:
     footers = pa.Array.from_buffers(
         pa.binary(), len(masked), [None, pa.py_buffer(bounds), pa.py_buffer(masked)]
     )
-    frames = encode.join(encode.prefix(records, _length_and_checksum), footers)
+    headers = encode.headers(_length_and_checksum, records)
+    frames = encode.join(headers, records, footers)
     _, _, data = frames.buffers()
     return memoryview(data)
 
