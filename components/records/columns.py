@@ -129,10 +129,51 @@ def read(files: Iterable[str], rows: int = 1) -> Iterator[pa.RecordBatch]:
         batch for file in files for batch in streams.batches(fileio.open(file, "rb"))
     )
     for some in groups(stored, rows, _READ_BYTES):
-        table = pa.Table.from_batches(some).combine_chunks()
+        (batch,) = pa.Table.from_batches(some).combine_chunks().to_batches()
         some.clear()
-        decoded = [_as_decoded(column.chunk(0)) for column in table.columns]
-        yield pa.RecordBatch.from_arrays(decoded, table.schema.names)
+        yield _decoded(batch)
+
+
+class StoredBatch:
+    """A batch of a file, decoded by `read`; pickled, it is its place in the file.
+
+    Args:
+      file: The file.
+      position: Of the batch in the file, in bytes.
+      nbytes: Its size there.
+      content: Schema and message, if they have been read.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        position: int,
+        nbytes: int,
+        content: tuple[pa.Schema, pa.ipc.Message] | None = None,
+    ):
+        self._place, self._content, self.nbytes = (file, position), content, nbytes
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
+        return StoredBatch, (*self._place, self.nbytes)
+
+    def read(self) -> pa.RecordBatch:
+        """The rows with the types that decoded tf.Examples have; see `columns.read`."""
+        if self._content is None:
+            file, position = self._place
+            self._content = streams.message_at(fileio.open(file, "rb"), position)
+        schema, message = self._content
+        return _decoded(pa.ipc.read_record_batch(message, schema))
+
+
+def stored_batches(file: str) -> Iterator[StoredBatch]:
+    """Yields the batches of a file as they are stored.
+
+    Args:
+      file: File of columns.
+    """
+    opened = fileio.open(file, "rb")
+    for position, schema, message in streams.messages(opened):
+        yield StoredBatch(file, position, message.body.size, (schema, message))
 
 
 def groups(
@@ -162,6 +203,11 @@ def groups(
 def _flat(column: pa.ListArray) -> pa.Array:
     """The value of each row, null where it is missing."""
     return pc.list_element(column, 0) if column.null_count else column.flatten()
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [_as_decoded(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _as_decoded(column: pa.Array) -> pa.Array:

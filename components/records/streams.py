@@ -33,15 +33,55 @@ def batches(file: Any) -> Iterator[pa.RecordBatch]:
         yield from stream
 
 
+def messages(file: Any) -> Iterator[tuple[int, pa.Schema, pa.ipc.Message]]:
+    """Yields the batches of a file of columns as they are stored, and closes it.
+
+    Args:
+      file: Opened to read bytes, by TFX or TensorFlow.
+
+    Yields:
+      The position of the batch in the file in bytes, its schema, and the batch.
+    """
+    with File(file) as source:
+        reader = pa.ipc.MessageReader.open_stream(source)
+        schema = _schema(reader.read_next_message())
+        position = source.position
+        for message in reader:
+            yield position, schema, message
+            position = source.position
+
+
+def message_at(file: Any, position: int) -> tuple[pa.Schema, pa.ipc.Message]:
+    """The schema of a file of columns, and a batch as it is stored; closes the file.
+
+    Args:
+      file: Opened to read bytes, by TFX or TensorFlow.
+      position: From `messages`.
+    """
+    with File(file) as source:
+        reader = pa.ipc.MessageReader.open_stream(source)  # reads nothing in advance
+        schema = _schema(reader.read_next_message())
+        file.seek(position)
+        return schema, reader.read_next_message()
+
+
+def _schema(message: pa.ipc.Message) -> pa.Schema:
+    return pa.ipc.read_schema(message.serialize())
+
+
 class File(io.RawIOBase):
     """A file of any file system that TFX or TensorFlow knows, as Arrow needs it.
 
     Args:
       file: Opened to read or to write bytes.
+
+    Attributes:
+      position: Number of bytes read.
     """
 
     def __init__(self, file: Any):
         self._file = file
+        self.position = 0
 
     def readable(self) -> bool:
         """See `io.RawIOBase`."""
@@ -55,6 +95,7 @@ class File(io.RawIOBase):
         """See `io.RawIOBase`."""
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
+        self.position += len(data)
         return len(data)
 
     def write(self, data: Any) -> int:

@@ -122,6 +122,9 @@ class _Read(beam.DoFn):
         self._needed = list(needed)
 
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
-        """Yields the file's batches."""
+        """Yields the file's batches, which the analyzers' stage reads.
+
+        A runner like Flink's ends a stage before TFT's graph, which has a side input.
+        """
         schema = schema_pb2.Schema.FromString(self._schema)
-        yield from raw.batches(file, schema, self._needed)
+        yield from raw.lazy_batches(file, schema, self._needed)

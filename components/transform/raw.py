@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -62,6 +64,53 @@ def batches(
         batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
     )
     yield from reading.RecordBatches(options)
+
+
+class LazyBatch:
+    """Stands in for a `pa.RecordBatch`, which is read when it is used.
+
+    Pickled, it is a place in a file: a runner that moves it to another process moves no
+    rows.
+
+    Args:
+      stored: The batch.
+      wanted: Columns to select, and their types.
+    """
+
+    def __init__(self, stored: columns.StoredBatch, wanted: pa.Schema):
+        self._stored, self._wanted = stored, wanted
+        self.nbytes = stored.nbytes  # which TFT counts before it uses any batch
+
+    def __reduce__(self) -> tuple[type, tuple[columns.StoredBatch, pa.Schema]]:
+        return LazyBatch, (self._stored, self._wanted)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __len__(self) -> int:
+        return self._batch.num_rows
+
+    @functools.cached_property
+    def _batch(self) -> pa.RecordBatch:
+        return _select(self._stored.read(), self._wanted)
+
+
+def lazy_batches(
+    file: str, schema: schema_pb2.Schema, needed: Sequence[str]
+) -> Iterator[pa.RecordBatch | LazyBatch]:
+    """Yields what `batches` yields; the batches of a file of columns are not read yet.
+
+    Args:
+      file: File of columns (`.arrow`) or TFRecord file of tf.Examples.
+      schema: From `complete`.
+      needed: Names of the tensors to read.
+    """
+    if not file.endswith(streams.SUFFIX):
+        yield from batches(file, schema, needed)
+        return
+    wanted = reader(schema, needed, file).ArrowSchema()
+    for stored in columns.stored_batches(file):
+        yield LazyBatch(stored, wanted)
 
 
 def _select(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

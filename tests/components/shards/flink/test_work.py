@@ -89,6 +89,14 @@ def preprocessing(how):
     return preprocessing.load(folder, "preprocessing", "", {"how": how})
 
 
+def jobs(cluster):
+    """The jobs that the cluster has had, the last one last."""
+    master = Master(cluster.master)
+    found = master.get("/jobs/overview")["jobs"]
+    found.sort(key=lambda job: job["start-time"])
+    return [master.get(f"/jobs/{job['jid']}") for job in found]
+
+
 def schema_of_table():
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -159,7 +167,9 @@ def test_stock_statistics_run_there(flink, table, write_examples, write_statisti
     assert len(text.string_stats.top_values) == 3
 
 
-def test_transform_equals_that_in_threads(flink, work, table, write_examples, tmp_path):
+def test_transform_equals_that_in_threads(
+    flink, work, cluster, table, write_examples, tmp_path
+):
     from strategos.components.records import columns, read
     from strategos.components.transform import analysis
     from strategos.components.transform.materialize import materialize
@@ -178,7 +188,11 @@ def test_transform_equals_that_in_threads(flink, work, table, write_examples, tm
             for row in read.records([str(file)]).as_numpy_iterator()
         ]
         found.append(rows)
+        if engine is flink:
+            analyzed, *_ = jobs(cluster)[-2:]
     assert found[0] == found[1]
+    sent = [each["metrics"]["write-bytes"] for each in analyzed["vertices"]]
+    assert sum(sent) < table.stat().st_size / 20  # workers read the rows themselves
 
 
 def test_errors_in_rows_read_as_in_threads(
@@ -228,7 +242,7 @@ def test_operation_that_fails_in_the_analysis_is_not_tried_again(
     with pytest.raises(UserError, match="its analyzers need: not a ratio") as error:
         analysis.analyze(watched, function, files, schema, str(tmp_path / "graph"))
     assert len(str(error.value)) < 250
-    master = Master(cluster.master)
-    last = max(master.get("/jobs/overview")["jobs"], key=lambda job: job["start-time"])
-    failures = master.get(f"/jobs/{last['jid']}/exceptions")["exceptionHistory"]
+    last = jobs(cluster)[-1]
+    path = f"/jobs/{last['jid']}/exceptions"
+    failures = Master(cluster.master).get(path)["exceptionHistory"]
     assert (last["state"], len(failures["entries"])) == ("CANCELED", 1)
