@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
@@ -22,7 +23,9 @@ def parser() -> argparse.ArgumentParser:
         action=_Version,
         help="show the versions of Strategos and its stack",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+    )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--debug", action="store_true", help="show the traceback of an error"
@@ -31,6 +34,31 @@ def parser() -> argparse.ArgumentParser:
     _add_seeing(commands, shared)
     _add_deploying(commands, [shared, _settings()])
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes optional words also after options: `rollback FILE --set KEY=VALUE 5`.
+
+    Before Python 3.12.7, argparse decides that an optional word is missing as soon as
+    it meets an option.
+    """
+
+    _intermixed = False
+
+    def parse_known_args(
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses words and options in any order."""
+        words = self._get_positional_actions()
+        if self._intermixed or not any(each.nargs in ("?", "*") for each in words):
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True  # the next method calls this one
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
 
 
 class _Version(argparse.Action):

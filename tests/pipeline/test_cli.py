@@ -62,6 +62,20 @@ def test_a_limit_that_is_no_count_is_rejected(capsys, limit):
     assert f"{limit!r} is not a whole number, at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rollback", "FILE", "--set", "trainer.epochs=3", "5"),
+        ("runs", "show", "--json", "FILE"),
+        ("lineage", "17", "--json", "FILE"),
+    ],
+)
+def test_optional_words_may_follow_options(capsys, tmp_path, words):
+    missing = str(tmp_path / "none.yaml")
+    assert cli.main([word.replace("FILE", missing) for word in words]) == 2
+    assert missing in capsys.readouterr().err
+
+
 def test_user_error_is_one_message_with_its_exit_code(capsys, tmp_path):
     missing = tmp_path / "none.yaml"
     assert cli.main(["validate", str(missing)]) == 2
