@@ -7,6 +7,7 @@ everything that is younger than the age that the caller names.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -78,21 +79,22 @@ def find(
         trees.of(str(store.root)),
         trees.LocalTree(str(state_folder(store.root))),
     )
-    artifacts = [
-        a for a in store.mlmd.get_artifacts() if a.uri.startswith(f"{tree.root}/")
-    ]
+    recorded = store.mlmd.get_artifacts()
+    paths = {each.id: _real(each.uri) for each in recorded}
+    artifacts = [a for a in recorded if paths[a.id].startswith(f"{tree.root}/")]
     if not artifacts:  # a database of another root, which knows nothing of this one
         return []
     runs = _kept_runs(store, keep, before) | _runs_of_versions(store, serving)
     kept = _artifacts_of(store, runs)
     items = [
-        Item(artifact.type, artifact.uri, tree.size(artifact.uri), artifact.id)
+        Item(artifact.type, path, tree.size(path), artifact.id)
         for artifact in artifacts
         if artifact.id not in kept
         and artifact.state in _PRESENT
         and artifact.create_time_since_epoch < before * 1000
+        and _is_here(store, artifact, path := paths[artifact.id])
     ]
-    known = {artifact.uri for artifact in artifacts}
+    known = {_place(artifact.uri) for artifact in recorded}
     names = [each.name for each in store.mlmd.get_contexts_by_type("pipeline")]
     for place, found in (
         (tree, _remains(tree, names, known)),
@@ -143,9 +145,11 @@ def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
 def _runs_of_versions(store: Store, serving: Collection[str]) -> set[str]:
     """The ids of the runs that led to versions that exist, wherever these are.
 
-    Of object stores only `serving` is listed: versions in others count as existing.
+    Of object stores only `serving` is listed: versions in others count as existing, and
+    so do those in a folder of `serving` that is missing, which may not be mounted.
     """
     exists = {each: targets.of(each).versions() for each in filter(is_remote, serving)}
+    away = {each for each in serving if not (is_remote(each) or os.path.isdir(each))}
     there = []
     for artifact in pushed_models(store):
         path = properties(artifact)["pushed_destination"]
@@ -153,7 +157,7 @@ def _runs_of_versions(store: Store, serving: Collection[str]) -> set[str]:
         if is_remote(path):
             found = folder not in exists or int(name) in exists[folder]
         else:
-            found = os.path.exists(path)
+            found = os.path.exists(path) or folder in away
         if found or any(os.path.exists(os.path.join(each, name)) for each in serving):
             there.append(artifact.id)
     executions = {event.execution_id for event in store.upstream(*there)}
@@ -184,8 +188,29 @@ def _remains(
             for output in outputs:
                 checkpoints = output.endswith(f"/{node_ids.TRAINER}/checkpoints")
                 for path in tree.folders(output):
-                    if path not in known:
+                    if _place(path) not in known:
                         yield "checkpoint" if checkpoints else "remains", path
+
+
+def _is_here(store: Store, artifact: mlmd.Artifact, path: str) -> bool:
+    """Whether an artifact is of this root, not of one elsewhere that has its path."""
+    if store.is_local or is_remote(path):
+        return True
+    return os.path.lexists(path) or artifact.state == mlmd.Artifact.MARKED_FOR_DELETION
+
+
+def _place(path: str) -> str:
+    """PIPELINE/NODE/OUTPUT/ID: names an output however its root was named."""
+    return "/".join(path.split("/")[-4:])
+
+
+def _real(uri: str) -> str:
+    """A path without links in the folders above it; a URL as it is."""
+    folder, name = os.path.split(uri)
+    return uri if is_remote(uri) else f"{_real_folder(folder)}/{name}"
+
+
+_real_folder = functools.lru_cache(maxsize=1000)(os.path.realpath)
 
 
 def _is_hidden(path: str) -> bool:

@@ -128,6 +128,37 @@ def test_versions_that_were_moved_by_hand_are_versions_still(root):
     assert root.made[2, "Model"].uri in {each.path for each in find}
 
 
+def test_a_serving_folder_that_is_not_mounted_has_all_its_versions(root):
+    serving = root.folder / "serving"
+    serving.rename(root.folder / "elsewhere")
+    find = cleaning.find(root.store, 1, time.time() + LATER, serving=[str(serving)])
+    assert not {root.made[n, "Model"].uri for n in (1, 2, 3)} & {i.path for i in find}
+
+
+def test_a_root_that_is_also_known_by_a_link_is_cleaned_alike(root):
+    expected = cleaning.find(root.store, keep=1, before=time.time() + LATER)
+    link = root.folder / "link"
+    link.symlink_to(root.path)
+    some = root.store.mlmd.get_artifacts()[::2]
+    for each in some:
+        each.uri = each.uri.replace(str(root.path), str(link))
+    root.store.mlmd.put_artifacts(some)
+    for name in (root.path, link):
+        root.store.root = name
+        found = cleaning.find(root.store, keep=1, before=time.time() + LATER)
+        assert found == expected
+
+
+def test_outputs_of_another_machine_with_this_root_stay_in_a_shared_database(root):
+    shutil.rmtree(root.made[1, "Model"].uri)  # is there, but not on this machine
+    for is_local in (True, False):
+        root.store.is_local = is_local
+        items = cleaning.find(root.store, keep=1, before=time.time() + LATER)
+        paths = {each.path for each in items}
+        assert (root.made[1, "Model"].uri in paths) == is_local
+        assert root.made[1, "Examples"].uri in paths
+
+
 def test_remains_of_killed_nodes_and_checkpoints_go_by_age(root):
     trainer = root.path / "p" / "Trainer"
     remains = [
