@@ -90,6 +90,7 @@ def find_editions(pattern: str) -> list[Span]:
     files = list(filter(os.path.isfile, found))
     _reject_folders(pattern, filter(os.path.isdir, found))
     regex = re.compile(_to_regex(parts))
+    _reject_broken_links(filter(regex.fullmatch, found))
     editions: dict[tuple[int, int], list[str]] = {}
     dates: dict[int, str] = {}
     for path in files:
@@ -210,6 +211,17 @@ def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
                 key="data.examples",
                 remedy="To read the files in such folders, write `data.examples: "
                 f"{pattern}/*{os.path.splitext(name)[1]}`; or move the folder away.",
+            )
+
+
+def _reject_broken_links(paths: Iterable[str]) -> None:
+    """Rejects a link to a file that does not exist: its rows would be lost silently."""
+    for path in paths:
+        if os.path.islink(path) and not os.path.exists(path):
+            raise BadInputError(
+                f"{path} is a link to {os.readlink(path)}, which does not exist",
+                key="data.examples",
+                remedy="Restore the file, or remove the link.",
             )
 
 

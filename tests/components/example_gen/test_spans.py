@@ -126,6 +126,17 @@ def test_a_day_that_does_not_exist_names_the_file(make):
         spans.find_spans(root + "/{DATE}.csv")
 
 
+@pytest.mark.parametrize("target", ["gone.csv", "b.csv"])
+def test_a_link_to_nothing_is_refused_not_skipped(make, target):
+    root = make("span-1/a.csv", "span-2/a.csv")
+    os.symlink(target, f"{root}/span-2/b.csv")  # to a missing file, and to itself
+    with pytest.raises(BadInputError, match=rf"span-2/b.csv is a link to {target}, "):
+        spans.find_spans(root + "/span-{SPAN}/*.csv")
+    os.symlink("nowhere", f"{root}/span-2/notes")  # no file of the data
+    os.unlink(f"{root}/span-2/b.csv")
+    assert _numbers(spans.find_spans(root + "/span-{SPAN}/*.csv")) == [1, 2]
+
+
 def test_no_match_tells_what_lies_in_the_deepest_folder(make):
     root = make("data/span-1/a.parquet", "data/span-1/sub/x")
     with pytest.raises(BadInputError) as caught:
