@@ -1,31 +1,34 @@
-"""Judges a canary on the rows of a span, beside the model in production.
+"""Judges a canary on the rows of a good span, beside the model in production.
 
-`python -m strategos.components.span_validator.judging`, started by `strategos models
+`python -m strategos.components.span_validator.judging`, started by `strategos canary
 promote`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
-from strategos.components.span_validator import preview
+from strategos.components.span_validator import preview, wording
 from strategos.components.worker_process import serve
 
 _CANARY, _LIVE = "canary", "live"
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
-    """Judges a model by what the Evaluator checks.
+    """Judges a model by what the Evaluator checks, if the span passes the gates.
 
     Args:
       request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
-        for temporary files; `span`, as [number, version]; `label`; `evaluator`, the
-        section of the settings; `canary` and `live`, the paths or URLs of SavedModels;
-        `live` may be None.
+        for temporary files; `span`, as [number, version]; `usual`, the spans before it;
+        `gates`, the section of the settings with `on_anomaly`, or None; `label`;
+        `evaluator`, the section of the settings; `canary` and `live`, the paths or URLs
+        of SavedModels; `live` may be None.
 
     Returns:
-      What `summary.summarize` does: the metrics, the checks and the verdict.
+      What `summary.summarize` does: the metrics, the checks and the verdict. For a span
+      that a gate would stop, only `at_fault`: a line for each failed check.
 
     Raises:
       UserError: The span cannot be read, or a model cannot be evaluated on it.
@@ -34,9 +37,17 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     from strategos.components.evaluator.models import Location
     from strategos.components.example_gen import spans
     from strategos.components.pusher import targets
+    from strategos.components.span_validator import gating
 
     reader, evaluator = preview.reader_of(request), request["evaluator"]
     (span,) = spans.resolve_spans(reader.pattern, [request["span"]])
+    if request["gates"]:
+        compared = {"judged": [request["span"]], "usual": request["usual"]}
+        found = gating.judged(reader, compared, request["gates"], "")
+        failed = [dataclasses.asdict(check) for check in found if not check.ok]
+        if failed:
+            lines = [f"{check['gate']}: {wording.describe(check)}" for check in failed]
+            return {"at_fault": lines}
     roles = {_CANARY: "canary", _LIVE: "model in production"}
     with contextlib.ExitStack() as copies:
         models = tuple(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
 
-_USUAL_SPANS = 6  # the newest ones before those that are judged
+USUAL_SPANS = 6  # the newest ones before those that are judged
 
 
 class Compiler(Protocol):
@@ -163,7 +163,7 @@ def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
     def described(some: Iterable[Span]) -> list[list[Any]]:
         return [[s.number, s.version, spans.fingerprint([s], memo)] for s in some]
 
-    usual = before[-_USUAL_SPANS:]
+    usual = before[-USUAL_SPANS:]
     compared = {"judged": described(judged), "usual": described(usual)}
     if config.serving:
         try:

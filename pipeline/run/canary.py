@@ -23,13 +23,18 @@ from strategos.components.errors import (
 from strategos.components.evaluator import summary
 from strategos.components.example_gen.spans import describe
 from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
+from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
 from strategos.pipeline.history import models
 from strategos.pipeline.history.store import Store
+from strategos.pipeline.plan import planning
 from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root.state import state_folder
 from strategos.pipeline.run import pushes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.components.example_gen.listing import Listing
@@ -79,7 +84,8 @@ def promote(
       The canary, the number of the version that is live, and the verdict.
 
     Raises:
-      BadInputError: No canary waits, or nothing can judge it.
+      BadInputError: No canary waits, or nothing can judge it; `gates` would stop the
+        span that should.
       GateStoppedError: A bound does not hold; the canary stays.
       UserError: The canary does not load, a newer version appeared in `pusher.to`, or
         the copy cannot be written.
@@ -167,17 +173,27 @@ def _judged(
 ) -> Verdict:
     """Judges the canary on the newest span, which it must not have seen."""
     span = _unseen(config, canary, data)
+    before = [each for each in data.found if each.number < span.number]
     with tempfile.TemporaryDirectory() as folder:
-        request = _request(config, span) | {
+        request = _request(config, span, before[-planning.USUAL_SPANS :]) | {
             "folder": folder,
             "canary": canary.path,
             "live": live,
         }
         try:
             env = {**worker_process.TENSORFLOW, **_QUIET}
+            env |= {FOLDER_VARIABLE: f"{state_folder(config.run.root)}/span-statistics"}
             found = worker_process.run(_JUDGE, request, name="judge", env=env)
         except UserError as error:
             raise error.but(place=Place(f"span {span.number}")) from error
+    if "at_fault" in found:
+        lines = first(found["at_fault"], _SHOWN)
+        raise BadInputError(
+            "\n  ".join([f"span {span.number} cannot judge the canary:", *lines]),
+            key="gates",
+            remedy="Correct the data of the span, or wait for the next one. "
+            "--unjudged promotes the canary without.",
+        )
     failed = [summary.describe(check) for check in summary.failures(found)]
     if failed:
         lines = [f"span {span.number}: {line}" for line in first(failed, _SHOWN)]
@@ -208,12 +224,15 @@ def _unseen(config: Config, canary: Version, data: Listing) -> Span:
     return span
 
 
-def _request(config: Config, span: Span) -> dict[str, Any]:
+def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any]:
+    gates = config.gates and config.gates.model_dump(mode="json", exclude={"skew"})
     return {
         "pattern": config.data.examples,
         "schema": config.schema_.file or "",
         "null_values": config.data.null_values,
         "span": [span.number, span.version],
+        "usual": [[each.number, each.version] for each in usual],
+        "gates": gates and {**gates, "on_anomaly": config.schema_.on_anomaly},
         "label": config.label,
         "evaluator": config.evaluator.model_dump(mode="json", exclude_none=True),
     }

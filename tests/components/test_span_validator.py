@@ -229,6 +229,8 @@ def test_a_canary_is_judged_overall_and_by_slice_beside_the_live_model(write, tm
         "schema": "",
         "null_values": [],
         "span": [2, None],
+        "usual": [],
+        "gates": None,
         "label": "late",
         "canary": _export(tmp_path / "canary", 1.0),
         "live": _export(tmp_path / "live", -1.0),
@@ -253,6 +255,14 @@ def test_a_canary_is_judged_overall_and_by_slice_beside_the_live_model(write, tm
     assert given == pytest.approx({"at_least": auc, "may_drop": 1 - 2 * auc})
     alone = judge("alone", live=None)
     assert (alone["baseline"], alone["overall"]) == (None, found["overall"])
+    write(1, **_columns(200, 1, mean=1.0))
+    gates = {**GATES, "skew": None, "drift": None}
+    stopped = judge("gated", gates=gates, usual=[[1, None]])
+    wide = {**gates, "rows": {"at_least": 0.6, "at_most": 3.0}}
+    assert judge("passed", gates=wide, usual=[[1, None]]) == found
+    assert stopped == {
+        "at_fault": ["rows: 3 received, at most 1.6 allowed (600 rows; 200 are usual)"]
+    }
     with pytest.raises(
         UserError, match=r"evaluator.slices: the span has no column `g`"
     ):

@@ -1,0 +1,72 @@
+"""Checks new spans against the usual ones; see `checks` for what is compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.example_gen import spans
+from strategos.components.example_gen.spans import Span
+from strategos.components.schema_file import read_schema
+from strategos.components.span_validator import checks
+from strategos.components.span_validator.checks import Check, Usual
+from strategos.components.span_validator.measure import Reader
+
+
+def judged(
+    reader: Reader, compared: Mapping[str, Any], gates: Mapping[str, Any], serving: str
+) -> Iterator[Check]:
+    """Yields every check of some spans against the usual ones.
+
+    Args:
+      reader: What reads spans.
+      compared: `judged` and `usual`: the spans, [number, version] each.
+      gates: The setting `gates`, and `on_anomaly`.
+      serving: Pattern of the serving data; unused without `skew`.
+
+    Raises:
+      UserError: The serving data cannot be read, or the schema.
+    """
+    events.emit("progress", message="measuring spans")
+    known = _usual(reader, _resolved(reader, compared["usual"]))
+    served = None
+    if gates.get("skew"):
+        served = _serving(reader, serving)
+    for span in _resolved(reader, compared["judged"]):
+        try:
+            found = reader.of(span)
+        except UserError as error:
+            note = f"{error.headline}. {error.remedy}".strip()
+            yield Check("schema", span.number, False, note=note)
+            continue
+        if reader.schema_file and gates["on_anomaly"] == "stop":
+            schema = read_schema(reader.schema_file)
+            yield from checks.against_schema(span.number, found, schema)
+        yield from checks.judge(span.number, found, known, gates, served)
+
+
+def _usual(reader: Reader, found: list[Span]) -> Usual:
+    """The statistics of spans; without those that do not fit the schema."""
+    numbers, statistics = [], []
+    for span in found:
+        try:
+            statistics.append(reader.of(span))
+            numbers.append(span.number)
+        except UserError as error:
+            logging.warning("span %d is not compared with: %s", span.number, error)
+    return Usual(numbers, statistics)
+
+
+def _resolved(reader: Reader, chosen: list[list[Any]]) -> list[Span]:
+    wanted = [edition[:2] for edition in chosen]
+    return spans.resolve_spans(reader.pattern, wanted) if wanted else []
+
+
+def _serving(reader: Reader, pattern: str) -> Any:
+    """The statistics of the serving data, whose rows need not have the label."""
+    (served,) = spans.resolve_spans(pattern, [[0, None]])
+    return dataclasses.replace(reader, pattern=pattern, schema_file="").of(served)
