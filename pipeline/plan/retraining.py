@@ -40,7 +40,7 @@ class Facts:
       spans: The (number, version) of the spans that the settings select.
       data: Fingerprint of the files of these spans.
       settings: `caching.settings_key`.
-      push: The last push; None without one.
+      push: The last push; None without one, or if no pushed version is left.
       attempts: Runs, newest first, back to the newest one that made a model.
       pushes: Whether the pipeline pushes models.
       left_out: The spans that a gate found at fault, with the run that it stopped; they
@@ -208,8 +208,10 @@ class _Case:
     def _first(self) -> str:
         if self._model is not None:
             return ""
-        made = "pushed" if self._facts.pushes else "trained"
         known = counted(len(self._spans), "span")
+        if self._facts.pushes and any(each.made for each in self._facts.attempts):
+            return f"no model is in production ({known} to learn from)"
+        made = "pushed" if self._facts.pushes else "trained"
         return f"no model has been {made} yet ({known} to learn from)"
 
     def _new_spans(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.example_gen import spans
 from strategos.components.example_gen.listing import NoneCompleteError, TooFewSpansError
+from strategos.components.pusher import targets
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
@@ -136,7 +137,9 @@ def _history(
         store = Store(connection, root=config.run.root)
     except NoRunsError:
         return {}
-    push = attempts.last_push(store, config.name) if config.pusher else None
+    push = None
+    if config.pusher and targets.of(config.pusher.to).newest() is not None:
+        push = attempts.last_push(store, config.name)
     return {
         "attempts": attempts.attempts(store, config.name),
         "push": push,

@@ -83,6 +83,11 @@ def test_what_is_due_is_run_and_then_it_is_not_due(small):
     assert "why " not in shown
     assert "decided" in shown
     assert "Not due: model " in shown
+    serving = small.folder / "serving"
+    lost = serving.rename(small.folder / "lost")
+    reason = "Due: no model is in production (2 spans to learn from)."
+    assert retrain(small, "--dry-run").stdout == f"{reason}\n"
+    lost.rename(serving)
 
 
 def test_bad_spans_are_stopped_and_left_out_from_then_on(small):
