@@ -156,7 +156,6 @@ def run(store: Store, run_id: str | None = None) -> Run:
     executions.sort(key=lambda execution: execution.id)
     ids = [execution.id for execution in executions]
     outputs = store.outputs_of(ids)
-    places = store.contexts_of(ids)
     found = [artifact for id in ids for artifact in outputs.get(id, [])]
     pipeline = pipelines(store, [context])[context.name]
     result = _to_run(context, pipeline, found, running(store))
@@ -164,7 +163,8 @@ def run(store: Store, run_id: str | None = None) -> Run:
     rows = {id: _rows(outputs.get(id, [])) for id in ids}
     nodes = {}
     for execution in executions:
-        name = places[execution.id]["node"].removeprefix(f"{pipeline}.")
+        # The node's context would cost a pass over all runs: ML Metadata has no index.
+        name = execution.type.rpartition(".")[2]  # `node_ids` are names of classes
         nodes[name] = _to_node(name, execution, rows[execution.id], result)
     return dataclasses.replace(
         result,
