@@ -5,12 +5,14 @@
 Copies the workload, runs it once, and repeats that run in the copy's SQLite file with
 new ids, older times and lower versions. Prints the seconds and the CPU seconds of each
 command, of the quickest of three calls. Only records are repeated: all artifacts share
-the folders of the first run.
+the folders of the first run. With `--mariadb`, the records are copied to a MariaDB
+server, where each run has a lease, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import resource
 import shutil
@@ -22,6 +24,9 @@ import time
 from pathlib import Path
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
+STEP = 1000
+"""Distance of the ids of two runs: more than a run has of anything."""
+
 _HOUR = 3600
 _IDS = {
     "Execution": ("id",),
@@ -80,12 +85,11 @@ def _repeat_table(
 ) -> None:
     rows = connection.execute(f"PRAGMA table_info({table})")
     columns = [name for _, name, *_ in rows]
-    step = 1000  # more than a run has of anything
     values = []
     for name in columns:
         value = name
         if name in ids:
-            value = f"{name} + i * {step}"
+            value = f"{name} + i * {STEP}"
             if name == "context_id":
                 value = f"CASE WHEN {name} IN ({shared}) THEN {name} ELSE {value} END"
         elif name == "name" and table in _NAMED:
@@ -155,6 +159,7 @@ def main() -> None:
     parser.add_argument("workload", help="folder with a pipeline.yaml")
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--slow", action="store_true", help="also clean and run")
+    parser.add_argument("--mariadb", action="store_true", help="records on a server")
     arguments = parser.parse_args()
     strategos = str(Path(sys.executable).with_name("strategos"))
     with tempfile.TemporaryDirectory() as folder:
@@ -165,13 +170,29 @@ def main() -> None:
         repeat(database, arguments.runs)
         size = database.stat().st_size
         print(f"{arguments.runs:,} runs, {size / 1e6:,.0f} MB")
-        for words in (_QUICK + _SLOW) if arguments.slow else _QUICK:
-            command = [strategos, *words, str(yaml)]
-            spent, cpu = min(
-                measure(command) for _ in range(1 if words in _SLOW else 3)
-            )
-            shown = " ".join(words)
-            print(f"{shown:24} {spent:6.2f} s  CPU {cpu:6.2f} s", flush=True)
+        with contextlib.ExitStack() as stack:
+            if arguments.mariadb:
+                import mariadb_server
+
+                name = Path(arguments.workload).name
+                place = Path(folder), database, arguments.runs, name
+                url = stack.enter_context(mariadb_server.filled(*place))
+                yaml.write_text(f"{yaml.read_text()}run: {{metadata: '{url}'}}\n")
+            time_commands(strategos, yaml, arguments.slow)
+
+
+def time_commands(strategos: str, yaml: Path, slow: bool) -> None:
+    """Prints the times of each command.
+
+    Args:
+      strategos: The program.
+      yaml: The pipeline.
+      slow: Whether to call `clean` and `run`, too, once each.
+    """
+    for command in (_QUICK + _SLOW) if slow else _QUICK:
+        called = [strategos, *command, str(yaml)]
+        spent, cpu = min(measure(called) for _ in range(1 if command in _SLOW else 3))
+        print(f"{' '.join(command):24} {spent:6.2f} s  CPU {cpu:6.2f} s", flush=True)
 
 
 if __name__ == "__main__":
