@@ -228,18 +228,21 @@ class Cluster:
     """A real Kubernetes with Kubeflow, in namespaces of its own.
 
     Attributes:
+      environment: The environment of its commands.
+      folder: The folder of its state.
       volume: The volume of the claim `serving`: a folder at the same path in the
         cluster and on this machine.
     """
 
     def __init__(self, state: Path):
-        self._environment = {**os.environ, "XDG_STATE_HOME": str(state)}
-        self.volume = state / "strategos" / "cluster" / "volumes" / "serving"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(state)}
+        self.folder = state / "strategos" / "cluster"
+        self.volume = self.folder / "volumes" / "serving"
 
     def call(self, *words):
         """Runs `kubeflow/cluster WORDS`."""
         return subprocess.run(
-            self.command(*words), env=self._environment, capture_output=True, text=True
+            self.command(*words), env=self.environment, capture_output=True, text=True
         )
 
     def command(self, *words):
@@ -252,7 +255,7 @@ class Cluster:
         program = [code_or_file] if is_file else ["-c", code_or_file]
         python = [sys.executable, "-W", "ignore", *program, *words]
         return subprocess.Popen(
-            self.command("run", *python), env=self._environment, **streams
+            self.command("run", *python), env=self.environment, **streams
         )
 
     def python(self, code_or_file, *words):
@@ -265,10 +268,16 @@ class Cluster:
 
 
 @pytest.fixture(scope="session")
-def cluster():
+def make_cluster():
+    """Makes a `Cluster` that is not started: `make_cluster(folder of its state)`."""
+    return Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(make_cluster):
     """A `Cluster`, which no test ends; skipped by the name of what is missing."""
     state = Path(tempfile.mkdtemp(prefix="cluster-"))
-    made = Cluster(state)
+    made = make_cluster(state)
     try:
         done = made.call("up")
         if done.returncode == 2:

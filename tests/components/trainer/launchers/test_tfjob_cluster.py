@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -26,6 +27,36 @@ print(json.dumps(client.CustomObjectsApi().list_namespaced_custom_object(*of)["i
 """
 
 
+# A kubeconfig for a service account, as which a launcher runs.
+ACCOUNT = """
+import json, os, sys
+from pathlib import Path
+import yaml
+from kubernetes import client, config
+
+account, file = sys.argv[1:]
+config.load_kube_config()
+create = client.CoreV1Api().create_namespaced_service_account_token
+token = create(account, "kubeflow", {"spec": {"expirationSeconds": 7200}}).status.token
+settings = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
+settings["users"][0]["user"] = {"token": token}
+Path(file).write_text(yaml.safe_dump(settings))
+print(json.dumps(file))
+"""
+SCALE = """
+import json, sys
+from kubernetes import client, config
+
+config.load_kube_config()
+of, wanted = (sys.argv[1], "kubeflow"), int(sys.argv[2])
+api = client.AppsV1Api()
+api.patch_namespaced_deployment_scale(*of, {"spec": {"replicas": wanted}})
+while (api.read_namespaced_deployment(*of).status.ready_replicas or 0) != wanted:
+    pass
+print(json.dumps(None))
+"""
+
+
 @pytest.fixture(scope="module")
 def training(workload, make_spec, cluster):
     """Makes a training whose files pods see: `training(module, **spec)`."""
@@ -47,10 +78,22 @@ def training(workload, make_spec, cluster):
 
 
 @pytest.fixture(scope="module")
-def launcher(cluster, make_launcher):
-    """A launcher that is not started yet: `launcher(spec, **settings)`."""
+def launcher(cluster, make_launcher, tmp_path_factory):
+    """A launcher that is not started yet: `launcher(spec, **settings)`.
 
-    def make(spec, **settings):
+    It has the rights of kubeflow/manifests, unless it is another `account`.
+    """
+    files = tmp_path_factory.mktemp("accounts")
+
+    def make(spec, account="strategos", **settings):
+        file = files / account
+        if not file.exists():
+            cluster.python(ACCOUNT, account, file)
+        use = f"import os; os.environ['KUBECONFIG'] = {str(file)!r}"
+
+        def start(code, *words, **streams):
+            return cluster.start(f"{use}\n{code}", *words, **streams)
+
         job = {
             "image": IMAGE,
             "namespace": "kubeflow",
@@ -64,7 +107,7 @@ def launcher(cluster, make_launcher):
             "pending_timeout": 600.0,
             **settings,
         }
-        return make_launcher(cluster.start, "tfjob", job, spec)
+        return make_launcher(start, "tfjob", job, spec)
 
     return make
 
@@ -110,8 +153,19 @@ def kill(mark, whole_pod):
     raise AssertionError(f"no process for {mark}")
 
 
-def test_killed_launcher_leaves_the_training_as_it_is(
-    launcher, training, tfjobs, assert_trained
+def end_process(*wanted):
+    """Kills the process with these words in its command."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended in the meantime
+            command = (process / "cmdline").read_bytes()
+            if all(str(word).encode() in command for word in wanted):
+                os.kill(int(process.name), signal.SIGKILL)
+                return
+    raise AssertionError(f"no process for {wanted}")
+
+
+def test_killed_launcher_and_api_server_leave_the_training_as_it_is(
+    cluster, launcher, training, tfjobs, assert_trained
 ):
     spec = training("paused", distribution=GANG)
     first = launcher(spec).start()
@@ -120,6 +174,8 @@ def test_killed_launcher_leaves_the_training_as_it_is(
     first.kill()
     second = launcher(spec).start()
     second.wait_for(f"joining Kubernetes job {job}: running")
+    end_process("kube-apiserver", cluster.folder)  # it starts again
+    second.wait_for("Kubernetes does not answer")
     (marks_of(spec) / "go").touch()
     facts = second.facts()
     assert_trained(spec, facts)
@@ -174,7 +230,38 @@ def test_pods_that_cannot_start_are_reported_with_the_reason(
     assert "has not started within 20 s" in error
     assert reason in error or "ImagePullBackOff" in error
     assert "trainer.distribution.tfjob" in error
-    until = time.monotonic() + 60  # for Kubernetes to delete the pods first
+    await_none(tfjobs)
+
+
+def await_none(tfjobs):
+    """Waits until there is no TFJob: Kubernetes deletes the pods first."""
+    until = time.monotonic() + 60
     while tfjobs():
         assert time.monotonic() < until
         time.sleep(1)
+
+
+def test_account_without_rights_is_one_message(launcher, training, tfjobs):
+    error = (
+        launcher(training(distribution=GANG), account="pipeline-runner").start().error()
+    )
+    assert "Kubernetes answers 403" in error
+    assert "Check the service account and namespace" in error
+    assert tfjobs() == []
+
+
+def test_memory_that_is_too_little_is_named(launcher, training, tfjobs):
+    error = launcher(training(distribution=GANG), memory="100Mi").start().error()
+    assert "OOMKilled" in error
+    await_none(tfjobs)
+
+
+def test_absent_operator_is_reported(cluster, launcher, training, tfjobs):
+    cluster.python(SCALE, "training-operator", 0)
+    try:
+        spec = training(distribution=GANG)
+        error = launcher(spec, pending_timeout=20.0).start().error()
+    finally:
+        cluster.python(SCALE, "training-operator", 1)
+    assert "training operator" in error
+    await_none(tfjobs)
