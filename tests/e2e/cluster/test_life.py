@@ -41,19 +41,27 @@ def in_use(spaces):
 
 
 def traces():
-    """Mounts, interfaces, packet filter rules and control groups of this machine."""
+    """Mounts, interfaces and packet filter rules of this machine."""
     mounts = Path("/proc/self/mountinfo").read_text()
     interfaces = sorted(path.name for path in Path("/sys/class/net").iterdir())
     rules = subprocess.run(["iptables-save"], capture_output=True, text=True).stdout
     rules = [line for line in rules.splitlines() if not line.startswith(("#", ":"))]
-    groups = sorted(Path("/sys/fs/cgroup").glob("**/k8s.io/**"))
-    return mounts, interfaces, rules, groups
+    return mounts, interfaces, rules
+
+
+def control_groups():
+    """The control groups of containers, with their processes."""
+    found = {}
+    for file in Path("/sys/fs/cgroup").glob("**/k8s.io/*/cgroup.procs"):
+        with contextlib.suppress(OSError):  # ended in the meantime
+            found[file.parent] = file.read_text()
+    return found
 
 
 def test_cluster_whose_starter_was_killed_is_ended_without_a_trace(
     make_cluster, tmp_path
 ):
-    cluster, before = make_cluster(tmp_path), traces()
+    cluster, before, groups = make_cluster(tmp_path), traces(), control_groups()
     done = cluster.call("build")
     if done.returncode == 2:
         pytest.skip(done.stderr.strip())
@@ -69,10 +77,14 @@ def test_cluster_whose_starter_was_killed_is_ended_without_a_trace(
     starter.wait()
     inside = namespaces(processes_of(tmp_path)) - namespaces([os.getpid()])
     assert in_use(inside)  # the cluster goes on
+    assert control_groups().keys() - groups
     assert cluster.call("down").returncode == 0
     assert not in_use(inside)
     assert not processes_of(tmp_path)
     assert traces() == before
+    # Those that are new and in use are another cluster's.
+    now = control_groups()
+    assert all(now[group] for group in now.keys() - groups)
     assert not list(tmp_path.rglob("cluster"))
     assert cluster.call("run", "true").returncode == 2
 
