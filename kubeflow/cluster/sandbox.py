@@ -28,6 +28,7 @@ API_SERVER = f"https://{HOST}:6443"
 OBJECT_STORE = f"http://{HOST}:9000"
 PIPELINES = "http://10.96.0.20:8888"  # the Service of manifests/pipelines.yaml
 _GROUPS = "control-groups-before"
+_LONGEST = 68  # The kubelet's sockets in the folder may have 107 characters.
 _START_SECONDS = 900
 _STOP_SECONDS = 60
 
@@ -57,8 +58,14 @@ def start(programs: Path) -> None:
     Raises:
       ClusterError: A part did not start; all parts are ended.
     """
-    stop()
     state = folder()
+    if len(bytes(state)) > _LONGEST:
+        raise ClusterError(
+            f"{state} is too long for the path of a socket: set XDG_STATE_HOME so that "
+            f"it has at most {_LONGEST} characters",
+            exit_code=2,
+        )
+    stop()
     state.mkdir(parents=True, mode=0o700)
     (state / _GROUPS).write_text("\n".join(_control_groups()))
     log = state / "start.log"

@@ -55,6 +55,11 @@ def message(workflow: Json) -> str:
     return status.get("message", "") if status.get("phase") in _FAILED else ""
 
 
+def is_terminated(workflow: Json) -> bool:
+    """Whether somebody ended the workflow: KFP sets its deadline to 0 seconds."""
+    return (workflow.get("spec") or {}).get("activeDeadlineSeconds") == 0
+
+
 def pods(node_id: str) -> Iterator[str]:
     """The names that the pod of a node may have, by Argo's two ways to name pods."""
     if node_id:

@@ -116,8 +116,8 @@ class Kubeflow:
     def run(self, run_id: str) -> RemoteRun:
         """See Service."""
         found = self._api.ask("GET", f"/runs/{run_id}")
-        state = _run_state(found)
         workflow = self._workflow(run_id)
+        state = _run_state(found, argo.is_terminated(workflow))
         begun = argo.names(workflow)
         names = in_order(_nodes(found) or begun)
         if begun:
@@ -273,11 +273,12 @@ class Kubeflow:
         return self._retries.call(lambda: self._api.ask("GET", path, query=query))
 
 
-def _run_state(run: Json) -> str:
-    """The state; KFP 2.0.5 ends a terminated run as FAILED, with a trace of why."""
+def _run_state(run: Json, is_terminated: bool) -> str:
+    """The state; KFP 2.0.5 ends a terminated run as FAILED, and traces rarely why."""
     state = _RUN_STATES.get(run.get("state", ""), "running")
     before = [each.get("state") for each in run.get("state_history") or ()]
-    return "canceled" if state == "failed" and "CANCELING" in before else state
+    ended = is_terminated or "CANCELING" in before
+    return "canceled" if state == "failed" and ended else state
 
 
 def _nodes(run: Json) -> list[str]:

@@ -270,10 +270,10 @@ class _Lines:
     """One line per event, for logs: `12:31:05 Transform started`."""
 
     def __init__(self, console: Console, clock: Callable[[], float]):
-        del clock  # Lines show the times of their events.
-        self._file = console.file
+        self._file, self._clock = console.file, clock
         self._progress = Progress()
         self._shown: dict[str, float] = {}  # When a node's progress was shown last.
+        self._later: dict[str, dict[str, Any]] = {}  # Progress that came too soon.
 
     def start(self) -> None:
         """Nothing to set up."""
@@ -282,17 +282,27 @@ class _Lines:
         """Nothing to take down."""
 
     def refresh(self) -> None:
+        for name, event in list(self._later.items()):
+            if self._clock() - self._shown[name] >= _QUIET:
+                self._write(event, self._progress.nodes[name].detail())
+                self._shown[name] = self._clock()
+                del self._later[name]
         self._file.flush()
 
     def show(self, event: dict[str, Any]) -> None:
         self._progress.apply(event)
         name = event.get("node") or ""
+        self._later.pop(name, None)
         text = self._text(event, self._progress.nodes.get(name, NodeState()))
         if text:
-            clock = time.strftime("%H:%M:%S", time.localtime(event["time"]))
-            width = max(map(len, self._progress.nodes), default=0)
-            label = f"{name:{width}}  " if name else ""
-            self._file.write(f"{clock} {label}{text}\n")
+            self._write(event, text)
+
+    def _write(self, event: dict[str, Any], text: str) -> None:
+        name = event.get("node") or ""
+        clock = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+        width = max(map(len, self._progress.nodes), default=0)
+        label = f"{name:{width}}  " if name else ""
+        self._file.write(f"{clock} {label}{text}\n")
 
     def _text(self, event: dict[str, Any], node: NodeState) -> str:
         kind = event["event"]
@@ -317,6 +327,8 @@ class _Lines:
     def _is_time(self, event: dict[str, Any]) -> bool:
         name = event.get("node") or ""
         if event["time"] - self._shown.get(name, 0.0) < _QUIET:
+            if name in self._progress.nodes:
+                self._later[name] = event
             return False
         self._shown[name] = event["time"]
         return True

@@ -170,6 +170,7 @@ class Run:
                 return
             ready = [name for name in self._workers if self._is_ready(name)]
             self._check_hosts()
+            self._check_failures()
             self._check_clusters(ready)
             missing = [t.name for t in self._cluster.tasks if t.name not in ready]
             if ready and not missing:
@@ -187,6 +188,15 @@ class Run:
         lost = [name for name in self._workers if not self._is_alive(name)]
         if lost and not self._rejoin:
             raise LostHostError(f"{self._on_host(lost[0])} is lost")
+
+    def _check_failures(self) -> None:
+        """Lets all tasks start again if one has failed before the attempt began."""
+        for name, state in self._workers.items():
+            mine = state["generation"] == self._generation
+            if state["state"] == "failed" and mine and self._is_alive(name):
+                self._count_failure(*_failure(self._on_host(name), state["failure"]))
+                self._generation += 1
+                return
 
     def _is_ready(self, name: str) -> bool:
         state = self._workers[name]

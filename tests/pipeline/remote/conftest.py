@@ -119,7 +119,7 @@ class Stub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.asked, self.fails, self.tokens = [], {}, []
-        self.multi_user, self.has_workflows = False, True
+        self.multi_user, self.has_workflows, self.goes_on = False, True, True
         self.experiments, self.runs, self.recurring = [], {}, {}
         self.story, self.logs, self.pods = [{}], {}, {}
 
@@ -201,10 +201,12 @@ class Stub(http.server.ThreadingHTTPServer):
         return 200, run
 
     def post_runs_terminate(self, body, query, run_id):
-        history = [{"state": "RUNNING"}, {"state": "CANCELING"}, {"state": "FAILED"}]
-        self.runs[run_id]["state_history"] = history
+        """The state CANCELING comes only if the run goes on for a while."""
+        states = ("RUNNING", *(["CANCELING"] if self.goes_on else []), "FAILED")
+        self.runs[run_id]["state_history"] = [{"state": state} for state in states]
         late = ("Failed", "Step exceeded its deadline")
-        self.story = [{"phase": "Failed", "nodes": {"Trainer": late}}]
+        ended = {"phase": "Failed", "nodes": {"Trainer": late}}
+        self.story = [{**ended, "spec": {"activeDeadlineSeconds": 0}}]
         return 200, {}
 
     def post_recurringruns(self, body, query):
@@ -233,7 +235,8 @@ class Stub(http.server.ThreadingHTTPServer):
             return 404, {"message": "Not Found"}
         nodes = {each["id"]: each for each in _argo(self.page)}
         status = {k: self.page.get(k, "") for k in ("phase", "message")}
-        manifest = {"status": {**status, "nodes": nodes}}
+        spec = self.page.get("spec", {})
+        manifest = {"spec": spec, "status": {**status, "nodes": nodes}}
         runtime = {"workflow_manifest": json.dumps(manifest)}
         return 200, {"run": {"id": run_id}, "pipeline_runtime": runtime}
 

@@ -249,10 +249,12 @@ def test_a_watch_ends_at_once_if_its_requests_are_rejected(
     assert clock.slept == []
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
 def test_a_run_that_is_terminated_has_not_failed(
-    service, kfp, compiled, clock, tmp_path
+    service, kfp, compiled, clock, tmp_path, goes_on
 ):
     """KFP 2.0.5 reports FAILED, and steps that exceeded their deadline."""
+    kfp.goes_on = goes_on
     service.submit(compiled, "flights")
     kfp.fails["POST /apis/v2beta1/runs/r1:terminate"] = [500]
     service.terminate("r1")  # may be sent twice

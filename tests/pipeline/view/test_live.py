@@ -34,10 +34,11 @@ def emit(tmp_path):
     return Script(tmp_path / "events.jsonl")
 
 
-def plain(path):
+def plain(path, now=0):
     """The output of a live view in a file, without the time of each line."""
     file = io.StringIO()
-    with report.LiveView(path, console=terminal.console(file)):
+    console = terminal.console(file)
+    with report.LiveView(path, console=console, clock=lambda: _START + now):
         pass
     return [line[9:] for line in file.getvalue().splitlines()]
 
@@ -96,6 +97,16 @@ def test_progress_lines_of_a_node_are_ten_seconds_apart(emit):
         "Trainer        epoch 10",
         "Trainer        epoch 20",
     ]
+
+
+def test_progress_that_nothing_follows_is_shown_after_ten_seconds(emit):
+    start(emit)
+    emit("node_started", node="Trainer")
+    emit("progress", 3, node="Trainer", message="Unschedulable")
+    assert plain(emit.path, now=9)[2:] == []
+    assert plain(emit.path, now=10)[2:] == ["Trainer        Unschedulable"]
+    emit("node_finished", 5, node="Trainer", state="complete", seconds=5.0)
+    assert plain(emit.path, now=60)[2:] == ["Trainer        complete  5.0 s"]
 
 
 def test_rows_and_their_total_are_shown_while_a_node_runs(emit):

@@ -59,6 +59,7 @@ from strategos.components.trainer.hosts import worker
 marks = Path(os.environ["MARKS"])
 
 def host(request):
+    BEFORE
     cluster = ClusterSpec.from_environment()
     membership = worker.Membership(cluster=cluster, **request["membership"])
     limits = watchdog.Limits(stall_timeout=STALL)
@@ -136,15 +137,17 @@ class Site:
         task: str,
         work: str = "return {}",
         *,
+        before: str = "pass",
         export: str = "pass",
         code: str = "run",
         cluster: dict[str, list[str]] | None = None,
         stall: float = 30.0,
     ):
-        """A worker whose task does `work`, and the chief's host then `export`."""
+        """A worker whose host does `before`, its task `work`, the chief's `export`."""
         place = {"cluster": cluster or self.cluster, "task": {"type": task, "index": 0}}
         script = HOST.replace("STALL", str(stall))
-        for name, lines in {"WORK": work, "EXPORT": export}.items():
+        parts = {"BEFORE": before, "WORK": work, "EXPORT": export}
+        for name, lines in parts.items():
             inner = textwrap.indent(lines, "    ").lstrip()
             script = script.replace(f"    {name}\n", f"    {inner}\n")
         host = f"host_{len(self.processes)}"

@@ -80,6 +80,20 @@ def test_a_killed_task_starts_all_again_at_their_addresses(site):
     assert [site.ended(worker)[0] for worker in workers] == [0, 0]
 
 
+def test_a_host_that_is_killed_before_the_attempt_begins_starts_again(site):
+    run = site.run(max_restarts=1)
+    kill = """
+if not (marks / "killed").exists():
+    (marks / "killed").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    workers = [site.worker("chief", ANSWER), site.worker("worker", before=kill)]
+    code, out = site.ended(run)
+    assert code == 0 and '"restarts": 1' in out
+    assert "worker-0 on" in out and "lost the host of its task: restarting" in out
+    assert [site.ended(worker)[0] for worker in workers] == [0, 0]
+
+
 def test_restarts_used_up_end_the_run_and_all_workers(site):
     run = site.run(max_restarts=1)
     workers = [site.worker(task, KILLED + WORK_ON) for task in ("chief", "worker")]
