@@ -319,11 +319,13 @@ def _run_host(membership: Membership, request: dict[str, Any]) -> None:
     """Runs the host of the gang until the run ends, and again if the host is lost."""
     name = membership.name
     while True:
+        begun = membership.orders().get("generation", 0)
         try:
             facts = host.run({**request, "membership": membership.to_json()}, name)
         except (UserError, WorkerError) as error:
             reported = membership.resume() in ("failed", "left")
-            if not reported:  # the host was killed before it could report
+            if not reported or membership.generation < begun:  # killed before
+                membership.generation = max(membership.generation, begun)
                 lost = Failure(name, "lost the host of its task", hint=str(error))
                 membership.report("failed", failure=_failure_report(lost))
         else:

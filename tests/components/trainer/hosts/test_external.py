@@ -94,6 +94,16 @@ if not (marks / "killed").exists():
     assert [site.ended(worker)[0] for worker in workers] == [0, 0]
 
 
+def test_a_host_that_is_always_killed_early_uses_the_restarts_up(site):
+    run = site.run(max_restarts=2)
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    workers = [site.worker("chief", ANSWER), site.worker("worker", before=kill)]
+    code, out = site.ended(run)
+    assert code == 1
+    assert "lost the host of its task. The gang was restarted 2 times" in out
+    assert [site.ended(worker)[0] for worker in workers] == [1, 1]
+
+
 def test_restarts_used_up_end_the_run_and_all_workers(site):
     run = site.run(max_restarts=1)
     workers = [site.worker(task, KILLED + WORK_ON) for task in ("chief", "worker")]
