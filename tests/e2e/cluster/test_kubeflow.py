@@ -281,10 +281,3 @@ def test_pod_that_cannot_start_is_reported_with_the_reason(
     finally:
         watch.kill()
     assert "terminated" in log.read_text()  # not: failed
-
-
-def test_account_without_rights_fails_by_one_message(pipelines):
-    _, said = pipelines.run(
-        "--wait", "--set", "kubeflow.service_account=pipeline-runner", expect=1
-    )
-    assert "forbidden" in said

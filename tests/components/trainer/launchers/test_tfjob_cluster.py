@@ -43,18 +43,6 @@ settings["users"][0]["user"] = {"token": token}
 Path(file).write_text(yaml.safe_dump(settings))
 print(json.dumps(file))
 """
-SCALE = """
-import json, sys
-from kubernetes import client, config
-
-config.load_kube_config()
-of, wanted = (sys.argv[1], "kubeflow"), int(sys.argv[2])
-api = client.AppsV1Api()
-api.patch_namespaced_deployment_scale(*of, {"spec": {"replicas": wanted}})
-while (api.read_namespaced_deployment(*of).status.ready_replicas or 0) != wanted:
-    pass
-print(json.dumps(None))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -247,20 +235,3 @@ def test_account_without_rights_is_one_message(launcher, training, tfjobs):
     assert "Kubernetes answers 403" in error
     assert "Check the service account and namespace" in error
     assert tfjobs() == []
-
-
-def test_memory_that_is_too_little_is_named(launcher, training, tfjobs):
-    error = launcher(training(distribution=GANG), memory="100Mi").start().error()
-    assert "Memory ran out" in error or "OOMKilled" in error
-    await_none(tfjobs)
-
-
-def test_absent_operator_is_reported(cluster, launcher, training, tfjobs):
-    cluster.python(SCALE, "training-operator", 0)
-    try:
-        spec = training(distribution=GANG)
-        error = launcher(spec, pending_timeout=20.0).start().error()
-    finally:
-        cluster.python(SCALE, "training-operator", 1)
-    assert "training operator" in error
-    await_none(tfjobs)
