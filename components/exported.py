@@ -7,6 +7,7 @@
   assets.extra/schema.pbtxt          schema of the raw data
   assets.extra/serving.json          columns that the model needs, label, classes
   assets.extra/manifest.json         run, spans, metrics, …; added by the Pusher
+  assets.extra/weights/              Format-Weights, if a compiled pipeline pushed it
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SAVED_MODEL = "saved_model.pb"
 SCHEMA = "assets.extra/schema.pbtxt"
 DESCRIPTION = "assets.extra/serving.json"
 MANIFEST = "assets.extra/manifest.json"
+PUSHED_WEIGHTS = "assets.extra/weights"
 
 SERVE = "serving_default"
 """Signature: serialized raw examples, string[batch], to the model's outputs."""

@@ -6,6 +6,12 @@ NEWEST_VARIABLE = "STRATEGOS_NEWEST_VERSION"
 ABORTED_VARIABLE = "STRATEGOS_ABORTED_MODELS"
 """Environment variable: JSON list of the ids of models whose canary was aborted."""
 
+WEIGHTS_VARIABLE = "STRATEGOS_PUSH_WEIGHTS"
+"""Environment variable: "1" if versions are to contain the weights for a warm start.
+
+Runs on a cluster find the weights there; their artifacts are out of each other's reach.
+"""
+
 SLOT = "slot"
 """Property of a PushedModel: `CANARY` for a model on trial; missing otherwise."""
 

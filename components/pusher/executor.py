@@ -25,6 +25,7 @@ from strategos.components.pusher import (
     endpoint,
     manifest,
     targets,
+    weights,
 )
 
 
@@ -63,7 +64,11 @@ class Executor(tfx_pusher.Executor):
             exec_properties["baseline"],
             input_dict,
         )
-        version = _push(target, model, exec_properties["keep"], about, live)
+        (trained,) = input_dict["model"]
+        before = trained.get_string_custom_property("warm_start")
+        with weights.added(model, before, live or target) as (whole, facts):
+            about |= facts
+            version = _push(target, whole, exec_properties["keep"], about, live)
         if version is None:
             self._MarkNotPushed(pushed)
             return

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +19,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components import events, node_ids, runtime_parameters
-from strategos.components.files import filesystems
+from strategos.components.files import arrow_files, filesystems
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
@@ -65,7 +67,8 @@ class Executor(base_executor.BaseExecutor):
             input_dict, output_dict, exec_properties, operation.checkpoint_key
         )
         prune_checkpoints(spec.checkpoint_dir)
-        facts = _finished(spec, operation) or launchers.launch(spec, operation)
+        local = with_local_weights(spec)
+        facts = _finished(local, operation) or launchers.launch(local, operation)
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
         model.set_string_custom_property("warm_start", spec.warm_start or NOTHING)
@@ -125,6 +128,33 @@ def worker_spec(
         settings=Settings(**json.loads(properties["settings"])),
         **parameters,
     )
+
+
+def with_local_weights(spec: WorkerSpec) -> WorkerSpec:
+    """Downloads weights from an object store, where the training's files are local.
+
+    TensorFlow reads `s3://` on one of the stacks only, and a step of a compiled
+    pipeline starts from weights there.
+
+    Args:
+      spec: The training.
+
+    Returns:
+      The training with the local weights, in a folder named by their URL.
+
+    Raises:
+      UserError: The weights cannot be read.
+    """
+    url = spec.warm_start
+    if not filesystems.is_remote(url) or filesystems.is_remote(spec.checkpoint_dir):
+        return spec
+    beside = os.path.dirname(os.path.dirname(spec.checkpoint_dir))
+    folder = os.path.join(beside, "warm-start")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder = os.path.join(folder, hashlib.sha256(url.encode()).hexdigest()[:12])
+    with arrow_files.problems_of(url, "trainer.warm_start", "read"):
+        arrow_files.download(url, folder)
+    return dataclasses.replace(spec, warm_start=folder)
 
 
 def prune_checkpoints(

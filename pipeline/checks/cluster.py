@@ -16,7 +16,6 @@ from strategos.pipeline.checks import engine, files
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.cluster.types import WORKLOAD
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan.cluster import paths
 from strategos.pipeline.plan.cluster.resolve import GANGS
 
@@ -62,7 +61,6 @@ def check(config: Config, data: Listing, target: str) -> list[UserError]:
         *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
         *engine.check(config, here=False),
         *_name_problems(config),
-        *_gate_problems(config),
         *_path_problems(config, section, target),
         *_pusher_problems(config, section, target),
         *_distribution_problems(config, target),
@@ -83,16 +81,6 @@ def _name_problems(config: Config) -> Iterator[UserError]:
         )
 
 
-def _gate_problems(config: Config) -> Iterator[UserError]:
-    if config.gates:
-        yield config.problem(
-            "gates",
-            "but a step does not know yet which spans are new",
-            remedy="Leave the section out: `--set gates=null`. `schema.on_anomaly` and "
-            "`evaluator.bounds` hold on a cluster too.",
-        )
-
-
 def _path_problems(
     config: Config, section: Kubeflow | Vertex, target: str
 ) -> Iterator[UserError]:
@@ -101,6 +89,7 @@ def _path_problems(
     named = {
         "data.examples": config.data.examples,
         "data.complete.marker": complete.marker if complete else None,
+        "gates.skew.serving": config.serving,
         "schema.file": config.schema_.file,
         "trainer.warm_start": config.trainer.named_weights,
     }
@@ -122,14 +111,6 @@ def _path_problems(
                 received=path,
                 remedy=_FIXES[target],
             )
-    if config.trainer.warm_start == LATEST:
-        yield config.problem(
-            "trainer.warm_start",
-            "but a step does not know the weights of the model in production",
-            received=LATEST,
-            remedy="Name the folder of a Model artifact, or remove the setting: "
-            "`--set trainer.warm_start=null`.",
-        )
 
 
 def _pusher_problems(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +21,7 @@ from strategos.components.pusher import ABORTED_VARIABLE, NEWEST_VARIABLE, targe
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.plan import caching, graph, production, tfx_adapter
+from strategos.pipeline.plan import caching, gating, graph, production, tfx_adapter
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.components.example_gen.listing import Listing
-    from strategos.components.example_gen.spans import Span
     from strategos.pipeline.config.sections import Config
-
-
-USUAL_SPANS = 6  # the newest ones before those that are judged
 
 
 class Compiler(Protocol):
@@ -146,32 +142,14 @@ def parameters(
 
 
 def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
-    """The spans that `gates` judges, and the usual ones, as JSON; `NOTHING` without.
-
-    If all spans are new, as for the first run, only the newest one is judged.
-    """
+    """The spans that `gates` judges, and the usual ones, as JSON; `NOTHING` without."""
     if not config.gates:
         return NOTHING
-    *_, newest = chosen = data.chosen
-    judged = [span for span in chosen if span.number in new]
-    before = [s for s in data.found if s.number < newest.number and s not in judged]
-    if not judged or not before:
-        judged = [newest]
-        before = [span for span in data.found if span.number < newest.number]
     memo = file_hashes(config.run.root)
-
-    def described(some: Iterable[Span]) -> list[list[Any]]:
-        return [[s.number, s.version, spans.fingerprint([s], memo)] for s in some]
-
-    usual = before[-USUAL_SPANS:]
-    compared = {"judged": described(judged), "usual": described(usual)}
-    if config.serving:
-        try:
-            serving = spans.find_spans(config.serving)
-        except UserError as error:
-            raise config.located(error.but(key="gates.skew.serving")) from error
-        compared["serving"] = spans.fingerprint(serving, memo)
-    return json.dumps(compared)
+    try:
+        return gating.compared_spans(data, new, config.serving or "", memo)
+    except UserError as error:
+        raise config.located(error) from error
 
 
 def is_compiled(config: Config) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
 
@@ -30,6 +31,7 @@ class Production:
       baseline: Path of the baseline in its evaluation, or `NOTHING`.
       artifact: Id of the PushedModel artifact; 0 if ML Metadata has none.
       model: Id of the Model artifact that was pushed; 0 if unknown.
+      about: The version's manifest, where `described` read it.
     """
 
     path: str
@@ -38,6 +40,7 @@ class Production:
     baseline: str = NOTHING
     artifact: int = 0
     model: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
@@ -120,7 +123,9 @@ def described(destination: str) -> Production | None:
         return None
     path, about = target.path(version), target.manifest(version)
     candidate = about.get("fingerprint", "")
-    return Production(path, version, candidate, about.get("baseline", path))
+    return Production(
+        path, version, candidate, about.get("baseline", path), about=about
+    )
 
 
 def baseline(production: Production | None, candidate: str, fresh: bool) -> str:
@@ -174,6 +179,32 @@ def warm_start(
     if every is not None and _generation(store, model, every) >= every:
         return NOTHING
     return f"{model.uri}/{exported.WEIGHTS_DIR}"
+
+
+def pushed_weights(
+    production: Production | None,
+    candidate: str,
+    fresh: bool,
+    every: int | None = None,
+) -> str:
+    """Returns the weights as `warm_start` does, by the version's manifest alone.
+
+    These are the weights inside of the version (`pusher.weights`); `NOTHING` if it has
+    none, such as a version that `strategos run` has pushed.
+
+    Args:
+      production: The model in production, from `described`.
+      candidate: As for `baseline`.
+      fresh: As for `baseline`.
+      every: `trainer.fresh_every`.
+    """
+    if production is None or not production.about.get("generation"):
+        return NOTHING
+    if production.candidate == candidate and not fresh:
+        return production.about["warm_start"]
+    if every is not None and production.about["generation"] >= every:
+        return NOTHING
+    return f"{production.path}/{exported.PUSHED_WEIGHTS}"
 
 
 def _generation(

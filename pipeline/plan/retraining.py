@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from strategos.components.wording import abridged, counted, duration, listed
-from strategos.pipeline.plan import previews
+from strategos.pipeline.plan import gating, previews
 from strategos.pipeline.plan.previews import Preview
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class _Case:
         concluded = [a for a in facts.attempts if a.made or a.rejected]
         self._concluded = concluded[0] if concluded else None
         self._seen = dict(self._tried())
-        self._new = tuple(span for span in self._spans if _is_new(span, self._seen))
+        self._new = tuple(s for s in self._spans if gating.is_new(*s, self._seen))
 
     def decision(self) -> Decision:
         """What holds a run back comes before what makes it due."""
@@ -362,11 +362,6 @@ def _model(facts: Facts) -> _Model | None:
         return None
     run = made[0]
     return _Model(f"the model of run {run.run_id}, made", run.ended, run.spans or ())
-
-
-def _is_new(span: Span, seen: dict[int, int | None]) -> bool:
-    number, version = span
-    return number not in seen or (version or 0) > (seen[number] or 0)
 
 
 def _describe(new: Sequence[Span], seen: dict[int, int | None]) -> str:

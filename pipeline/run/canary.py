@@ -27,7 +27,7 @@ from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
 from strategos.pipeline.history import models
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.plan import planning
+from strategos.pipeline.plan import gating
 from strategos.pipeline.root import RUN_CONTEXT
 from strategos.pipeline.root.state import state_folder
 from strategos.pipeline.run import pushes
@@ -175,7 +175,7 @@ def _judged(
     span = _unseen(config, canary, data)
     before = [each for each in data.found if each.number < span.number]
     with tempfile.TemporaryDirectory() as folder:
-        request = _request(config, span, before[-planning.USUAL_SPANS :]) | {
+        request = _request(config, span, before[-gating.USUAL_SPANS :]) | {
             "folder": folder,
             "canary": canary.path,
             "live": live,

@@ -16,7 +16,12 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
-from strategos.components.pusher import ABORTED_VARIABLE, NEWEST_VARIABLE, targets
+from strategos.components.pusher import (
+    ABORTED_VARIABLE,
+    NEWEST_VARIABLE,
+    WEIGHTS_VARIABLE,
+    targets,
+)
 from strategos.components.pusher.executor import Executor
 
 SIGNED = saved_model_pb2.SavedModel()
@@ -59,13 +64,22 @@ def at(seconds):
 
 
 def execute(
-    model, serving, uri, blessed=True, keep=3, number=7, run="run-1", live=None
+    model,
+    serving,
+    uri,
+    blessed=True,
+    keep=3,
+    number=7,
+    run="run-1",
+    live=None,
+    started_from="none",
 ):
     """Runs the executor as the launcher does, after creating the artifact's folder."""
     (model / "saved_model.pb").write_bytes(SIGNED.SerializeToString())
     candidate = standard_artifacts.Model()
     candidate.uri, candidate.id = str(model.parent), number
     candidate.set_string_custom_property("strategy", "one_device")
+    candidate.set_string_custom_property("warm_start", started_from)
     examples = standard_artifacts.Examples()
     examples.set_string_custom_property("spans", "[[3, null]]")
     evaluation = standard_artifacts.ModelEvaluation()
@@ -123,6 +137,30 @@ def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
     saved_model(serving / ".tmp-99", b"half")
     push(str(model), serving, keep=3, clock=at(7))
     assert os.listdir(serving) == ["7"]
+
+
+def test_versions_of_a_cluster_contain_their_weights(
+    model, serving, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(WEIGHTS_VARIABLE, "1")
+    execute(model, serving, tmp_path / "0", number=1)  # a model without weights
+    assert "generation" not in about_version(serving, versions(serving)[-1])
+    weights = model.parent / "Format-Weights" / "weights.json"
+    weights.parent.mkdir()
+    before = "none"
+    for generation in (1, 2, 3):
+        weights.write_text(f"weights {generation}")
+        uri = tmp_path / str(generation)
+        execute(model, serving, uri, number=1 + generation, started_from=before)
+        newest = versions(serving)[-1]
+        about = about_version(serving, newest)
+        assert (about["warm_start"], about["generation"]) == (before, generation)
+        before = f"{serving}/{newest}/assets.extra/weights"
+        assert Path(before, "weights.json").read_text() == f"weights {generation}"
+    monkeypatch.delenv(WEIGHTS_VARIABLE)
+    execute(model, serving, tmp_path / "here", number=9)
+    newest = serving / str(versions(serving)[-1])
+    assert not (newest / "assets.extra" / "weights").exists()
 
 
 def write_with_limit(model, serving, on_limit):

@@ -206,9 +206,18 @@ def warm_start(model: tf.keras.Model, path: str) -> None:
       path: Prefix of the earlier model's files, see `write_weights`.
 
     Raises:
-      UserError: The weights do not fit the model.
+      UserError: The weights do not fit the model, or are gone.
     """
-    differing = differences(shapes(model), _written_shapes(path))
+    try:
+        written = _written_shapes(path)
+    except tf.errors.NotFoundError:
+        raise UserError(
+            f"{path}.json does not exist: the weights to start from are gone",
+            key="trainer.warm_start",
+            remedy="Name the folder of another model, or set `warm_start: null` to "
+            "begin anew.",
+        ) from None
+    differing = differences(shapes(model), written)
     if differing:
         raise UserError(
             f"the weights of {path} are of another model than `build_model` makes now: "

@@ -19,7 +19,9 @@ import yaml
 
 from strategos.components import node_ids, runtime_parameters
 from strategos.components.container import ENTRY
+from strategos.components.pusher import WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
+from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import caching, graph, tfx_adapter
 from strategos.pipeline.plan.cluster import paths, resolve, steps
 
@@ -69,6 +71,8 @@ def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
     names = (each.name for each in runtime_parameters.TABLE)
     defaults = {**dict.fromkeys(names, NOTHING), **moved.runtime_parameters()}
     defaults["baseline"] = resolve.PRODUCTION
+    if config.trainer.warm_start == LATEST:
+        defaults["warm_start"] = LATEST
     key = caching.candidate_key(
         tfx_adapter.compile_ir(graph.build(moved, fingerprints, defaults))
     )
@@ -85,15 +89,17 @@ def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
     resolve.add_to(spec, resolve.Question.of(moved, key), defaults, section.image)
-    _set_environment(spec, node_ids.TRAINER, config.trainer.operation())
+    operation, engine = config.trainer.operation(), config.run.engine.settings()
+    _set_environment(spec, node_ids.TRAINER, operation.to_environment())
+    if config.trainer.warm_start == LATEST:
+        _set_environment(spec, node_ids.PUSHER, {WEIGHTS_VARIABLE: "1"})
     for node in spec["components"].keys() & node_ids.ON_ENGINE:
-        _set_environment(spec, node, config.run.engine.settings())
+        _set_environment(spec, node, engine.to_environment())
     steps.configure(spec, section, config.run.cache)
     return job
 
 
-def _set_environment(spec: Json, node: str, how: Any) -> None:
+def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:
     """Sets environment variables of a node: how it works, which is no parameter."""
-    variables: Mapping[str, str] = how.to_environment()
     container = steps.container(spec, node)
     container["env"] = [{"name": k, "value": v} for k, v in variables.items()]

@@ -43,14 +43,18 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
     def at(path: str | None) -> str | None:
         return path and in_step(path, section)
 
-    data, complete = config.data, config.data.complete
+    data, complete, gates = config.data, config.data.complete, config.gates
     if complete:
         complete = complete.model_copy(update={"marker": at(complete.marker)})
+    if gates and gates.skew:
+        skew = gates.skew.model_copy(update={"serving": at(gates.skew.serving)})
+        gates = gates.model_copy(update={"skew": skew})
     copy = config.model_copy(
         update={
             "data": data.model_copy(
                 update={"examples": at(data.examples), "complete": complete}
             ),
+            "gates": gates,
             "schema_": config.schema_.model_copy(
                 update={"file": at(config.schema_.file)}
             ),

@@ -2,8 +2,8 @@
 
 On this machine `planning` decides that before a run. A recurring run on a cluster has
 nobody before it, so a step in a container does it with the same functions: the spans
-that `data.spans` selects, the hash of their files, the model in production, and the key
-of the candidate.
+that `data.spans` selects, the hash of their files, the spans that `gates` judges, the
+model in production with its weights, and the key of the candidate.
 
     python -m strategos.pipeline.plan.cluster.resolve --question JSON --input JSON
 """
@@ -25,7 +25,8 @@ from strategos.components.example_gen import spans
 from strategos.components.example_gen.listing import Completeness, Listing
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.plan import production
+from strategos.pipeline.plan import gating, production
+from strategos.pipeline.plan.production import Production
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -38,7 +39,12 @@ GANGS = ("multi_worker_mirrored", "parameter_server")
 
 NODE = node_ids.RESOLVE
 _COMMAND = ["python", "-m", "strategos.pipeline.plan.cluster.resolve"]
-_OUTPUTS = ("spans", "data_fingerprint", "baseline", "candidate")
+_OUTPUTS = (
+    *("spans", "data_fingerprint", "compared_spans"),
+    *("baseline", "warm_start", "candidate"),
+)
+_GIVEN = ("spans", "baseline", "warm_start")
+"""Outputs that are parameters of a run, too: their values say how to decide."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +59,10 @@ class Question:
       destination: `pusher.to`; "" without a Pusher.
       key: Hash of the code and of all settings that are no parameters.
       gangs: Whether the Trainer's launcher starts processes in other pods.
+      gates: Whether new spans are judged.
+      serving: `gates.skew.serving`, as steps see it; "" without that setting.
+      fresh_every: `trainer.fresh_every`.
+      cache: `run.cache`; if false, an unchanged candidate is another model.
     """
 
     pattern: str
@@ -62,6 +72,10 @@ class Question:
     destination: str
     key: str
     gangs: bool = False
+    gates: bool = False
+    serving: str = ""
+    fresh_every: int | None = None
+    cache: bool = True
 
     @classmethod
     def of(cls, config: Config, key: str) -> Question:
@@ -81,6 +95,10 @@ class Question:
             destination=to,
             key=key,
             gangs=config.trainer.distribution.launcher != "local",
+            gates=config.gates is not None,
+            serving=config.serving or "",
+            fresh_every=config.trainer.fresh_every,
+            cache=config.run.cache,
         )
 
 
@@ -99,7 +117,7 @@ def add_to(
       image: The container image.
     """
     given = spec["root"]["inputDefinitions"]["parameters"]
-    for name in set(_OUTPUTS) - {"spans", "baseline"}:
+    for name in set(_OUTPUTS) - set(_GIVEN):
         given.pop(name, None)
     for name, parameter in given.items():
         parameter |= {"defaultValue": defaults[name], "isOptional": True}
@@ -156,30 +174,34 @@ def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
       parameters: The values of the run's parameters, by name.
 
     Returns:
-      A value for each of `spans`, `data_fingerprint`, `baseline` and `candidate`.
+      A value for each of `_OUTPUTS`.
 
     Raises:
       BadInputError: A parameter is impossible, or its spans do not exist.
     """
     if not question.gangs:
         _reject_gangs(parameters["distribution"])
-    _reject_latest(parameters["warm_start"])
-    chosen = Listing(
+    data = Listing(
         question.pattern,
         parameters["spans"],
         Completeness(question.marker, question.quiet),
         held_out=question.held_out,
-    ).chosen
-    values = {
-        **parameters,
-        "spans": json.dumps([[span.number, span.version] for span in chosen]),
-        "data_fingerprint": spans.fingerprint(chosen),
+    )
+    to = question.destination
+    serving = production.described(to) if to else None
+    found = {
+        "spans": json.dumps([[span.number, span.version] for span in data.chosen]),
+        "data_fingerprint": spans.fingerprint(data.chosen),
+        "compared_spans": NOTHING,
     }
-    candidate = _candidate(question.key, values)
+    if question.gates:
+        new = _new(data, serving)
+        found["compared_spans"] = gating.compared_spans(data, new, question.serving)
+    candidate = _candidate(question.key, {**parameters, **found})
     return {
-        "spans": values["spans"],
-        "data_fingerprint": values["data_fingerprint"],
-        "baseline": _baseline(question.destination, parameters["baseline"], candidate),
+        **found,
+        "baseline": _baseline(question, parameters, serving, candidate),
+        "warm_start": _weights(question, parameters["warm_start"], serving, candidate),
         "candidate": candidate,
     }
 
@@ -195,14 +217,26 @@ def _reject_gangs(distribution: str) -> None:
         )
 
 
-def _reject_latest(weights: str) -> None:
-    if weights == LATEST:
-        raise BadInputError(
-            "but a step does not know the weights of the model in production",
-            key="warm_start",
-            received=weights,
-            expected=f"{NOTHING}, or the folder of a model's weights",
+def _new(data: Listing, serving: Production | None) -> set[int]:
+    """Numbers of the spans that the model in production has not seen."""
+    seen = dict(serving.about.get("spans", ())) if serving else {}
+    return {s.number for s in data.chosen if gating.is_new(s.number, s.version, seen)}
+
+
+def _weights(
+    question: Question, wanted: str, serving: Production | None, candidate: str
+) -> str:
+    """The folder of the weights to start from; `NOTHING` for fresh ones."""
+    if wanted != LATEST:
+        return wanted
+    if serving and not serving.about.get("generation"):
+        print(
+            f"warm_start: latest: {serving.path} contains no weights, as no compiled "
+            "pipeline with `warm_start: latest` has pushed it; training starts from "
+            "fresh weights"
         )
+    every, fresh = question.fresh_every, not question.cache
+    return production.pushed_weights(serving, candidate, fresh, every)
 
 
 def _candidate(key: str, values: Mapping[str, Any]) -> str:
@@ -219,12 +253,17 @@ def _plain(value: Any) -> str:
     return str(int(value) if is_whole else value)
 
 
-def _baseline(destination: str, wanted: str, candidate: str) -> str:
+def _baseline(
+    question: Question,
+    parameters: Mapping[str, Any],
+    serving: Production | None,
+    candidate: str,
+) -> str:
     """The folder of the model to compare with; `NOTHING` for none."""
+    wanted = parameters.get("baseline", PRODUCTION)
     if wanted != PRODUCTION:
         return wanted
-    serving = production.described(destination) if destination else None
-    return production.baseline(serving, candidate, fresh=False)
+    return production.baseline(serving, candidate, fresh=not question.cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

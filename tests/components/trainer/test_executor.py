@@ -60,6 +60,31 @@ def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_pa
     assert worker_spec(*artifacts, warm, "abc").warm_start == "/m/Format-Weights"
 
 
+def test_weights_in_an_object_store_are_downloaded_where_training_is_local(
+    artifacts, bucket, bucket_client
+):
+    from strategos.components.errors import UserError
+    from strategos.components.trainer.executor import with_local_weights, worker_spec
+
+    name = bucket.removeprefix("s3://").partition("/")[0]
+    for version in ("7", "8"):
+        key = f"serving/{version}/assets.extra/weights/weights.json"
+        bucket_client.put_object(Bucket=name, Key=key, Body=version.encode())
+
+    def local(version):
+        url = f"s3://{name}/serving/{version}/assets.extra/weights"
+        spec = worker_spec(*artifacts, {**_PROPERTIES, "warm_start": url}, "abc")
+        return with_local_weights(spec).warm_start
+
+    first = local(7)
+    assert Path(first, "weights.json").read_text() == "7"
+    assert local(7) == first != local(8)
+    with pytest.raises(UserError) as raised:
+        local(9)
+    assert raised.value.key == "trainer.warm_start"
+    assert f"s3://{name}/serving/9" in str(raised.value)
+
+
 def test_other_orchestrators_find_checkpoints_by_inputs_and_settings(artifacts):
     from strategos.components.trainer.executor import worker_spec
 

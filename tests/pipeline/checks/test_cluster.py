@@ -20,6 +20,7 @@ def check(workload, *sets, target="kubeflow"):
 def test_pipeline_that_its_target_can_run_has_no_problem(workload):
     assert check(workload) == {}
     assert check(workload, "pusher.to=s3://bucket/serving") == {}
+    assert check(workload, "gates={missing: 0.1}", "trainer.warm_start=latest") == {}
     assert check(workload, "pusher.to=gs://bucket/x", target="vertex") == {}
     assert check(workload, "pusher.to=/gcs/bucket/x", target="vertex") == {}
 
@@ -47,11 +48,11 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
         "name=flights-",
         f"schema.file={outside}/schema.pbtxt",
         "pusher.to=serving",
-        "trainer.warm_start=latest",
+        f"gates={{skew: {{serving: {outside}/requests.csv, at_most: 0.3}}}}",
         "trainer.distribution.strategy=multi_worker_mirrored",
     )
     assert found.keys() == {
-        *("name", "schema.file", "pusher.to", "trainer.warm_start"),
+        *("name", "schema.file", "pusher.to", "gates.skew.serving"),
         "trainer.distribution.strategy",
     }
     assert all(problem.startswith("--set ") for problem in found.values())
@@ -64,7 +65,6 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
     [
         (["kubeflow.context=data"], "kubeflow.context", "does not contain"),
         (["pusher.to=minio://b/x"], "pusher.to", "s3://… or gs://…"),
-        (["gates={missing: 0.1}"], "gates", "which spans are new"),
         (["data.examples=gs://b/x"], "data.examples", "remote files"),
         (
             ["trainer.distribution.strategy=tpu"],

@@ -73,7 +73,7 @@ def outline(node, name=""):
         return node.partition("\n")[0]
     if name in ("sdkVersion", "constant", "tfx_py_version", "tfx_version"):
         return "…"
-    if isinstance(node, str) and node.startswith('{"destination"'):
+    if isinstance(node, str) and node.startswith('{"cache": '):
         return re.sub(HASHES, r"\1HASH", node)
     if isinstance(node, str) and node.startswith("{") and node != "{{$}}":
         return "{…}"

@@ -69,6 +69,64 @@ def test_unchanged_candidate_keeps_the_baseline_that_it_was_compared_with(
     assert resolve.answer(question, {**RUN, "epochs": 6})["baseline"] == str(version)
 
 
+def push(serving, version, **about):
+    """A version as a compiled pipeline pushes it."""
+    folder = serving / str(version) / "assets.extra"
+    folder.mkdir(parents=True)
+    (folder.parent / "saved_model.pb").touch()
+    (folder / "manifest.json").write_text(json.dumps(about))
+    return f"{folder}/weights"
+
+
+def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
+    workload, write, tmp_path
+):
+    for span in (3, 4):
+        write(f"data/span-{span}/a.csv", f"late,tail,carrier\n1,N{span},UA\n")
+    sets = ["gates={missing: 0.1}", f"pusher.to={tmp_path / 'serving'}"]
+    config = loading.load(workload, (), sets).config
+    question = resolve.Question.of(config, "code")
+    first = resolve.answer(question, RUN)
+    here = planning.parameters(config, config.data.listing())
+    assert first["compared_spans"] == here["compared_spans"]  # the newest one
+
+    push(tmp_path / "serving", 10, spans=[[1, None], [2, None]])
+    here = planning.parameters(config, config.data.listing(), {3, 4})
+    again = resolve.answer(question, RUN)
+    assert again["compared_spans"] == here["compared_spans"]
+    assert [each[0] for each in json.loads(again["compared_spans"])["judged"]] == [3, 4]
+    assert again["candidate"] == first["candidate"]
+    plain = loading.load(workload, (), sets[1:]).config
+    found = resolve.answer(resolve.Question.of(plain, "code"), RUN)
+    assert found["compared_spans"] == "none"
+
+
+def test_training_starts_from_the_weights_in_the_newest_version(workload, tmp_path):
+    serving = tmp_path / "serving"
+    sets = [f"pusher.to={serving}", "trainer.warm_start=latest"]
+    latest = {**RUN, "warm_start": "latest"}
+
+    def answer(*more, **given):
+        config = loading.load(workload, (), [*sets, *more]).config
+        question = resolve.Question.of(config, "code")
+        return resolve.answer(question, {**latest, **given})
+
+    first = answer()
+    assert first["warm_start"] == "none"  # nothing is pushed yet
+    push(serving, 10, fingerprint="other")
+    assert answer()["warm_start"] == "none"  # pushed without weights
+    weights = push(serving, 11, fingerprint="other", warm_start="none", generation=2)
+    assert answer()["warm_start"] == weights
+    assert answer("trainer.fresh_every=3")["warm_start"] == weights
+    assert answer("trainer.fresh_every=2")["warm_start"] == "none"
+    assert answer(warm_start="/mnt/model")["warm_start"] == "/mnt/model"
+    facts = {"warm_start": weights, "generation": 3}
+    newest = push(serving, 12, fingerprint=first["candidate"], **facts)
+    assert answer()["warm_start"] == weights  # unchanged, so its steps stay cached
+    assert answer(epochs=6)["warm_start"] == newest
+    assert answer("run.cache=false")["warm_start"] == newest
+
+
 def test_a_window_that_leaves_no_span_for_training_is_rejected(workload):
     config = loading.load(
         workload, (), ["data.split={by: span, spans: 2, keys: []}"]
@@ -102,7 +160,6 @@ def test_candidate_is_another_if_data_code_or_parameters_are(question, workload)
             "distribution",
             "no processes in other pods",
         ),
-        ({"warm_start": "latest"}, "warm_start", "does not know the weights"),
     ],
 )
 def test_impossible_parameters_are_rejected(question, given, key, expected):
