@@ -132,6 +132,7 @@ class Slurm:
 
     name = "Slurm"
     remedy = f"Check {_KEY} against `sinfo` and the state of the nodes."
+    launcher_timeout = None
 
     def __init__(self, settings: Mapping[str, Any]):
         self._settings = settings

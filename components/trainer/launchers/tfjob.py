@@ -33,6 +33,7 @@ from strategos.components.trainer.spec import WorkerSpec
 _KEY = "trainer.distribution.tfjob"
 _GROUP, _VERSION, _PLURAL = "kubeflow.org", "v1", "tfjobs"
 _SECONDS = (5.0, 30.0)  # to connect, and to answer
+_ABANDONED_SECONDS = 600.0
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _EXISTS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 403, 404, 429, 500
 _PASSING = ("ContainerCreating", "PodInitializing")
@@ -108,12 +109,15 @@ class TFJobs:
         own = _load()
         self._namespace = settings["namespace"] or own
         self._place = (_GROUP, _VERSION, self._namespace, _PLURAL)
+        step = step_of(os.environ)
+        self._owner = step if self._namespace == own else None
+        self.launcher_timeout = _ABANDONED_SECONDS if step else None
         self._objects, self._core = client.CustomObjectsApi(), client.CoreV1Api()
         self._allowed: set[str] = set()
 
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Creates a TFJob; see `Scheduler`."""
-        body = manifest(name, attempt, self._settings)
+        body = manifest(name, attempt, self._settings, self._owner)
         create = self._objects.create_namespaced_custom_object
         self._asked(create, *self._place, body, fine=_EXISTS)
         return Job(body["metadata"]["name"], str(attempt.folder), "waiting", "created")
@@ -193,6 +197,21 @@ class TFJobs:
             raise UserError(
                 f"Kubernetes answers {error.status}: {text}", key=_KEY, remedy=remedy
             ) from None
+
+
+def step_of(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """A reference to this pod, if it is a step of Kubeflow Pipelines; else None.
+
+    KFP starts a step again only as long as its run lasts, so a TFJob must not outlive
+    the step for long. Elsewhere a launcher may come back after days.
+
+    Args:
+      environ: The environment; KFP sets name and id of the pod in each step.
+    """
+    name, uid = environ.get("KFP_POD_NAME"), environ.get("KFP_POD_UID")
+    if not (name and uid):
+        return None
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
 
 
 def _reasons(pod: Any) -> Iterator[tuple[str, str, str]]:

@@ -7,6 +7,7 @@
       job.log        output of the job itself
       events.jsonl   progress events, which the launcher passes on
       answer.json    how the training ended: the last file that the job writes
+      launcher.json  heartbeat of the launcher that waits for this attempt
       revoked        written by a launcher that no longer waits for this attempt
 
 Each attempt has its own folder, so a process that outlives its job meets no task of a
@@ -20,6 +21,7 @@ import dataclasses
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
 _REQUEST, _ANSWER, _REVOKED = "request", "answer", "revoked"
+_LAUNCHER = "launcher"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +80,20 @@ class Attempt:
         """Makes processes that are left of this attempt end."""
         self._files.put(_REVOKED, {})
 
+    def beat(self) -> None:
+        """Records that a launcher waits for this attempt."""
+        with contextlib.suppress(OSError):  # the volume is full, or away for a while
+            self._files.put(_LAUNCHER, {"beat": time.time()})
+
+    def launcher_beat(self) -> Any:
+        """A value that changes while a launcher waits; None before the first one."""
+        return (self._files.get(_LAUNCHER) or {}).get("beat")
+
+    @property
+    def launcher_timeout(self) -> float | None:
+        """Seconds without a launcher after which the job ends; None: it never does."""
+        return self._asked.get("launcher_timeout")
+
     def answer(self) -> dict[str, Any] | None:
         """How the training ended: `facts`, `error` or `lost`; None if it has not."""
         return self._files.get(_ANSWER)
@@ -87,9 +104,8 @@ class Attempt:
 
     def request(self) -> tuple[WorkerSpec, Operation]:
         """What this attempt trains, and how."""
-        asked = json.loads((self.folder / f"{_REQUEST}.json").read_text())
-        operation = Operation.from_json(asked["operation"])
-        return WorkerSpec.from_json(asked["spec"]), operation
+        operation = Operation.from_json(self._asked["operation"])
+        return WorkerSpec.from_json(self._asked["spec"]), operation
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -101,6 +117,10 @@ class Attempt:
         call = Rendezvous(self.gang).get(rendezvous.CALL) or {}
         run = Rendezvous(self.gang / call.get("id", "-")).get(rendezvous.RUN) or {}
         return run.get("beat")
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return json.loads((self.folder / f"{_REQUEST}.json").read_text())
 
     @property
     def _files(self) -> Rendezvous:
@@ -120,8 +140,13 @@ class Attempts:
         self._operation = operation
         self._folder = Path(spec.checkpoint_dir).absolute() / "jobs"
 
-    def new(self) -> Attempt:
-        """Makes the next attempt, and revokes all earlier ones."""
+    def new(self, launcher_timeout: float | None = None) -> Attempt:
+        """Makes the next attempt, and revokes all earlier ones.
+
+        Args:
+          launcher_timeout: Seconds without a launcher after which the job ends; by
+            default it never does.
+        """
         numbers = [int(each.folder.name) for each in self.all()]
         folder = self._folder / f"{max(numbers, default=0) + 1:04}"
         for each in self.all():
@@ -132,7 +157,11 @@ class Attempts:
             model_dir=str(folder / "model"),
             log_dir=str(folder / "logs"),
         )
-        request = {"spec": spec.to_json(), "operation": self._operation.to_json()}
+        request = {
+            "spec": spec.to_json(),
+            "operation": self._operation.to_json(),
+            "launcher_timeout": launcher_timeout,
+        }
         Rendezvous(folder).put(_REQUEST, request)
         return Attempt(folder)
 

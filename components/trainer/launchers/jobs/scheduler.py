@@ -45,11 +45,14 @@ class Scheduler(Protocol):
       name: Its name in messages.
       pending_timeout: Seconds that a job may wait for machines.
       remedy: What to do about a job that does not start.
+      launcher_timeout: Seconds without a launcher after which a job ends by itself;
+        None where jobs never do.
     """
 
     name: str
     pending_timeout: float
     remedy: str
+    launcher_timeout: float | None
 
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Submits a job for the tasks of an attempt.

@@ -19,6 +19,7 @@ from strategos.components import events, worker_process
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import worker
+from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers import external
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
 from strategos.components.worker_process import WorkerError
@@ -59,7 +60,7 @@ def _conduct(attempt: Attempt) -> None:
     """Runs the training, and writes how it ended."""
     spec, operation = attempt.request()
     events.open_sink(str(attempt.events), node=events.current_node())
-    threading.Thread(target=_end_if_revoked, args=(attempt,), daemon=True).start()
+    threading.Thread(target=end_if_unwanted, args=(attempt,), daemon=True).start()
     command = [sys.executable, "-m", _CHILD, str(attempt.folder)]
     chief = subprocess.Popen(command, stdin=subprocess.PIPE)  # closes with this process
     try:
@@ -81,8 +82,18 @@ def _conduct(attempt: Attempt) -> None:
         chief.stdin.close()
 
 
-def _end_if_revoked(attempt: Attempt) -> None:
+def end_if_unwanted(attempt: Attempt) -> None:
+    """Sends this process SIGTERM once no launcher waits for the attempt any longer.
+
+    Args:
+      attempt: The attempt; with a `launcher_timeout`, silence counts as well.
+    """
+    limit = attempt.launcher_timeout
+    launcher = HeartbeatMonitor(limit=limit) if limit else None
     while not attempt.is_revoked:
+        if launcher and launcher.is_lost(attempt.launcher_beat()):
+            print(f"no launcher for {limit:g} s: ending", file=sys.stderr, flush=True)
+            break
         time.sleep(_LOOK_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -20,7 +20,10 @@ _KEPT_SECONDS = 3600
 
 
 def manifest(
-    name: str, attempt: Attempt, settings: Mapping[str, Any]
+    name: str,
+    attempt: Attempt,
+    settings: Mapping[str, Any],
+    owner: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The TFJob of an attempt. Neither it nor its pods are restarted by the operator.
 
@@ -28,6 +31,7 @@ def manifest(
       name: Name of the training, a label of the TFJob.
       attempt: The attempt; the name of the TFJob is unique to it.
       settings: `trainer.distribution.tfjob`, with times in seconds.
+      owner: Reference to the object with which Kubernetes deletes the TFJob.
     """
     run_policy = {
         "cleanPodPolicy": "Running",
@@ -45,6 +49,7 @@ def manifest(
             "name": f"{name}-{attempt.folder.name}-{_token(attempt)}",
             "labels": {NAME_LABEL: name},
             "annotations": {FOLDER_ANNOTATION: str(attempt.folder)},
+            **({"ownerReferences": [owner]} if owner else {}),
         },
         "spec": {
             "runPolicy": run_policy,

@@ -94,7 +94,7 @@ class _Training:
     def _left(self) -> tuple[Job, Attempt] | None:
         """The job that an earlier launcher of this training left; ends all others."""
         live = [j for j in self._asked(self._jobs) if j.phase != "ended"]
-        same = [j for j in live if self._is_same(j)]
+        same = [j for j in live if self._is_same(j) and not j.cancelled]
         found = same[-1] if same else None
         for job in live:
             if job is not found:
@@ -117,7 +117,7 @@ class _Training:
         return is_same and not self._from_scratch
 
     def _submitted(self) -> tuple[Job, Attempt]:
-        attempt = self._attempts.new()
+        attempt = self._attempts.new(self._scheduler.launcher_timeout)
         job = self._asked(lambda: self._scheduler.submit(self._name, attempt))
         watchdog.log(f"submitted {self._scheduler.name} job {job.id}: {attempt.folder}")
         return job, attempt

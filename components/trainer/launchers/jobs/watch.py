@@ -87,10 +87,15 @@ class Watch:
             time.sleep(_LOOK_SECONDS)
 
     def end(self) -> None:
-        """Makes the job end, and waits until its tasks have saved."""
-        with contextlib.suppress(UnreachableError):  # it finds the attempt revoked
+        """Makes the job end, and waits until its tasks have saved.
+
+        Tasks that find the attempt revoked end, too. Revoking comes first because it is
+        quick: Argo kills a step a second after SIGTERM.
+        """
+        with contextlib.suppress(OSError):
+            self._attempt.revoke()
+        with contextlib.suppress(UnreachableError):
             self._scheduler.cancel(self.job)
-        self._attempt.revoke()
         self.await_end()
 
     def await_end(self) -> None:
@@ -109,6 +114,8 @@ class Watch:
         if now - self._asked < _ASK_SECONDS:
             return True
         self._asked = now
+        if self._scheduler.launcher_timeout:
+            self._attempt.beat()
         try:
             jobs = self._scheduler.jobs(self._name)
         except UnreachableError as error:

@@ -100,6 +100,7 @@ class Batch:
     """A batch system whose jobs are what a test says."""
 
     name, pending_timeout, remedy = "Slurm", 60.0, "Look at sinfo."
+    launcher_timeout = None
 
     def __init__(self):
         self.job = Job("1", "/attempt", "waiting", "PENDING (Resources)")
@@ -214,6 +215,18 @@ def test_only_the_same_training_is_joined(attempts):
     second = mine.new()
     assert first.is_revoked and not mine.is_same(first) and mine.is_same(second)
     assert [each.folder.name for each in mine.all()] == ["0001", "0002"]
+
+
+def test_job_that_is_being_deleted_is_not_joined(attempts):
+    mine = attempts(strategy="auto")
+    batch = Old()
+    folder = str(mine.new().folder)
+    batch.become("running", "Being deleted", folder=folder, cancelled=True)
+    spec, operation = mine.all()[0].request()
+    spec = dataclasses.replace(spec, model_dir="model", log_dir="log")
+    with pytest.raises(UserError, match="seen"):
+        training.launch(spec, operation, batch)
+    assert batch.job.id == "2"
 
 
 class Old(Batch):

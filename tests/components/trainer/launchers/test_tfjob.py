@@ -6,6 +6,9 @@ import dataclasses
 import http.server
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import urllib.parse
 from pathlib import Path
@@ -50,6 +53,7 @@ class Api(http.server.ThreadingHTTPServer):
         self.stored[name]["status"] = {"conditions": found}
 
     def answer(self, method, path, query, body):
+        path = path.replace("/namespaces/other/", "/namespaces/team/")
         name = path.removeprefix(TFJOBS).strip("/")
         if self.refusal:
             return self.refusal
@@ -109,7 +113,9 @@ def api(tmp_path, monkeypatch):
             }
         ],
         "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "contexts": [
+            {"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+        ],
         "current-context": "x",
     }
     path = tmp_path / "kubeconfig"
@@ -160,6 +166,46 @@ def test_training_becomes_a_tfjob_of_its_tasks(api, attempts):
     jobs.cancel(job)
     jobs.cancel(job)  # 404: it is gone already
     assert not api.stored
+
+
+def test_tfjob_of_a_step_is_deleted_with_its_pod(api, attempts, monkeypatch):
+    def submitted(namespace):
+        jobs = tfjob.TFJobs(SETTINGS | {"namespace": namespace})
+        attempt = attempts(strategy="auto").new(jobs.launcher_timeout)
+        job = jobs.submit("t", attempt)
+        found = api.stored[job.id]["metadata"].get("ownerReferences")
+        return found, attempt.launcher_timeout
+
+    assert submitted("team") == (None, None)  # a launcher may come back at any time
+    monkeypatch.setenv("KFP_POD_NAME", "flights-7-1234")
+    monkeypatch.setenv("KFP_POD_UID", "a1b2")
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "flights-7-1234", "uid": "a1b2"}
+    assert submitted("team") == ([pod], 600.0)
+    assert submitted("other") == (None, 600.0)  # Kubernetes would delete it at once
+
+
+def test_job_ends_without_a_launcher(attempts, tmp_path):
+    mine = attempts(strategy="auto")
+    code = (
+        "import sys, pathlib\n"
+        "from strategos.components.trainer.launchers.jobs import attempt, task\n"
+        "task.end_if_unwanted(attempt.Attempt(pathlib.Path(sys.argv[1])))"
+    )
+
+    def start(attempt):
+        words = [sys.executable, "-c", code, str(attempt.folder)]
+        return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+    with start(mine.new(launcher_timeout=1.0)) as alone:
+        assert "no launcher for 1 s" in alone.communicate(timeout=60)[1]
+        assert alone.returncode == -signal.SIGTERM
+    attempt = mine.new()  # without a time-out: it goes on until it is revoked
+    with start(attempt) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(3)
+        attempt.revoke()
+        assert waiting.wait(60) == -signal.SIGTERM
+        assert waiting.stderr.read() == ""
 
 
 @pytest.mark.parametrize(
