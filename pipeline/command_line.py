@@ -212,7 +212,8 @@ def _add_seeing(commands, shared) -> None:
     root.add_argument(
         "--root",
         metavar="DIR",
-        help="the pipeline root (default: of ./pipeline.yaml, else the last one used)",
+        help="the pipeline root (default: of ./pipeline.yaml, else the last one used), "
+        "or grpc://HOST:PORT of Kubeflow's ML Metadata",
     )
     place = argparse.ArgumentParser(add_help=False, parents=[root])
     place.add_argument("--json", action="store_true", help="print JSON")

@@ -207,8 +207,15 @@ def lineage(arguments: argparse.Namespace) -> int:
 
 def tensorboard(arguments: argparse.Namespace) -> int:
     """`strategos tensorboard`: shows the training logs of the last runs."""
-    from strategos.pipeline.history import roots, tensorboard
+    from strategos.pipeline.history import kubeflow, roots, tensorboard
 
+    if kubeflow.is_address(arguments.root or ""):
+        raise BadInputError(
+            "but the logs of a run on Kubeflow are in its object store",
+            key="--root",
+            received=arguments.root,
+            remedy="Start TensorBoard itself there: tensorboard --logdir s3://…",
+        )
     history = roots.open_history(arguments.pipeline, arguments.root)
     folders = tensorboard.log_folders(history.store, history.pipeline, arguments.run)
     tensorboard.show(folders, arguments.port)

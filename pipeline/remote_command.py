@@ -7,6 +7,7 @@ training of hours may end for any reason. `--terminate` ends a run.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import shlex
 import sys
@@ -18,6 +19,7 @@ from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, ExitCode, Place, UserError
 from strategos.components.files import temporary
 from strategos.pipeline import commands
+from strategos.pipeline.view import streams
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 TARGETS = ("kubeflow", "vertex")
 """Runners that are services, which run a compiled pipeline."""
+_FACTS = ("blessed", "metrics", "pushed", "slot", "trainer", "summary", "types")
+"""Attributes of a `Run` that no service knows."""
 _LOCAL_ONLY = ("from_node", "to_node", "from_scratch")
 _REMOTE_ONLY = ("follow", "terminate")
 
@@ -182,11 +186,33 @@ def _report(config: Config, service: Service, ended: RemoteRun, runner: str) -> 
     node = ended.failed_node
     log = service.log(ended, node) if node else Log()
     outcome, code = _outcome(ended, log)
-    done = _as_run(service, ended, runner, outcome, log)
+    done = _with_facts(config, _as_run(service, ended, runner, outcome, log))
     report.report(done)
     if config.notify and ended.state != "canceled":
         notification.notify(config, done)
     return code
+
+
+def _with_facts(config: Config, run: Run) -> Run:
+    """Adds what the steps have recorded in KFP's ML Metadata, if its address is set."""
+    address = config.kubeflow.metadata if config.kubeflow else None
+    if run.runner != "kubeflow" or not address:
+        return run
+    from strategos.pipeline.history import kubeflow, runs
+
+    try:
+        found = runs.run(kubeflow.KubeflowStore(address), run.run_id)
+    except UserError as error:
+        streams.warn(f"strategos: {error}")
+        return run
+    rows = {node.name: node.rows for node in found.nodes}
+    return dataclasses.replace(
+        run,
+        nodes=tuple(
+            dataclasses.replace(node, rows=rows.get(node.name)) for node in run.nodes
+        ),
+        **{name: getattr(found, name) for name in _FACTS},
+    )
 
 
 def _outcome(ended: RemoteRun, log: Log) -> tuple[str, ExitCode]:

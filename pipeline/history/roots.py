@@ -114,9 +114,11 @@ def _of_yaml(path: str, why: str) -> History:
 
 
 def _of_root(root: str, why: str) -> History:
-    from strategos.pipeline.history import runs
+    from strategos.pipeline.history import kubeflow, runs
     from strategos.pipeline.root import metadata
 
+    if kubeflow.is_address(root):
+        return History(kubeflow.KubeflowStore(root), None)
     if is_remote(root):
         raise BadInputError(
             f"{root}: the history of a remote root is on the server that its YAML "

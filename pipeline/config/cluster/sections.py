@@ -22,6 +22,7 @@ from strategos.pipeline.config.cluster.types import (
     LabelKey,
     LabelValue,
     Memory,
+    MetadataService,
     MountPath,
     Variable,
 )
@@ -197,6 +198,11 @@ class Kubeflow(Section):
         None,
         description="URL of KFP's API, for `run` and `schedule`. By default, that in "
         "the environment variable `KF_PIPELINES_ENDPOINT`.",
+    )
+    metadata: MetadataService | None = Field(
+        None,
+        description="Address of KFP's ML Metadata, for the metrics and the pushed "
+        "version in the table of `run --wait`.",
     )
     namespace: ClusterName | None = Field(
         None, description="Namespace of the runs, if KFP serves several users."

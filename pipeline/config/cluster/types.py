@@ -52,6 +52,11 @@ Endpoint = Annotated[
     StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"),
     Allowed("a URL without credentials, such as http://localhost:8888"),
 ]
+MetadataService = Annotated[
+    str,
+    StringConstraints(pattern=r"^grpc://[A-Za-z0-9.-]+:[0-9]{1,5}$"),
+    Allowed("grpc://HOST:PORT, such as grpc://localhost:8080"),
+]
 LabelKey = Annotated[
     str,
     StringConstraints(
