@@ -25,6 +25,7 @@ _HOMES = {
     "retrain": "retrain_command",
     "schedule": "schedule_command",
     "clean": "clean_command",
+    "image": "image_command",
     "models": "models_command",
     "canary": "models_command",
     "rollback": "models_command",

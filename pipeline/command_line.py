@@ -324,3 +324,14 @@ def _add_deploying(commands, parents) -> None:
         metavar="FILE",
         help="default: NAME-kubeflow.yaml or NAME-vertex.json",
     )
+    image = commands.add_parser(
+        "image", help="build the image that the steps on a cluster run in"
+    )
+    what = image.add_subparsers(dest="what", required=True, metavar="build")
+    build = what.add_parser(
+        "build", parents=parents, help="build it with buildah, podman or docker"
+    )
+    build.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
+    build.add_argument(
+        "--push", action="store_true", help="push it to the registry in its name"
+    )

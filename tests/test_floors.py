@@ -30,8 +30,8 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
 COMMANDS = (
-    *("clean_command", "models_command", "recurring_command", "remote_command"),
-    *("retrain_command", "schedule_command"),
+    *("clean_command", "image_command", "models_command", "recurring_command"),
+    *("remote_command", "retrain_command", "schedule_command"),
 )
 PIPELINE_FLOORS = [
     ["pipeline.config"],
