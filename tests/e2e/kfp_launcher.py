@@ -22,7 +22,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 
 
 class Launcher:
-    """One run of a pipeline spec.
+    """Runs of a pipeline spec; each reads what those before it have left.
 
     Args:
       spec: The PipelineSpec.
@@ -33,15 +33,23 @@ class Launcher:
 
     def __init__(self, spec: Mapping[str, Any], folder: Path, warm: Any, image: Path):
         self._spec, self._folder, self._warm, self._image = spec, folder, warm, image
-        self._store = folder / "store"
+        self._store, self._run = folder / "store", 0
         self.artifacts: dict[tuple[str, str], dict] = {}
         self.outputs: dict[tuple[str, str], str] = {}
 
-    def run(self, **parameters: Any) -> None:
-        """Runs every task; fails with the output of the first that fails."""
+    def run(self, *only: str, **parameters: Any) -> None:
+        """Runs every task; fails with the output of the first that fails.
+
+        Args:
+          *only: The tasks to run; by default all.
+          **parameters: Those of the run.
+        """
+        self._run += 1
         given = self._spec["root"]["inputDefinitions"]["parameters"]
         values = {name: each["defaultValue"] for name, each in given.items()}
         for node in self._order():
+            if only and node not in only:
+                continue
             self._step(node, values | parameters)
 
     def files(self, node: str, output: str) -> Path:
@@ -60,7 +68,7 @@ class Launcher:
     def _step(self, node: str, parameters: Mapping[str, Any]) -> None:
         label = self._spec["components"][node]["executorLabel"]
         container = self._spec["deploymentSpec"]["executors"][label]["container"]
-        place = self._folder / "containers" / node
+        place = self._folder / "containers" / f"{node}-{self._run}"
         call = self._call(node, parameters, place)
         for _, artifact in _artifacts(call["inputs"]):
             path = artifact["uri"].split("://")[1]
@@ -82,7 +90,7 @@ class Launcher:
         component = self._spec["components"][node]
         inputs = self._spec["root"]["dag"]["tasks"][node].get("inputs", {})
         produced = component.get("outputDefinitions", {})
-        base = f"{self._spec['defaultPipelineRoot']}/run-1/{node}"
+        base = f"{self._spec['defaultPipelineRoot']}/run-{self._run}/{node}"
         return {
             "inputs": {
                 "parameterValues": {

@@ -87,7 +87,14 @@ def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path
     }
     overlay, file = tmp_path / "cluster.yaml", tmp_path / "pipeline.yaml"
     overlay.write_text(
-        json.dumps({"kubeflow": section, "pusher": {"to": str(mounted)}})
+        json.dumps(
+            {
+                "kubeflow": section,
+                "pusher": {"to": str(mounted)},
+                "trainer": {"warm_start": "latest"},
+                "gates": {"missing": 0.9},
+            }
+        )
     )
     words = ("--target", "kubeflow", "--overlay", str(overlay), "-o", str(file))
     flights.strategos("compile", str(flights.yaml), *flights.sets(), *words)
@@ -109,6 +116,18 @@ def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path
     about = json.loads((version / "assets.extra" / "manifest.json").read_text())
     assert about["metrics"] == here["metrics"]
     assert about["fingerprint"] == pushed["candidate"]
+    checks = launcher.files("SpanValidator", "anomalies") / "checks.json"
+    assert {each["span"] for each in json.loads(checks.read_text())["checks"]} == {12}
+
+    first = launcher.artifacts["Trainer", "model"]["metadata"]
+    assert first["warm_start"] == "none"
+    launcher.run("Resolve", "Trainer", epochs=1)
+    weights = launcher.outputs["Resolve", "warm_start"]
+    assert weights == f"{version}/assets.extra/weights"
+    again = launcher.artifacts["Trainer", "model"]["metadata"]
+    assert again["warm_start"] == weights
+    losses = [json.loads(facts["history"])["loss"] for facts in (first, again)]
+    assert losses[1][0] < losses[0][0]
 
 
 def test_model_below_its_bound_is_not_blessed_and_the_old_one_serves(flights):
