@@ -224,6 +224,53 @@ def bucket(bucket_client):
     return "s3://bucket"
 
 
+def _ip(*arguments):
+    return subprocess.run(["ip", *arguments], capture_output=True).returncode == 0
+
+
+def _lay(cable, ends):
+    """Joins two namespaces by a cable of this name; returns whether that worked."""
+    devices = [f"{cable}{side}" for side in "ab"]
+    made = _ip("link", "add", devices[0], "type", "veth", "peer", "name", devices[1])
+    for device, (name, address) in zip(devices, ends, strict=True):
+        made = made and all(
+            (
+                _ip("link", "set", device, "netns", name),
+                _ip("-n", name, "addr", "add", address, "dev", device),
+                _ip("-n", name, "link", "set", "lo", "up"),
+                _ip("-n", name, "link", "set", device, "up"),
+            )
+        )
+    return made
+
+
+@pytest.fixture
+def make_namespaces():
+    """Makes network namespaces joined by cables: `make_namespaces(*cables)`.
+
+    A cable is a mapping from the names of two hosts to their addresses. Returns the
+    namespace of each host by its name.
+    """
+    made = {}
+
+    def make(*cables):
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            pytest.skip("network namespaces need root and the command `ip`")
+        hosts = dict.fromkeys(host for cable in cables for host in cable)
+        made.update({host: f"strategos-{host}-{os.getpid()}" for host in hosts})
+        done = all(_ip("netns", "add", name) for name in made.values())
+        for number, cable in enumerate(cables):
+            ends = [(made[host], address) for host, address in cable.items()]
+            done = done and _lay(f"s{os.getpid()}n{number}", ends)
+        if not done:
+            pytest.skip("network namespaces cannot be made here")
+        return dict(made)
+
+    yield make
+    for name in made.values():
+        _ip("netns", "del", name)
+
+
 class Cluster:
     """A real Kubernetes with Kubeflow, in namespaces of its own.
 

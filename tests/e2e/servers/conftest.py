@@ -23,15 +23,18 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _wait_for_port(port: int, process: subprocess.Popen) -> None:
+def _wait_for(address: int | str, process: subprocess.Popen) -> None:
+    """Waits until a server listens on a port of this machine, or on a Unix socket."""
+    is_port = isinstance(address, int)
+    family = socket.AF_INET if is_port else socket.AF_UNIX
     end = time.monotonic() + 60
     while time.monotonic() < end:
         assert process.poll() is None, "the server ended"
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket(family) as probe:
+            if probe.connect_ex(("127.0.0.1", address) if is_port else address) == 0:
                 return
         time.sleep(0.1)
-    raise AssertionError(f"nothing listens on port {port}")
+    raise AssertionError(f"nothing listens on {address}")
 
 
 class MariaDB:
@@ -40,7 +43,8 @@ class MariaDB:
     def __init__(self, folder: Path):
         self.port = _free_port()
         self.url = f"mysql://strategos@127.0.0.1:{self.port}/mlmd"
-        self._socket = f"--socket={folder}/socket"
+        self._place = folder / "socket"
+        self._socket = f"--socket={self._place}"
         user = f"--user={os.environ.get('USER', 'root')}"
         self._options = ("--no-defaults", f"--datadir={folder}/data", user)
 
@@ -57,13 +61,17 @@ class MariaDB:
         client = ["mariadb", "--no-defaults", self._socket, "--user=root"]
         subprocess.run([*client, f"--execute={setup}"], check=True)
 
-    def start(self) -> None:
-        listen = (f"--port={self.port}", "--bind-address=127.0.0.1")
+    def start(self, namespace: str | None = None) -> None:
+        """Starts it; in a network namespace it listens on all addresses there."""
+        address, inside = "127.0.0.1", []
+        if namespace:
+            address, inside = "0.0.0.0", ["ip", "netns", "exec", namespace]
+        listen = (f"--port={self.port}", f"--bind-address={address}")
         self._process = subprocess.Popen(
-            ["mariadbd", *self._options, self._socket, *listen],
+            [*inside, "mariadbd", *self._options, self._socket, *listen],
             stderr=subprocess.DEVNULL,
         )
-        _wait_for_port(self.port, self._process)
+        _wait_for(str(self._place), self._process)
 
     def stop(self) -> None:
         self._process.terminate()
@@ -118,7 +126,7 @@ def postgresql(tmp_path_factory) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     there = ("-h", "127.0.0.1", "-p", str(port), "-U", "strategos", "-d", "postgres")
-    _wait_for_port(port, server)
+    _wait_for(port, server)
     while subprocess.run([programs / "pg_isready", "-q", *there]).returncode:
         time.sleep(0.1)  # it listens before it lets anyone in
     subprocess.run(

@@ -57,6 +57,26 @@ def test_the_earlier_model_can_be_live_again(pushing):
     )
 
 
+def test_a_version_that_does_not_load_does_not_become_live(pushing, bucket_client):
+    live, withdrawn, *_ = before = versions(pushing)
+    key = f"serving/{withdrawn['version']}/saved_model.pb"
+    good = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
+    bucket_client.put_object(Bucket="bucket", Key=key, Body=good[: len(good) // 2])
+    objects = _objects(bucket_client)
+    words = ("rollback", str(pushing.yaml), str(withdrawn["version"]))
+    said = pushing.strategos(*words, expect=1).stderr
+    start = f"strategos: version {withdrawn['version']} does not become live: "
+    assert said.startswith(start) and "Choose another version" in said
+    assert _objects(bucket_client) == objects
+    assert versions(pushing) == before and live["live"]
+    bucket_client.put_object(Bucket="bucket", Key=key, Body=good)
+
+
+def _objects(client):
+    found = client.list_objects_v2(Bucket="bucket", Prefix="serving/")["Contents"]
+    return {each["Key"]: each["ETag"] for each in found}
+
+
 def test_a_version_that_is_lost_is_pushed_again(pushing, bucket_client):
     found = bucket_client.list_objects_v2(Bucket="bucket", Prefix="serving/")
     for each in found["Contents"]:

@@ -46,44 +46,10 @@ STRATEGOS = "import sys; from strategos.pipeline import cli; sys.exit(cli.main()
 COLD = [sys.executable, "-c", STRATEGOS]
 
 
-def _ip(*arguments):
-    return subprocess.run(["ip", *arguments], capture_output=True).returncode == 0
-
-
 @pytest.fixture
-def namespaces():
+def namespaces(make_namespaces):
     """A network namespace for each task, joined by a cable."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and the command `ip`")
-    names = {task: f"strategos-{task}-{os.getpid()}" for task in ADDRESSES}
-    cable = {task: f"{task[:2]}{os.getpid()}" for task in ADDRESSES}
-    chief, worker = cable.values()
-    made = all(_ip("netns", "add", name) for name in names.values())
-    made = made and _ip("link", "add", chief, "type", "veth", "peer", "name", worker)
-    for task, name in names.items():
-        made = made and all(
-            (
-                _ip("link", "set", cable[task], "netns", name),
-                _ip(
-                    "-n",
-                    name,
-                    "addr",
-                    "add",
-                    ADDRESSES[task] + "/24",
-                    "dev",
-                    cable[task],
-                ),
-                _ip("-n", name, "link", "set", "lo", "up"),
-                _ip("-n", name, "link", "set", cable[task], "up"),
-            )
-        )
-    try:
-        if not made:
-            pytest.skip("network namespaces cannot be made here")
-        yield names
-    finally:
-        for name in names.values():
-            _ip("netns", "del", name)
+    return make_namespaces({task: f"{ip}/24" for task, ip in ADDRESSES.items()})
 
 
 class Hosts:
