@@ -138,7 +138,10 @@ def _sorted(problems: list[UserError], main: Entry) -> list[UserError]:
 
 
 def _plain(entry: Entry, path: tuple[str, ...]) -> Any:
-    """Strips the places from an entry, and keys set to null: these get the default."""
+    """Strips the places from an entry, and keys set to null: these get the default.
+
+    Unknown keys stay, to be rejected.
+    """
     if isinstance(entry.value, list):
         return [_plain(item, (*path, "0")) for item in entry.value]
     if not isinstance(entry.value, dict):
@@ -147,7 +150,9 @@ def _plain(entry: Entry, path: tuple[str, ...]) -> Any:
     return {
         name: _plain(item, (*path, name))
         for name, item in entry.value.items()
-        if free or item.value is not None
+        if free
+        or item.value is not None
+        or introspect.at(Config, (*path, name)) is None
     }
 
 

@@ -6,7 +6,12 @@ import json
 
 import pytest
 
-from strategos.pipeline.config.loading import effective, effective_json, load
+from strategos.pipeline.config.loading import (
+    ConfigError,
+    effective,
+    effective_json,
+    load,
+)
 from strategos.pipeline.config.yaml_tree import is_plain_text
 
 PASSWORD = {"STRATEGOS_METADATA_PASSWORD": "s3cret"}
@@ -40,6 +45,11 @@ def test_mappings_merge_and_lists_replace(write, workload):
     }
     assert config.evaluator.slices == ("carrier", "month")
     assert config.evaluator.metrics == ("auc", "log_loss")
+
+
+def test_unknown_key_without_a_value_is_rejected(workload):
+    with pytest.raises(ConfigError, match="gates.missing:2: unknown key"):
+        load(workload, sets=["gates={missing:2}"])  # no space: a key, and null
 
 
 def test_null_takes_a_key_or_a_section_back_to_its_default(write, workload):
