@@ -72,7 +72,7 @@ class Parent:
         return _start(self.address, self._modules, module, arguments, **how)
 
     def script(self, code: str, *arguments: str, **environ: str) -> Fork:
-        """Starts `python -c code *arguments`; its errors are in its output.
+        """Starts `python -c code *arguments`; a failed assertion shows its errors.
 
         Its standard input ends when it is asked for its answer, or with `answers`.
         """
@@ -80,8 +80,9 @@ class Parent:
         Path(file).write_text(code)
         how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         env = {**os.environ, **self._env, **environ}
-        how |= {"stderr": subprocess.STDOUT, "env": env}
-        return Fork(self.address, file, arguments, **how)
+        # Apart: a thread that prints a traceback would break a line of the output.
+        with open(f"{file}.log", "wb") as errors:
+            return Fork(self.address, file, arguments, stderr=errors, env=env, **how)
 
     @staticmethod
     def answers(forks: Sequence[Fork]) -> list[Any]:
@@ -98,7 +99,7 @@ class Parent:
                 if _is_json(line):
                     break
             else:
-                raise AssertionError("".join(printed))
+                raise AssertionError("".join(printed) + fork.errors())
             found.append(json.loads(line))
         for fork in forks:
             fork.output()
@@ -170,7 +171,10 @@ class Fork:
             mine.append(taken)
         else:
             taken = stdout.fileno()
-        errors = taken if stderr == subprocess.STDOUT else stderr.fileno()
+        errors = taken
+        if stderr != subprocess.STDOUT:
+            errors = stderr.fileno()
+            self._errors = stderr.name
         request = {
             "module": module,
             "arguments": list(arguments),
@@ -201,8 +205,12 @@ class Fork:
             self.stdin.close()
         with self.stdout:
             output = self.stdout.read().decode()
-        assert self.wait() == 0, output
+        assert self.wait() == 0, output + self.errors()
         return output
+
+    def errors(self) -> str:
+        """What a script has printed on its standard error."""
+        return Path(self._errors).read_text()
 
     def answer(self) -> Any:
         """The JSON in the last line of its output that is some."""

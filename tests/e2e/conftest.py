@@ -166,9 +166,9 @@ class Workspace:
         finally:
             hold.unlink()
 
-    def run_by_tfx(self, *sets: str) -> str:
-        """Runs the same graph through TFX's own LocalDagRunner; its log."""
-        return self._by_tfx(_LOCAL_DAG_RUNNER, sets).output()
+    def run_by_tfx(self, *sets: str) -> None:
+        """Runs the same graph through TFX's own LocalDagRunner."""
+        self._by_tfx(_LOCAL_DAG_RUNNER, sets).output()
 
     def start_by_tfx(self, *sets: str, **environ: str) -> Any:
         """Starts what `run_by_tfx` runs; its log is lost."""
