@@ -7,7 +7,7 @@ tf.Examples, which costs more than the work itself.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -113,24 +113,53 @@ class ColumnWriter:
         self._stream.write_table(table)
 
 
-def read(files: Iterable[str], rows: int = 1) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of files with the types that decoded tf.Examples have.
+def read(files: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of files with the types that decoded tf.Examples have.
 
     Those are large lists of int64, float32 or large binary; a column without any value
     in a batch has the type null.
 
     Args:
       files: Files of the same artifact.
-      rows: Least number of rows of a batch, by default that of the batches in the
-        files. The last batch may have fewer, and so may batches of long values.
+    """
+    for file in files:
+        for batch in streams.batches(fileio.open(file, "rb")):
+            yield _decoded(batch)
+
+
+def read_rows(files: Iterable[str], rows: int) -> Iterator[Rows]:
+    """Yields the rows of files, many at a time, to be decoded column by column.
+
+    Args:
+      files: Files of the same artifact.
+      rows: Least number of rows at a time. The last may be fewer, and so may rows with
+        long values.
     """
     stored = (
         batch for file in files for batch in streams.batches(fileio.open(file, "rb"))
     )
     for some in groups(stored, rows, _READ_BYTES):
-        (batch,) = pa.Table.from_batches(some).combine_chunks().to_batches()
+        found = Rows(some)
         some.clear()
-        yield _decoded(batch)
+        yield found
+
+
+class Rows:
+    """Rows of files: a `pa.RecordBatch` of which one column is decoded at a time.
+
+    Args:
+      batches: As they are stored; at least one.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]):
+        self._table = pa.Table.from_batches(batches)
+        self.schema, self.num_rows = self._table.schema, self._table.num_rows
+
+    @property
+    def columns(self) -> Iterator[pa.Array]:
+        """The columns, with the types that `read` gives them."""
+        for column in self._table.columns:
+            yield _as_decoded(column.combine_chunks())
 
 
 class StoredBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -29,6 +30,9 @@ from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
 from strategos.components.statistics_gen.top_values import TopValuesGenerator
+
+Batch: TypeAlias = "pa.RecordBatch | columns.Rows"
+"""Rows of decoded tf.Examples."""
 
 _Shard: TypeAlias = tuple[str, list[str]]
 """A split and some of its files."""
@@ -88,7 +92,7 @@ class Executor(EngineExecutor, stock.Executor):
 
 
 def compute(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[Batch],
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
     """The statistics of all rows, with TFDV's default options.
 
@@ -98,7 +102,7 @@ def compute(
     return extracted(_add(batches))
 
 
-def read_batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_batches(files: Sequence[str]) -> Iterator[Batch]:
     """Yields the rows of files as large Arrow batches of decoded tf.Examples.
 
     Each call of Arrow, NumPy or TFDV gives Python's lock away and takes it again: with
@@ -108,7 +112,7 @@ def read_batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
       files: Files of columns (`.arrow`), or TFRecord files of tf.Examples.
     """
     if files[0].endswith(streams.SUFFIX):
-        yield from columns.read(files, _BATCH_ROWS)
+        yield from columns.read_rows(files, _BATCH_ROWS)
         return
     for some in columns.groups(_decoded(files), _BATCH_ROWS, _BATCH_BYTES):
         yield table_util.MergeRecordBatches(some)
@@ -152,17 +156,41 @@ def _empty() -> list[Any]:
     return [generator.create_accumulator() for generator in _generators()]
 
 
-def _add(batches: Iterable[pa.RecordBatch]) -> list[Any]:
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A column of a batch: what TFDV's generators use of a `pa.RecordBatch`.
+
+    Attributes:
+      schema: Of the column alone.
+      columns: The column.
+      num_rows: Rows that no other column of the batch has counted.
+    """
+
+    schema: pa.Schema
+    columns: tuple[pa.Array]
+    num_rows: int
+
+
+def _by_column(batch: Batch) -> Iterator[_Column]:
+    """Yields the columns of a batch: decoded, all of them would take much memory."""
+    rows = batch.num_rows
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        yield _Column(pa.schema([(name, column.type)]), (column,), rows)
+        rows = 0
+
+
+def _add(batches: Iterable[Batch]) -> list[Any]:
     """The accumulator of each generator after all batches."""
     accumulators = _empty()
     for batch in batches:
-        pairs = zip(_generators(), accumulators, strict=True)
-        accumulators = [each.add_input(so_far, batch) for each, so_far in pairs]
+        for column in _by_column(batch):
+            pairs = zip(_generators(), accumulators, strict=True)
+            accumulators = [each.add_input(so_far, column) for each, so_far in pairs]
         progress.add(batch.num_rows)
     return accumulators
 
 
-def accumulated(batches: Iterable[pa.RecordBatch]) -> list[Any]:
+def accumulated(batches: Iterable[Batch]) -> list[Any]:
     """The accumulators of all rows, for `merged` and `extracted`.
 
     Args:
