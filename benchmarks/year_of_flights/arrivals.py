@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-MONTHS = range(1, 13)
+_MONTHS = range(1, 13)
+_LAST_WEEK = 51  # from zero; it has the eighth day, too
 
 
-def months(flights: Path, folder: Path) -> dict[int, pa.Table]:
-    """Makes the data of examples/flights in `folder`; returns them by month.
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """How the year is cut into periods, each of which arrives as a span.
 
-    Args:
-      flights: The folder `examples/flights`.
-      folder: An existing folder.
+    Attributes:
+      period: What a period is called.
+      names: By period, from 1.
+      first: The first period with a run: as many as `data.spans` asks for.
+      bad: The periods after which bad spans arrive.
+      settings: Of the pipeline, beside its YAML.
+      scratch: Settings of the pipeline that trains from scratch, beside these.
     """
-    sys.path.insert(0, str(flights))
-    import data
 
-    if not (folder / "data").exists():
+    period: str
+    names: Sequence[str]
+    first: int
+    bad: Sequence[int]
+    settings: Sequence[str]
+    scratch: Sequence[str]
+
+    def spans(self, flights: Path, folder: Path) -> dict[int, pa.Table]:
+        """Makes the data of examples/flights in `folder`; returns them by period."""
+        sys.path.insert(0, str(flights))
+        import data
+
         data.prepare(str(folder))
+        months = {
+            month: csv.read_csv(folder / f"data/span-{month:02d}/flights.csv")
+            for month in _MONTHS
+        }
+        return months if self.period == "month" else _weeks(list(months.values()))
+
+
+def _weeks(months: Sequence[pa.Table]) -> dict[int, pa.Table]:
+    table = pa.concat_tables(months)
+    before = [
+        datetime.date(2013, month, 1).timetuple().tm_yday - 1 for month in _MONTHS
+    ]
+    day = pc.add(
+        pc.take(pa.array(before), pc.subtract(table["month"], 1)), table["day"]
+    )
+    week = pc.min_element_wise(pc.divide(pc.subtract(day, 1), 7), _LAST_WEEK)
     return {
-        month: csv.read_csv(folder / f"data/span-{month:02d}/flights.csv")
-        for month in MONTHS
+        number + 1: table.filter(pc.equal(week, number))
+        for number in range(_LAST_WEEK + 1)
     }
 
 
@@ -66,11 +99,36 @@ def _flipped(table: pa.Table) -> pa.Table:
     return _set(table, "late", pc.subtract(1, table["late"]))
 
 
-BAD: dict[int, tuple[str, Callable[[pa.Table], pa.Table]]] = {
-    4: ("column renamed", _renamed),
-    5: ("miles to kilometres", _kilometres),
-    6: ("half of the rows", _half),
-    7: ("column without values", _silent),
-    8: ("labels flipped", _flipped),
+BAD: tuple[tuple[str, Callable[[pa.Table], pa.Table]], ...] = (
+    ("column renamed", _renamed),
+    ("miles to kilometres", _kilometres),
+    ("half of the rows", _half),
+    ("column without values", _silent),
+    ("labels flipped", _flipped),
+)
+"""What arrives after the periods `Cut.bad`, made from the rows of the next one."""
+
+_SCRATCH = ("trainer.warm_start=null", "data.spans=all")
+# What weather and its delays do from week to week is no fault of the data.
+_WEATHER = ("late=0.25", "wind_speed=1", "visib=1")
+CUTS = {
+    "month": Cut(
+        period="month",
+        names=[datetime.date(2013, month, 1).strftime("%b") for month in _MONTHS],
+        first=2,
+        bad=(4, 5, 6, 7, 8),
+        settings=(),
+        scratch=_SCRATCH,
+    ),
+    "week": Cut(
+        period="week",
+        names=[f"week {number + 1}" for number in range(_LAST_WEEK + 1)],
+        first=5,
+        bad=(16, 20, 24, 28, 32),
+        settings=(
+            "data.spans=latest 5",
+            *(f"gates.drift.features.{bound}" for bound in _WEATHER),
+        ),
+        scratch=(*_SCRATCH, "schedule.new_spans=4"),
+    ),
 }
-"""By month: what arrives after it, made from the rows of the next month."""

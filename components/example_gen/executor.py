@@ -65,7 +65,7 @@ class Executor(EngineExecutor):
         (artifact,) = output_dict["examples"]
         artifact.split_names = artifact_utils.encode_split_names(list(SPLITS))
         runner = shards.Runner(self._engine, artifact.uri)
-        nulls = numerals.Nulls.of(json.loads(exec_properties["null_values"]))
+        nulls = numerals.Nulls(tuple(json.loads(exec_properties["null_values"])))
         kinds = _declared([file for _, file in files], exec_properties)
         data = runner.cut(pattern, files)
         profiles: dict[str, Profile] = {}

@@ -8,7 +8,7 @@ exception: digits grouped by underscores (`1_000`) stay text.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import functools
 
 import numpy as np
 import pyarrow as pa
@@ -33,36 +33,34 @@ class Nulls:
     An empty field, or a field of spaces only, is always missing in such a column.
 
     Attributes:
-      spelled: The spellings, without surrounding spaces.
-      read_as_numbers: Whether a spelling is also a finite number, such as -999.
+      spellings: Texts as in `data.null_values`; surrounding spaces are ignored.
     """
 
-    spelled: pa.Array
-    read_as_numbers: bool
+    spellings: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, spellings: Iterable[str]) -> Nulls:
-        """Builds the set of spellings.
+    @functools.cached_property
+    def _spelled(self) -> pa.Array:
+        """When it is needed: pyarrow imports pandas to make an array."""
+        return pa.array({"", *(text.strip() for text in self.spellings)}, pa.string())
 
-        Args:
-          spellings: Texts as in `data.null_values`; surrounding spaces are ignored.
-        """
-        spelled = pa.array({"", *(text.strip() for text in spellings)}, pa.string())
+    @functools.cached_property
+    def read_as_numbers(self) -> bool:
+        """Whether a spelling is also a finite number, such as -999."""
         finite = pc.and_not(
-            pc.match_substring_regex(spelled, _NUMBER),
-            pc.match_substring_regex(spelled, rf"{_NAN}|{_INFINITE}"),
+            pc.match_substring_regex(self._spelled, _NUMBER),
+            pc.match_substring_regex(self._spelled, rf"{_NAN}|{_INFINITE}"),
         )
-        return cls(spelled, pc.any(finite).as_py())
+        return pc.any(finite).as_py()
 
     def hide(self, text: pa.Array) -> pa.Array:
         """Returns `text` (strings) with null in place of each spelling."""
         trimmed = pc.ascii_trim_whitespace(text)
-        spelled = pc.is_in(trimmed, value_set=self.spelled.cast(text.type))
+        spelled = pc.is_in(trimmed, value_set=self._spelled.cast(text.type))
         # Not `if_else`: pyarrow 18.1 gives it wrong bytes of a slice of strings.
         return pc.replace_with_mask(text, spelled, pa.scalar(None, text.type))
 
 
-ONLY_EMPTY = Nulls.of(())
+ONLY_EMPTY = Nulls()
 
 
 def read(text: pa.Array, kind: Kind, nulls: Nulls = ONLY_EMPTY) -> pa.Array:

@@ -99,7 +99,7 @@ class Reader:
         """
         files = shards.open_files([span])
         sources = [file for _, file in files]
-        nulls = numerals.Nulls.of(self.null_values)
+        nulls = numerals.Nulls(tuple(self.null_values))
         if self.schema_file:
             kinds = columns.from_schema(sources, self.schema_file)
         else:

@@ -85,7 +85,7 @@ FIELDS = st.lists(
 @given(fields=FIELDS, cuts=st.lists(st.integers(0, 30), max_size=4), data=st.data())
 def test_types_do_not_depend_on_the_cut_nor_on_the_order_of_merging(fields, cuts, data):
     def seen(start, stop):
-        profile = Profile(numerals.Nulls.of(["NA"]))
+        profile = Profile(numerals.Nulls(("NA",)))
         values = [field or None for field in fields[start:stop]]
         profile.see_text(pa.array(values, pa.string()), "a.csv", Part(), start)
         return profile
