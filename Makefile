@@ -54,9 +54,10 @@ test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
 	@.venv/bin/strategos engine setup || [ $$? = 2 ]
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m engine -rs $(TESTS)
 
-# Exit code 2: no root, Go or package; the tests say so and are skipped.
+# Exit code 2: no root, Go or package, or the first build takes longer than half an hour;
+# the tests say so and are skipped.
 test-cluster: setup  ## Run the tests on a real Kubernetes with Kubeflow, and a real Slurm.
-	@.venv/bin/python kubeflow/cluster build || [ $$? = 2 ]
+	@.venv/bin/python kubeflow/cluster build --limit 1800 || [ $$? = 2 ]
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster -rs $(TESTS)
 
 test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.

@@ -71,7 +71,8 @@ if sys.version_info < (3, 11):
 
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
-    "components/shards/flink/test_kills.py",
+    *("components/shards/flink/test_kills.py", "e2e/cluster/test_kubeflow.py"),
+    "components/trainer/launchers/test_tfjob_cluster.py",
     *("components/transform/test_features.py", "components/trainer/gang"),
     *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
     *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),
@@ -305,6 +306,18 @@ class Cluster:
             self.command("run", *python), env=self.environment, **streams
         )
 
+    def skip_unless_built(self):
+        """Skips the test by the name of what is missing."""
+        done = self.call("build", "--limit", "1")  # `make test-cluster` has built
+        if done.returncode == 2:
+            pytest.skip(done.stderr.strip())
+
+    def log_ends(self):
+        """The last lines of the log of each server and each container."""
+        logs = sorted((self.folder / "logs").rglob("*.log"))
+        lines = ((log, log.read_text(errors="replace").splitlines()) for log in logs)
+        return "\n".join(f"{log}:\n" + "\n".join(end[-12:]) for log, end in lines)
+
     def python(self, code_or_file, *words):
         """Runs Python in the cluster's network; what it prints, parsed as JSON."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -321,16 +334,19 @@ def make_cluster():
 
 
 @pytest.fixture(scope="session")
-def cluster(make_cluster):
+def cluster(make_cluster, tmp_path_factory):
     """A `Cluster`, which no test ends; skipped by the name of what is missing."""
     state = Path(tempfile.mkdtemp(prefix="cluster-"))
     made = make_cluster(state)
     try:
+        made.skip_unless_built()
         done = made.call("up")
-        if done.returncode == 2:
-            pytest.skip(done.stderr.strip())
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr + made.log_ends()
         yield made
     finally:
+        # Of what failed; pytest keeps its folders of the last three times.
+        logs, kept = made.folder / "logs", tmp_path_factory.mktemp("cluster-logs")
+        if logs.exists():
+            shutil.copytree(logs, kept, symlinks=True, dirs_exist_ok=True)
         made.call("down")
         shutil.rmtree(state, ignore_errors=True)

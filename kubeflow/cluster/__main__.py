@@ -29,7 +29,10 @@ def main() -> int:
         prog="kubeflow/cluster", description=__doc__.partition("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build what is missing")
+    build = commands.add_parser("build", help="build what is missing")
+    build.add_argument(
+        "--limit", type=float, metavar="SECONDS", help="end with exit code 2 after them"
+    )
     commands.add_parser("up", help="build what is missing, start everything")
     commands.add_parser("down", help="end everything")
     run = commands.add_parser("run", help="run a command in the cluster's network")
@@ -42,7 +45,7 @@ def main() -> int:
             sandbox.stop()
             return 0
         if arguments.command == "build":
-            binaries()
+            binaries(arguments.limit)
             return 0
         sandbox.run(arguments.words)
     except ClusterError as error:
@@ -50,10 +53,10 @@ def main() -> int:
         return error.exit_code
 
 
-def binaries() -> Path:
+def binaries(limit: float | None = None) -> Path:
     """Builds the programs, unless they exist; returns their folder."""
     requirements.check(builds=not programs.folder().is_dir())
-    return programs.build()
+    return programs.build(limit)
 
 
 def up() -> int:

@@ -18,6 +18,7 @@ import installation
 import node
 import services
 from failures import ClusterError
+from sandbox import PODS_GROUP, SERVERS_GROUP
 from servers import Servers
 
 # Folders that containerd and the kubelet write to at fixed places.
@@ -38,6 +39,13 @@ _KERNEL = {
     "vm/panic_on_oom": "0",
 }
 
+# Weights of the cluster's control groups, in versions 1 and 2 of control groups, where
+# a program that a user starts in a terminal weighs 1024 and 100.
+_WEIGHTS = {
+    "/sys/fs/cgroup/cpu": ("cpu.shares", "4096"),
+    "/sys/fs/cgroup": ("cpu.weight", "400"),
+}
+
 
 def main() -> int:
     """Starts all parts and keeps them running; ends if one does not start."""
@@ -48,8 +56,7 @@ def main() -> int:
         print(f"{time.monotonic() - begin:6.1f} s  {what}", flush=True)
 
     servers = Servers(state / "logs")
-    with contextlib.suppress(OSError):  # of a kernel without such groups
-        Path("/proc/self/autogroup").write_text("-10")
+    _share_processors()
     try:
         _make_private(state)
         _make_network()
@@ -69,6 +76,24 @@ def main() -> int:
         return 1
     (state / "ready").touch()
     servers.keep()
+
+
+def _share_processors() -> None:
+    """Moves this process, and so all servers, into a control group beside the pods'.
+
+    All pods are in one group, and would get what the kernel gives to a single program.
+    Servers outside of groups would starve beside busy pods, of other clusters, too.
+    """
+    for top, (file, weight) in _WEIGHTS.items():
+        if Path(top, "cgroup.procs").exists():
+            with contextlib.suppress(OSError):  # version 1
+                Path(top, "cgroup.subtree_control").write_text("+cpu")
+            for group in (PODS_GROUP, SERVERS_GROUP):
+                with contextlib.suppress(OSError):  # a container with a part of them
+                    Path(top, group).mkdir(exist_ok=True)
+                    Path(top, group, file).write_text(weight)
+            with contextlib.suppress(OSError):
+                Path(top, SERVERS_GROUP, "cgroup.procs").write_text("0")
 
 
 def _make_private(state: Path) -> None:

@@ -7,7 +7,6 @@ the code needs no new image.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -30,11 +29,6 @@ _PODS = "10.250.0.0/16"
 _PAUSE = "strategos.test/pause:1"
 _PROGRAMS = "/opt/strategos"
 _SECONDS = 180
-# A hundred times the weight of other groups, for versions 1 and 2 of control groups.
-_WEIGHTS = {
-    "/sys/fs/cgroup/cpu": ("cpu.shares", "102400"),
-    "/sys/fs/cgroup": ("cpu.weight", "10000"),
-}
 
 
 def start(servers: Servers, state: Path, programs: Path) -> None:
@@ -48,7 +42,6 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
     Raises:
       ClusterError: containerd did not start, or rejects the image.
     """
-    _favor_pods()
     _start_containerd(servers, state / "containerd", programs)
     _start_kubelet(servers, state, programs / "kubernetes")
     keys = f"{state}/certificates"
@@ -59,21 +52,6 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
         f"  kubeconfig {keys}/admin.conf\n  ttl 1\n }}\n}}\n"
     )
     servers.start("dns", [programs / "coredns", "-conf", state / "Corefile"])
-
-
-def _favor_pods() -> None:
-    """Gives pods precedence over this machine's other programs, as far as it can.
-
-    All containers are in one control group, and would share what the kernel gives to
-    each session of a terminal.
-    """
-    for top, (file, weight) in _WEIGHTS.items():
-        if Path(top, "cgroup.procs").exists():
-            with contextlib.suppress(OSError):  # version 1
-                Path(top, "cgroup.subtree_control").write_text("+cpu")
-            with contextlib.suppress(OSError):
-                Path(top, "k8s.io").mkdir(exist_ok=True)
-                Path(top, "k8s.io", file).write_text(weight)
 
 
 def _start_containerd(servers: Servers, folder: Path, programs: Path) -> None:

@@ -7,18 +7,20 @@ remain.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from failures import ClusterError
 
@@ -100,22 +102,59 @@ def folder() -> Path:
     return Path(cache, f"cluster-{KUBERNETES}-{digest.hexdigest()[:12]}").absolute()
 
 
-def build() -> Path:
+def build(limit: float | None = None) -> Path:
     """Builds all programs, unless they exist.
 
     Finished programs are kept if the build is interrupted; the folder gets its final
     name when it is complete.
+
+    Args:
+      limit: Seconds after which the build is interrupted; None for no limit.
 
     Returns:
       The folder.
 
     Raises:
       ClusterError: Go failed, such as for want of disk space; the exit code is 2 if it
-        could not download a module.
+        could not download a module, or took longer than `limit`.
     """
     target = folder()
     if target.is_dir():
         return target
+    try:
+        with _deadline(limit):
+            _build_all(target)
+    except _LateError:
+        print(flush=True)  # after what is being built
+        raise ClusterError(
+            f"the programs were not built within {limit:g} s (--limit): finished ones "
+            "are kept for the next time; or build them now: kubeflow/cluster build",
+            exit_code=2,
+        ) from None
+    return target
+
+
+class _LateError(Exception):
+    """The limit is over."""
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float | None) -> Iterator[None]:
+    """Interrupts its body by a _LateError after so many seconds."""
+
+    def end(*_: object) -> NoReturn:
+        raise _LateError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _build_all(target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     (part / "bin").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=part, prefix="go-build-") as compiled:
@@ -131,7 +170,6 @@ def build() -> Path:
         (part / "definitions").mkdir(exist_ok=True)
         shutil.copyfile(file, part / "definitions" / file.name)
     part.rename(target)
-    return target
 
 
 def _build(program: Program, binary: Path, compiled: Path) -> None:
@@ -180,17 +218,10 @@ def _go(command: list[str], folder: Path, environment: dict[str, str]) -> str:
       ClusterError: Go failed.
     """
     for _ in range(_ATTEMPTS):
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **_VARIABLES, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode == 0:
-            return done.stdout
-        lines = [line for line in done.stderr.splitlines() if "downloading" not in line]
+        code, output, problems = _run(command, folder, environment)
+        if code == 0:
+            return output
+        lines = [line for line in problems.splitlines() if "downloading" not in line]
         is_offline = any(_OFFLINE.search(line) for line in lines)
         if not is_offline:
             break
@@ -198,3 +229,29 @@ def _go(command: list[str], folder: Path, environment: dict[str, str]) -> str:
         f"`{' '.join(command)}` failed in {folder}:\n" + "\n".join(lines[-10:]),
         exit_code=2 if is_offline else 1,
     )
+
+
+def _run(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> tuple[int, str, str]:
+    """Runs a command; returns its exit code, output, and errors.
+
+    An interruption ends its compilers, too, before the folder that they write to goes.
+    """
+    started = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **_VARIABLES, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, problems = started.communicate()
+    except BaseException:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+        raise
+    return started.returncode, output, problems

@@ -23,6 +23,18 @@ _PROGRAMS = {
     "containerd": "containerd",
     "ctr": "containerd",
 }
+# What the first process does with the kernel, in namespaces that end with the probe.
+_PROBE = """
+mount --make-rshared /
+mount -t tmpfs probe /run
+mount --bind /dev/null /proc/sys/vm/panic_on_oom
+for top in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
+  [ ! -e $top/cgroup.procs ] || [ -w $top/cgroup.procs ] || { echo $top; exit 1; }
+done
+! command -v ip > /dev/null || ip link add probe type bridge
+! command -v iptables > /dev/null || iptables -t nat -N probe
+[ -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || modprobe br_netfilter
+"""
 _COMPILER = {"gcc": "gcc libc6-dev"}
 _MODULES = ("cryptography", "moto", "flask_cors", "grpc", "ml_metadata", "requests")
 
@@ -59,14 +71,16 @@ def _root() -> str:
     if os.geteuid() != 0:
         return "root: namespaces, mounts and the kubelet need it; use sudo"
     try:
-        probe = ["unshare", "--mount", "--net", "--pid", "--fork", "true"]
+        probe = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc"]
+        probe += ["sh", "-ec", _PROBE]
         done = subprocess.run(probe, capture_output=True, text=True)
     except OSError as error:
         return f"unshare, of the package util-linux ({error})"
     if done.returncode:
         return (
-            f"the right to make namespaces ({done.stderr.strip()}): run in a virtual "
-            "machine or a privileged container"
+            "the right to make namespaces, mounts, bridges, packet filter rules and "
+            f"control groups ({done.stderr.strip() or done.stdout.strip()}): run in a "
+            "virtual machine or a privileged container"
         )
     return ""
 

@@ -27,6 +27,7 @@ HOST = "10.250.0.1"
 API_SERVER = f"https://{HOST}:6443"
 OBJECT_STORE = f"http://{HOST}:9000"
 PIPELINES = "http://10.96.0.20:8888"  # the Service of manifests/pipelines.yaml
+PODS_GROUP, SERVERS_GROUP = "k8s.io", "strategos-cluster"  # control groups
 _GROUPS = "control-groups-before"
 _LONGEST = 68  # The kubelet's sockets in the folder may have 107 characters.
 _START_SECONDS = 900
@@ -127,26 +128,37 @@ def _is_decided(started: subprocess.Popen, state: Path, lines) -> bool:
     return started.poll() is not None or (state / "ready").exists()
 
 
+def _parent() -> int | None:
+    """The PID of `unshare`, which made the namespaces; None if it has ended."""
+    try:
+        found = int((folder() / "pid").read_text())
+        words = Path(f"/proc/{found}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    # Otherwise the PID is another process's by now.
+    return found if bytes(folder()) in words else None
+
+
 def _first_process() -> int | None:
     """The PID, outside, of the namespace's first process; None without one."""
+    parent = _parent()
     try:
-        outer = int((folder() / "pid").read_text())
-        words = Path(f"/proc/{outer}/cmdline").read_bytes().split(b"\0")
-        if bytes(folder()) not in words:  # the PID is another process's by now
-            return None
-        children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
-    except (OSError, ValueError):
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    except OSError:
         return None
     return int(children[0]) if children else None
 
 
 def _kill() -> None:
     """Kills the first process, and waits until the last one has gone."""
-    first = _first_process()
+    parent, first = _parent(), _first_process()
+    if parent is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(first or parent, signal.SIGKILL)
     if first is not None:
-        os.kill(first, signal.SIGKILL)
         # A first process is reaped only after all others of its namespace.
         _wait(lambda: not Path(f"/proc/{first}").exists(), _STOP_SECONDS)
+    _wait(lambda: _parent() is None, _STOP_SECONDS)  # it is in the namespaces, too
     _wait(lambda: not _is_used(folder()), _STOP_SECONDS)
 
 
@@ -163,8 +175,9 @@ def _is_used(state: Path) -> bool:
 
 
 def _control_groups() -> list[str]:
-    """Control groups of containers, of this cluster and of others."""
-    found = Path("/sys/fs/cgroup").glob("**/k8s.io")
+    """Control groups of pods and servers, of this cluster and of others."""
+    top = Path("/sys/fs/cgroup")
+    found = [*top.glob(f"**/{PODS_GROUP}"), *top.glob(f"**/{SERVERS_GROUP}")]
     return [folder for top in found for folder, _, _ in os.walk(top, topdown=False)]
 
 
@@ -175,7 +188,8 @@ def _remove_control_groups(state: Path) -> None:
     except FileNotFoundError:  # nothing was started
         return
     for group in _control_groups():
-        if group not in before:
+        # An empty one of servers is left over by the first of two clusters that ended.
+        if group not in before or group.endswith(SERVERS_GROUP):
             with contextlib.suppress(OSError):  # in use by another cluster
                 os.rmdir(group)
 

@@ -36,6 +36,7 @@ _SECONDS = (5.0, 30.0)  # to connect, and to answer
 _ABANDONED_SECONDS = 600.0
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _EXISTS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 403, 404, 429, 500
+_NO_MEMORY = "OOMKilled"
 _PASSING = ("ContainerCreating", "PodInitializing")
 # Reasons for which a container waits until somebody changes the TFJob.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
@@ -149,6 +150,9 @@ class TFJobs:
         state = ended["type"] if ended else "Being deleted" if deleted else phase
         reasons = [each for pod in pods for each in _reasons(pod)]
         text = "; ".join(f"{pod}: {why} {more}".strip() for pod, why, more in reasons)
+        if not (conditions or deleted):
+            text = "Kubeflow's training operator has not handled it yet"
+        short = any(why == _NO_MEMORY for _, why, _ in reasons)
         return Job(
             name,
             found["metadata"].get("annotations", {}).get(FOLDER_ANNOTATION, ""),
@@ -158,6 +162,7 @@ class TFJobs:
             cancelled=deleted,
             reclaimed=bool(ended) and ended.get("reason") == "DeadlineExceeded",
             partial=started > 0,
+            hint=f"Raise {_KEY}.memory." if short else "",
         )
 
     def _pods(self, job: str) -> list[Any]:

@@ -26,6 +26,7 @@ class Job:
       partial: Whether some of its tasks run while it waits for machines for others.
       reclaimed: Whether it ended because its time was up or its machines were taken
         for another job: training goes on from its last checkpoint.
+      hint: What to do about how it ended, or "".
     """
 
     id: str
@@ -35,6 +36,7 @@ class Job:
     hopeless: bool = False
     cancelled: bool = False
     reclaimed: bool = False
+    hint: str = ""
     partial: bool = False
 
 

@@ -76,7 +76,9 @@ class Watch:
             self._output.pass_on()
             answer = self._attempt.answer()
             if answer and "lost" in answer:
-                return Failure(self.label, f"lost a task: {answer['lost']}")
+                self._asked = -_ASK_SECONDS
+                self._ask()
+                return self._failed(f"lost a task: {answer['lost']} ({self.job.state})")
             if answer:
                 self.await_end()
                 return answer
@@ -163,7 +165,7 @@ class Watch:
 
     def _failed(self, what: str, preempted: bool = False) -> Failure:
         self._output.pass_on()
-        hint = self._output.last_lines()
+        hint = f"{self.job.hint} {self._output.last_lines()}".strip()
         return Failure(self.label, what, hint=hint, preempted=preempted)
 
     def _lasts(self, what: str, seconds: float) -> bool:

@@ -36,7 +36,7 @@ def paused(make_paused):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def out_of_time(make_paused, launcher):
+def out_of_time(launcher, make_paused):
     """A training beside the other tests, which waits until its time is up."""
     spec = make_paused(distribution={"strategy": "one_device"})
     settings = {"partition": "other", "time_limit": 7200.0}

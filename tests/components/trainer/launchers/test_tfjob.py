@@ -211,6 +211,12 @@ def test_job_ends_without_a_launcher(attempts, tmp_path):
 @pytest.mark.parametrize(
     "conditions, pods, phase, state",
     [
+        (
+            [],
+            [],
+            "waiting",
+            "waiting (Kubeflow's training operator has not handled it yet)",
+        ),
         (["Created"], [], "waiting", "waiting"),
         (
             ["Created"],
@@ -244,6 +250,7 @@ def test_state_has_the_reasons_of_the_pods(
     (found,) = jobs.jobs("t")
     assert (found.phase, found.state) == (phase, state)
     assert found.hopeless == ("InvalidImageName" in state)
+    assert bool(found.hint) == ("OOMKilled" in state)
     assert not found.cancelled
     api.stored[job.id]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     (found,) = jobs.jobs("t")

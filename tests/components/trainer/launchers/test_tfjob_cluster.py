@@ -43,10 +43,44 @@ settings["users"][0]["user"] = {"token": token}
 Path(file).write_text(yaml.safe_dump(settings))
 print(json.dumps(file))
 """
+# Starts and stops the operator (`scale N`), or removes the definition of TFJobs.
+OPERATOR = """
+import json, sys, time
+from kubernetes import client, config
+
+config.load_kube_config()
+apps, core = client.AppsV1Api(), client.CoreV1Api()
+kinds, name = client.ApiextensionsV1Api(), "tfjobs.kubeflow.org"
+operator = ("training-operator", "kubeflow")
+
+def wait(condition):
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+def scale(count):
+    apps.patch_namespaced_deployment_scale(*operator, {"spec": {"replicas": count}})
+    found = lambda: core.read_namespaced_endpoints(*operator).subsets or []
+    wait(lambda: bool(found() and found()[0].addresses) == bool(count))
+
+def absent():
+    try:
+        kinds.read_custom_resource_definition(name)
+    except client.ApiException:
+        return True
+
+if sys.argv[1] == "scale":
+    scale(int(sys.argv[2]))
+elif sys.argv[1] == "remove":
+    kinds.delete_custom_resource_definition(name)
+    wait(absent)
+print("null")
+"""
 
 
 @pytest.fixture(scope="module")
-def training(workload, make_spec, cluster):
+def training(cluster, workload, make_spec):
     """Makes a training whose files pods see: `training(module, **spec)`."""
     user = cluster.volume / "training" / "user"
     shutil.copytree(workload.folder, user)
@@ -73,7 +107,7 @@ def launcher(cluster, make_launcher, tmp_path_factory):
     """
     files = tmp_path_factory.mktemp("accounts")
 
-    def make(spec, account="strategos", **settings):
+    def make(spec, account="strategos", operation=None, **settings):
         file = files / account
         if not file.exists():
             cluster.python(ACCOUNT, account, file)
@@ -95,7 +129,7 @@ def launcher(cluster, make_launcher, tmp_path_factory):
             "pending_timeout": 600.0,
             **settings,
         }
-        return make_launcher(start, "tfjob", job, spec)
+        return make_launcher(start, "tfjob", job, spec, **(operation or {}))
 
     return make
 
@@ -235,3 +269,23 @@ def test_account_without_rights_is_one_message(launcher, training, tfjobs):
     assert "Kubernetes answers 403" in error
     assert "Check the service account and namespace" in error
     assert tfjobs() == []
+
+
+def test_memory_that_is_too_little_is_reported(launcher, training, tfjobs):
+    little = {"memory": "100Mi", "operation": {"max_restarts": 1}}
+    error = launcher(training(distribution=GANG), **little).start().error()
+    # Whether Kubernetes ends the whole container depends on what it runs.
+    assert "Memory ran out" in error or "OOMKilled" in error
+    await_none(tfjobs)
+
+
+# The last test: no TFJob can be made after it.
+def test_operator_that_is_absent_is_one_message(cluster, launcher, training, tfjobs):
+    cluster.python(OPERATOR, "scale", "0")
+    error = launcher(training(distribution=GANG)).start().error()
+    assert "Kubernetes does not answer: 500" in error and "training-operator" in error
+    assert tfjobs() == []
+    cluster.python(OPERATOR, "remove", "-")
+    error = launcher(training(distribution=GANG)).start().error()
+    assert "Kubernetes answers 404" in error
+    assert "training operator (TFJob, kubeflow.org/v1) is installed" in error
