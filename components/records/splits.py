@@ -32,7 +32,7 @@ class SplitWriter:
         self._records = ShardWriter(examples, shard)
         self._columns = ColumnWriter(examples, shard)
 
-    def write(self, records: pa.BinaryArray, compact: pa.RecordBatch | None) -> None:
+    def write(self, records: pa.ChunkedArray, compact: pa.RecordBatch | None) -> None:
         """Appends rows.
 
         Args:

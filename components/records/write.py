@@ -111,7 +111,7 @@ class ShardWriter:
         self._rows = 0
         fileio.makedirs(self._folder)
 
-    def write(self, records: pa.BinaryArray) -> None:
+    def write(self, records: pa.ChunkedArray) -> None:
         """Appends records.
 
         Args:
@@ -121,9 +121,10 @@ class ShardWriter:
             return
         if self._file is None:
             self._begin()
-        frames = _frame(records)
-        self._file.write(self._gzip.compress(frames))
-        self._bytes += len(frames)
+        for part in records.chunks:
+            frames = _frame(part)
+            self._file.write(self._gzip.compress(frames))
+            self._bytes += len(frames)
         self._rows += len(records)
         if self._bytes >= _FILE_BYTES:
             self._end()
