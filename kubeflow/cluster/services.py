@@ -33,8 +33,11 @@ def start(servers: Servers, state: Path) -> None:
     Raises:
       ClusterError: MariaDB's first database could not be made.
     """
-    data = state / "mariadb"
-    options = [f"--datadir={data}", "--user=root"]
+    data, temporary = state / "mariadb", state / "mariadb-temporary"
+    temporary.mkdir()
+    # In /tmp, temporary tables have the names of those of another cluster.
+    options = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}"]
+    options += ["--user=root"]
     made_for_root = ["--skip-test-db", "--auth-root-authentication-method=normal"]
     done = subprocess.run(
         ["mariadb-install-db", *options, *made_for_root],
@@ -47,7 +50,6 @@ def start(servers: Servers, state: Path) -> None:
         "mariadb",
         [
             "mariadbd",
-            "--no-defaults",
             *options,
             f"--socket={data}/socket",
             f"--bind-address={HOST}",
