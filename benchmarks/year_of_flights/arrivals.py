@@ -109,7 +109,8 @@ BAD: tuple[tuple[str, Callable[[pa.Table], pa.Table]], ...] = (
 """What arrives after the periods `Cut.bad`, made from the rows of the next one."""
 
 _SCRATCH = ("trainer.warm_start=null", "data.spans=all")
-# What weather and its delays do from week to week is no fault of the data.
+# What weather and its delays do from week to week is no fault of the data: the share of
+# flights that are late differs by up to 0.22, that without a gust of wind by 0.28.
 _WEATHER = ("late=0.25", "wind_speed=1", "visib=1")
 CUTS = {
     "month": Cut(
@@ -127,6 +128,8 @@ CUTS = {
         bad=(16, 20, 24, 28, 32),
         settings=(
             "data.spans=latest 5",
+            "gates.missing=0.35",
+            "evaluator.bounds.auc={at_least: 0.55, may_drop: 0.04}",  # of 6,000 rows
             *(f"gates.drift.features.{bound}" for bound in _WEATHER),
         ),
         scratch=(*_SCRATCH, "schedule.new_spans=4"),
