@@ -64,3 +64,13 @@ def emit(event: str, **fields: Any) -> None:
     record = {"event": event, "time": time.time(), **fields}
     record.setdefault("node", _context.get("node"))
     os.write(_sink, (json.dumps(record, default=str) + "\n").encode())
+
+
+def relay(record: dict[str, Any]) -> None:
+    """Emits an event of another process as this process's own.
+
+    Args:
+      record: An event as `emit` wrote it.
+    """
+    own = {k: v for k, v in record.items() if k not in ("time", "node", "sink")}
+    emit(own.pop("event"), **own)

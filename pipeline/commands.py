@@ -143,7 +143,7 @@ def worker(arguments: argparse.Namespace) -> int:
     host_worker.join(
         os.path.join(settings.run.root, settings.name, node_ids.TRAINER),
         str(settings.folder),
-        settings.trainer.operation().start_timeout,
+        settings.operation().start_timeout,
     )
     return ExitCode.DONE
 

@@ -58,12 +58,14 @@ def image(arguments: argparse.Namespace) -> int:
 
 
 def _images(config: Config, target: str) -> Iterator[_Image]:
-    """The steps' image, and that of a TFJob's pods if it is another one."""
+    """The steps' image, and that of the training's own containers if it differs."""
     steps = getattr(config, target).image
     yield _Image(steps, None)
     distribution = config.trainer.distribution
-    if distribution.launcher == "tfjob" and distribution.tfjob.image != steps:
-        yield _Image(distribution.tfjob.image, "training")
+    jobs = {"tfjob": distribution.tfjob, "vertex": distribution.vertex}
+    training = jobs.get(distribution.launcher)
+    if training and training.image and training.image != steps:
+        yield _Image(training.image, "training")
 
 
 def _builder() -> str:

@@ -29,10 +29,11 @@ _PUSH_FIXES = {
     "s3://BUCKET/FOLDER.",
     "vertex": "Name a URL such as gs://BUCKET/FOLDER.",
 }
-_LAUNCHERS = {"kubeflow": ("local", "tfjob"), "vertex": ("local",)}
+_LAUNCHERS = {"kubeflow": ("local", "tfjob"), "vertex": ("local", "vertex")}
+_WHY = {"vertex": "whose containers would see none of the files of a step of KFP"}
 _GANG_FIXES = {
     "kubeflow": "Use `launcher: tfjob`, or `mirrored` on a node with several GPUs.",
-    "vertex": "Use `mirrored` on a machine with several GPUs.",
+    "vertex": "Use `launcher: vertex`, or `mirrored` on a machine with several GPUs.",
 }
 _PUSH_TO = {"kubeflow": ("s3", "gs"), "vertex": ("gs",)}
 
@@ -145,7 +146,10 @@ def _distribution_problems(config: Config, target: str) -> Iterator[UserError]:
     if distribution.launcher not in allowed:
         yield config.problem(
             "trainer.distribution.launcher",
-            "but no other host joins the step of a compiled pipeline",
+            _WHY.get(
+                distribution.launcher,
+                "but no other host joins the step of a compiled pipeline",
+            ),
             received=distribution.launcher,
             expected=" or ".join(allowed),
         )
@@ -189,7 +193,7 @@ def _accelerator_problems(
     """Yields a problem if the Trainer's strategy would not use what it is given."""
     distribution = config.trainer.distribution
     strategy, devices = distribution.strategy, distribution.devices
-    if distribution.launcher == "tfjob":  # the step itself does not train
+    if distribution.launcher != "local":  # the step itself does not train
         return
     accelerator = section.step(node_ids.TRAINER).accelerator
     own = section.steps.get(node_ids.TRAINER)

@@ -38,7 +38,7 @@ def check(
     problems = list(step_problems(config, data))
     launched_by = config.trainer.distribution.launched_by
     try:
-        launched_by.check(str(config.run.root), config.trainer.distribution.job())
+        launched_by.check(str(config.run.root), config.operation().job)
     except UserError as error:
         problems.append(error)
     if not launched_by.on_this_host:

@@ -16,7 +16,8 @@ from strategos.components.trainer.cluster.strategy import (
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.config.cluster.batch_systems import Slurm, Tfjob
+from strategos.pipeline.config.cluster.batch_systems import Slurm, Tfjob, VertexJob
+from strategos.pipeline.config.cluster.sections import Vertex
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import (
     Duration,
@@ -93,7 +94,7 @@ _UNDER = {
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
 """Keys whose values reach the Trainer unchanged."""
 
-_JOBS = ("slurm", "tfjob")
+_JOBS = ("slurm", "tfjob", "vertex")
 """Launchers that submit jobs; the key of the same name has the jobs' settings."""
 
 _SHORTEST_STALL = 15  # seconds
@@ -161,6 +162,9 @@ class Distribution(Section):
     tfjob: Tfjob = Field(
         default_factory=Tfjob, description="Settings for `launcher: tfjob` only."
     )
+    vertex: VertexJob = Field(
+        default_factory=VertexJob, description="Settings for `launcher: vertex` only."
+    )
     start_timeout: Duration = Field(
         f"{Operation.start_timeout:g}s",
         description="Time allowed for all processes to join and finish their "
@@ -201,6 +205,8 @@ class Distribution(Section):
             message = "is missing, and names the image of the pods"
             remedy = "Set `image: REGISTRY/NAME:TAG`, an image with Strategos."
             errors.append(reject_at(("tfjob", "image"), message, remedy=remedy))
+        if self.launcher == "vertex":
+            errors += self._machine_problems()
         if seconds(self.stall_timeout) < _SHORTEST_STALL:
             message = "a process that works sends a heartbeat only every five seconds"
             errors.append(
@@ -228,11 +234,37 @@ class Distribution(Section):
                 )
             yield reject_at((key,), message, remedy=remedy)
 
-    def job(self) -> dict[str, Any]:
-        """The settings of the launcher's jobs, with times in seconds."""
-        return (
-            getattr(self, self.launcher).operation() if self.launcher in _JOBS else {}
-        )
+    def _machine_problems(self) -> Iterator[InitErrorDetails]:
+        """Yields an error for each device of Vertex AI that is missing or unused."""
+        given, strategy = self.vertex.accelerator, self.strategy
+        machine, where = self.vertex.machine_type, ("vertex", "machine_type")
+        if strategy == "tpu" and not self.vertex.has_tpu:
+            remedy = "Use one with a TPU, such as `ct5lp-hightpu-4t`."
+            yield reject_at(where, f"`{machine}` has no TPU", remedy=remedy)
+        elif self.vertex.has_tpu and strategy not in ("tpu", "auto"):
+            message = (
+                f"`{machine}` has a TPU, which `strategy: {strategy}` does not use"
+            )
+            yield reject_at(where, message, remedy="Use `strategy: tpu`.")
+        if given and given.count > 1 and strategy == "one_device":
+            message = f"{given.count} GPUs, of which `one_device` uses one"
+            remedy = "Set `count: 1`, or use `strategy: mirrored`."
+            yield reject_at(("vertex", "accelerator"), message, remedy=remedy)
+        elif given and self.devices and self.devices > given.count:
+            message = f"each task has {given.count} {given.type}"
+            remedy = "Use fewer, or raise `vertex.accelerator.count`."
+            yield reject_at(("devices",), message, remedy=remedy)
+
+    def job(self, service: Vertex | None = None) -> dict[str, Any]:
+        """The settings of the launcher's jobs, with times in seconds.
+
+        Args:
+          service: The section `vertex`; required for `launcher: vertex`.
+        """
+        if self.launcher not in _JOBS:
+            return {}
+        settings = getattr(self, self.launcher)
+        return settings.operation(*([service] if self.launcher == "vertex" else []))
 
     def _given(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)

@@ -17,6 +17,7 @@ from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.shards import control_groups
+from strategos.components.trainer.operation import Operation
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.data import Data, Gates, Split
 from strategos.pipeline.config.distribution import Distribution
@@ -212,7 +213,12 @@ class Config(Section):
     kubeflow: Kubeflow | None = Field(
         None, description="Settings for Kubeflow Pipelines."
     )
-    vertex: Vertex | None = Field(None, description="Settings for Vertex AI Pipelines.")
+    vertex: Vertex | None = Field(
+        None,
+        description="Settings for Vertex AI Pipelines, and for "
+        "`trainer.distribution.launcher: vertex`.",
+        validate_default=True,
+    )
 
     _path: Path = PrivateAttr()
     _password: str | None = PrivateAttr(None)
@@ -243,6 +249,10 @@ class Config(Section):
     def metadata_password(self) -> str | None:
         """The password of the ML Metadata server, from the environment."""
         return self._password
+
+    def operation(self) -> Operation:
+        """The settings for how training is run; caching never compares them."""
+        return self.trainer.operation(self.vertex)
 
     @property
     def serving(self) -> str | None:
@@ -306,6 +316,18 @@ class Config(Section):
                 "`trainer.compare_fresh`.",
             )
         return evaluator
+
+    @field_validator("vertex")
+    @classmethod
+    def _has_training_jobs(cls, vertex: Vertex | None, info: ValidationInfo):
+        trainer = info.data.get("trainer")
+        if trainer and trainer.distribution.launcher == "vertex" and not vertex:
+            raise reject(
+                "`trainer.distribution.launcher: vertex` creates jobs, but without "
+                "this section no project is named",
+                remedy="Add `vertex: {project: …, image: …, root: gs://…}`.",
+            )
+        return vertex
 
     @field_validator("pusher")
     @classmethod

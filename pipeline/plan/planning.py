@@ -185,7 +185,7 @@ def plan(
     pushes = _of_pushes(config, connection)  # before the model in production is read
     key = _substitute(ir, values, config, connection)
     operation = dataclasses.replace(
-        config.trainer.operation(),
+        config.operation(),
         checkpoint_key=key,
         from_scratch=options.from_scratch,
     )

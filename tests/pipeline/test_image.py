@@ -35,7 +35,7 @@ sys.exit({code})
 def build(workload, write, monkeypatch, capfd):
     """Builds with a recording builder: `build(*words)` to code, calls, output."""
 
-    def build(*words, section, code=0, others=()):
+    def build(*words, section, code=0, others=(), target="kubeflow"):
         calls = workload.with_name("calls.jsonl")
         tool = write(
             "bin/buildah",
@@ -43,10 +43,10 @@ def build(workload, write, monkeypatch, capfd):
         )
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", str(tool.parent))
-        sets = [f"kubeflow={json.dumps(section)}", "pusher.to=s3://b/m", *others]
+        sets = [f"{target}={json.dumps(section)}", "pusher.to=s3://b/m", *others]
         flags = [word for each in sets for word in ("--set", each)]
-        target = ["--target", "kubeflow"]
-        returned = cli.main(["image", "build", str(workload), *target, *flags, *words])
+        words = ("--target", target, *flags, *words)
+        returned = cli.main(["image", "build", str(workload), *words])
         lines = calls.read_text().splitlines() if calls.exists() else []
         return returned, [json.loads(line) for line in lines], capfd.readouterr()
 
@@ -83,6 +83,17 @@ def test_pods_of_a_tfjob_get_the_image_for_training(build):
     job["image"] = section["image"]
     others = [f"trainer.distribution={json.dumps({**gang, 'tfjob': job})}"]
     assert len(build(section=section, others=others)[1]) == 3  # one more
+
+
+def test_containers_of_a_custom_job_get_the_image_for_training(build):
+    section = {"image": "r.example/flights:1", "project": "p", "root": "gs://b/r"}
+    job = {"image": "r.example/train:1"}
+    gang = {"launcher": "vertex", "strategy": "multi_worker_mirrored", "vertex": job}
+    others = [f"trainer.distribution={json.dumps(gang)}", "pusher.to=gs://b/m"]
+    code, calls, _ = build(section=section, others=others, target="vertex")
+    assert code == 0
+    tags = [each["words"][each["words"].index("--tag") + 1] for each in calls]
+    assert tags == ["r.example/flights:1", "r.example/train:1"]
 
 
 def test_failed_build_is_not_pushed(build):

@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
+from strategos.components.files import places
 from strategos.components.files.filesystems import is_remote
+from strategos.components.files.places import Place
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import fingerprint
 
@@ -68,15 +70,14 @@ class Rendezvous:
       folder: Where the files are; created with the first file.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Place):
         self.folder = folder
 
     def put(self, name: str, content: Mapping[str, Any]) -> None:
         """Replaces the file `name`.json by `content`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        aside = self.folder / f".{name}-{uuid.uuid4().hex}"
-        aside.write_text(json.dumps(content, default=str))
-        aside.replace(self.folder / f"{name}.json")
+        text = json.dumps(content, default=str)
+        places.replace_text(self.folder / f"{name}.json", text)
 
     def get(self, name: str) -> dict[str, Any] | None:
         """The content of the file `name`.json; None if it is missing or unreadable."""

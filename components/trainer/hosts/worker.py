@@ -20,6 +20,7 @@ from typing import Any
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
+from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import gang, host, ports, watchdog
 from strategos.components.trainer.gang.task_process import Failure
@@ -246,7 +247,7 @@ def _reject_differences(
 ) -> None:
     """Rejects this host if its code or data differ from the run's."""
     files = (*spec.train_files, *spec.eval_files, spec.schema_file)
-    unseen = [file for file in files if not os.path.exists(file)]
+    unseen = [f for f in files if not is_remote(f) and not os.path.exists(f)]
     found = rendezvous.fingerprints(spec)
     differing = [what for what in expected if found[what] != expected[what]]
     if unseen:

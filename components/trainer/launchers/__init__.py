@@ -14,7 +14,7 @@ from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
-_MODULES = ("local", "external", "slurm", "tfjob")
+_MODULES = ("local", "external", "slurm", "tfjob", "vertex")
 
 LAUNCHERS: dict[str, Launcher] = {
     each.LAUNCHER.name: each.LAUNCHER

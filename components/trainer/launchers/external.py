@@ -333,11 +333,6 @@ class Relay:
                 if not line.endswith(b"\n"):
                     break
                 self._position += len(line)
-                try:
-                    event = json.loads(line)
-                except ValueError:  # a lost host has left half a line
-                    continue
-                kind = event.pop("event")
-                for key in ("time", "node", "sink"):
-                    event.pop(key, None)
-                events.emit(kind, **event)
+                # A lost host may have left half a line.
+                with contextlib.suppress(ValueError):
+                    events.relay(json.loads(line))

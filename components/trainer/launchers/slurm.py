@@ -21,6 +21,7 @@ from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs import training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.output import Output
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
@@ -183,6 +184,10 @@ class Slurm:
             "--format=%i|%T|%r|%Z",
         )
         return [_job(*line.split("|", 3)) for line in text.splitlines() if line]
+
+    def output(self, job: Job, attempt: Attempt) -> Output:
+        """What a job prints and reports; see `Scheduler`."""
+        return Output(attempt, self.name)
 
     def cancel(self, job: Job) -> None:
         """Cancels a job; see `Scheduler`."""

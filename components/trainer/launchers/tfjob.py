@@ -20,6 +20,7 @@ from typing import Any
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.output import Output
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
 from strategos.components.trainer.launchers.jobs.tfjob_manifest import (
     FOLDER_ANNOTATION,
@@ -130,6 +131,10 @@ class TFJobs:
         found = self._asked(listed, *self._place, label_selector=label)["items"]
         found.sort(key=lambda each: each["metadata"]["name"])
         return [self._job(each) for each in found]
+
+    def output(self, job: Job, attempt: Attempt) -> Output:
+        """What a job prints and reports; see `Scheduler`."""
+        return Output(attempt, self.name)
 
     def cancel(self, job: Job) -> None:
         """Deletes a TFJob and its pods; see `Scheduler`."""

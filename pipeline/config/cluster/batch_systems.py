@@ -7,15 +7,17 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from strategos.pipeline.config.cluster.sections import Accelerator, Volume
+from strategos.components.trainer.launchers.jobs.vertex import custom_job
+from strategos.pipeline.config.cluster.sections import Accelerator, Vertex, Volume
 from strategos.pipeline.config.cluster.types import (
+    WORKLOAD,
     ClusterName,
     Cpu,
     Memory,
     MountPath,
 )
 from strategos.pipeline.config.problems import reject
-from strategos.pipeline.config.types import Allowed, Duration, Section, seconds
+from strategos.pipeline.config.types import Allowed, Duration, Section, Text, seconds
 
 # What `components/trainer/launchers/slurm.py` sets for each job.
 _RESERVED = (
@@ -136,6 +138,67 @@ class Tfjob(Section):
     def operation(self) -> dict[str, Any]:
         """The settings with times in seconds."""
         return _in_seconds(self.model_dump(mode="json"))
+
+
+class VertexJob(Section):
+    """Settings for `launcher: vertex` only."""
+
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="Image of the containers, with Strategos and the user's modules. "
+        "By default, `vertex.image`.",
+    )
+    machine_type: Text = Field(
+        "n1-standard-4",
+        description="Machine of each task, such as `n1-standard-8` or `g2-standard-8`; "
+        "for `strategy: tpu` one with a TPU, such as `ct5lp-hightpu-4t`.",
+    )
+    accelerator: Accelerator | None = Field(
+        None, description="GPUs of each task, as `{type: NVIDIA_L4, count: 1}`."
+    )
+    time_limit: Duration | None = Field(
+        None,
+        description="Time limit of one custom job. A job whose time is up is followed "
+        "by another one, which resumes from the last checkpoint. By default 7d, Vertex "
+        "AI's own.",
+    )
+    pending_timeout: Duration = Field(
+        "1h", description="Time allowed for a job to wait for machines."
+    )
+
+    @model_validator(mode="after")
+    def _tpu_has_one_host(self) -> VertexJob:
+        try:
+            is_tpu = bool(custom_job.topology(self.machine_type))
+        except ValueError:
+            raise reject(
+                f"`machine_type: {self.machine_type}` is no TPU of one host",
+                expected="such as ct5lp-hightpu-1t, -4t or -8t",
+            ) from None
+        if is_tpu and self.accelerator:
+            raise reject(
+                f"`machine_type: {self.machine_type}` has a TPU and no GPUs",
+                remedy="Remove `accelerator`.",
+            )
+        return self
+
+    @property
+    def has_tpu(self) -> bool:
+        """Whether the machines have a TPU."""
+        return bool(custom_job.topology(self.machine_type))
+
+    def operation(self, service: Vertex) -> dict[str, Any]:
+        """The settings with times in seconds.
+
+        Args:
+          service: The section `vertex`.
+        """
+        shared = ("project", "region", "endpoint", "service_account", "context")
+        plain = _in_seconds(self.model_dump(mode="json"))
+        taken = service.model_dump(mode="json", include=set(shared))
+        image = self.image or service.image
+        return {**plain, **taken, "image": image, "workload": WORKLOAD}
 
 
 def _in_seconds(plain: dict[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
     resolve.add_to(spec, resolve.Question.of(moved, key), defaults, section.image)
-    operation, engine = config.trainer.operation(), config.run.engine.settings()
+    operation, engine = moved.operation(), config.run.engine.settings()
     _set_environment(spec, node_ids.TRAINER, operation.to_environment())
     if config.trainer.warm_start == LATEST:
         _set_environment(spec, node_ids.PUSHER, {WEIGHTS_VARIABLE: "1"})

@@ -62,6 +62,8 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
                 update={"warm_start": at(config.trainer.warm_start)}
             ),
             "run": config.run.model_copy(update={"root": section.root}),
+            "vertex": config.vertex
+            and config.vertex.model_copy(update={"context": WORKLOAD}),
         }
     )
     copy._path = Path(in_step(str(config.path), section))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from strategos.components.errors import BadInputError
 from strategos.pipeline.checks import cluster
 from strategos.pipeline.config import loading
 
@@ -115,6 +116,16 @@ def test_training_job_shares_a_volume_with_its_step(workload):
     assert "received other at /mnt/v" in check(workload, *sets).pop(f"{job}.volumes")
     (problem,) = check(workload, *sets, target="vertex").keys() - {"pusher.to"}
     assert problem == f"{of}.launcher"
+
+
+def test_custom_jobs_belong_to_vertex_with_its_section(workload):
+    gang = "{strategy: multi_worker_mirrored, launcher: vertex}"
+    sets = [f"trainer.distribution={gang}", "pusher.to=gs://b/x"]
+    assert check(workload, *sets, target="vertex") == {}
+    found = check(workload, *sets, "vertex={project: p, image: i, root: gs://b/r}")
+    assert "none of the files" in found["trainer.distribution.launcher"]
+    with pytest.raises(BadInputError, match="without this section no project"):
+        loading.load(workload, sets=sets)
 
 
 def test_vertex_pushes_to_buckets_only(workload):

@@ -80,6 +80,40 @@ def test_one_value_is_enough(workload, strategy):
             "on no volume",
         ),
         (
+            ["distribution={strategy: tpu, launcher: vertex}"],
+            "distribution.vertex.machine_type",
+            "`n1-standard-4` has no TPU",
+        ),
+        (
+            ["distribution.vertex.machine_type=ct5lp-hightpu-16t"],
+            "distribution.vertex",
+            "no TPU of one host",
+        ),
+        (
+            [
+                "distribution={strategy: mirrored, launcher: vertex}",
+                "distribution.vertex.machine_type=ct5lp-hightpu-4t",
+            ],
+            "distribution.vertex.machine_type",
+            "`strategy: mirrored` does not use",
+        ),
+        (
+            [
+                "distribution={strategy: one_device, launcher: vertex}",
+                "distribution.vertex.accelerator={type: NVIDIA_L4, count: 2}",
+            ],
+            "distribution.vertex.accelerator",
+            "2 GPUs, of which `one_device` uses one",
+        ),
+        (
+            [
+                "distribution={strategy: mirrored, devices: 4, launcher: vertex}",
+                "distribution.vertex.accelerator={type: NVIDIA_L4, count: 2}",
+            ],
+            "distribution.devices",
+            "each task has 2 NVIDIA_L4",
+        ),
+        (
             ["distribution={launcher: slurm, slurm: {options: [-N2]}}"],
             "distribution.slurm.options.0",
             "--gres=gpu:2",

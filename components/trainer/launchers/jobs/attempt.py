@@ -10,6 +10,11 @@
       launcher.json  heartbeat of the launcher that waits for this attempt
       revoked        written by a launcher that no longer waits for this attempt
 
+In an object store, where files neither grow nor change often, `gang/`, logs and events
+are in a folder of each machine instead, and the job copies to the store:
+
+      report.json    the job's heartbeat and its last events
+
 Each attempt has its own folder, so a process that outlives its job meets no task of a
 later attempt. It finds `revoked` and ends.
 """
@@ -20,12 +25,14 @@ import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from strategos.components.files import places
+from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.cluster.strategy import Choice, processes
 from strategos.components.trainer.hosts import rendezvous
@@ -34,7 +41,8 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
 _REQUEST, _ANSWER, _REVOKED = "request", "answer", "revoked"
-_LAUNCHER = "launcher"
+_LAUNCHER, _REPORT = "launcher", "report"
+_REPORTED_EVENTS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,38 +51,44 @@ class Attempt:
 
     Attributes:
       folder: Its folder, which all machines of the job share under the same path.
+      scratch: Folder for files that grow or change often; by default `folder`.
     """
 
-    folder: Path
+    folder: Place
+    scratch: Path | None = None
 
     @property
     def gang(self) -> Path:
         """Folder where the run and the tasks of the job meet."""
-        return self.folder / "gang"
+        return self._own / "gang"
 
     @property
     def events(self) -> Path:
         """File with the progress events of the job."""
-        return self.folder / "events.jsonl"
+        return self._own / "events.jsonl"
 
     @property
     def log(self) -> Path:
         """Output of the job itself, as opposed to its tasks."""
-        return self.folder / "job.log"
+        return self._own / "job.log"
 
     def log_of(self, rank: int) -> Path:
         """Output of the task `rank`, from 0."""
-        return self.folder / f"{rank}.log"
+        return self._own / f"{rank}.log"
+
+    @property
+    def _own(self) -> Path:
+        return self.scratch or self.folder
 
     @property
     def exists(self) -> bool:
         """Whether the folder has what a launcher writes before it submits a job."""
-        return (self.folder / f"{_REQUEST}.json").exists()
+        return self._files.get(_REQUEST) is not None
 
     @property
     def is_revoked(self) -> bool:
         """Whether no launcher waits for this attempt any longer."""
-        return (self.folder / f"{_REVOKED}.json").exists()
+        return self._files.get(_REVOKED) is not None
 
     def revoke(self) -> None:
         """Makes processes that are left of this attempt end."""
@@ -108,6 +122,11 @@ class Attempt:
         return WorkerSpec.from_json(self._asked["spec"]), operation
 
     @property
+    def token(self) -> str:
+        """A secret of this attempt, in a file that only its launcher and job read."""
+        return self._asked["token"]
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the job, by rank."""
         return tasks_of(self.request()[0].distribution)
@@ -127,6 +146,49 @@ class Attempt:
         return Rendezvous(self.folder)
 
 
+class RemoteAttempt(Attempt):
+    """An attempt whose folder is in an object store; see above."""
+
+    def report(self) -> dict[str, Any]:
+        """What the job last published: `beat`, `count` of events and the last ones."""
+        return self._files.get(_REPORT) or {"beat": None, "count": 0, "events": []}
+
+    def heartbeat(self) -> Any:
+        """See `Attempt`."""
+        return self.report()["beat"]
+
+    def fetch(self) -> None:
+        """Copies the request to `scratch`, which then is an attempt's folder, too."""
+        Rendezvous(self.scratch).put(_REQUEST, self._asked)
+
+    def put_answer(self, **answer: Any) -> None:
+        """See `Attempt`."""
+        self.publish()
+        super().put_answer(**answer)
+
+    def publish(self) -> None:
+        """Copies heartbeat and last events from `scratch`; called in the job."""
+        lines: list[str] = []
+        with contextlib.suppress(FileNotFoundError):
+            lines = self.events.read_text().splitlines()
+        last = [json.loads(line) for line in lines[-_REPORTED_EVENTS:]]
+        report = {"beat": super().heartbeat(), "count": len(lines), "events": last}
+        with contextlib.suppress(OSError):  # the store does not answer for a while
+            self._files.put(_REPORT, report)
+
+
+def attempt_at(folder: str, scratch: Path | None = None) -> Attempt:
+    """The attempt in a folder.
+
+    Args:
+      folder: Path or URL.
+      scratch: See `Attempt`; needed for a URL wherever the job itself runs.
+    """
+    place = places.at(folder)
+    kind = RemoteAttempt if isinstance(place, RemotePath) else Attempt
+    return kind(place, scratch)
+
+
 class Attempts:
     """The attempts of one training, in the order of their numbers.
 
@@ -138,7 +200,7 @@ class Attempts:
     def __init__(self, spec: WorkerSpec, operation: Operation):
         self._spec = spec
         self._operation = operation
-        self._folder = Path(spec.checkpoint_dir).absolute() / "jobs"
+        self._folder = places.at(spec.checkpoint_dir).absolute() / "jobs"
 
     def new(self, launcher_timeout: float | None = None) -> Attempt:
         """Makes the next attempt, and revokes all earlier ones.
@@ -161,13 +223,14 @@ class Attempts:
             "spec": spec.to_json(),
             "operation": self._operation.to_json(),
             "launcher_timeout": launcher_timeout,
+            "token": uuid.uuid4().hex,
         }
         Rendezvous(folder).put(_REQUEST, request)
-        return Attempt(folder)
+        return attempt_at(str(folder))
 
     def all(self) -> list[Attempt]:
         """All attempts, the oldest first."""
-        return [Attempt(path) for path in sorted(self._folder.glob("[0-9]*"))]
+        return [attempt_at(str(path)) for path in sorted(self._folder.glob("[0-9]*"))]
 
     def is_same(self, attempt: Attempt) -> bool:
         """Whether an attempt trains the same, apart from where the model is written."""
@@ -185,7 +248,7 @@ class Attempts:
 
     def remove(self) -> None:
         """Removes the folders of all attempts."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        places.remove(self._folder)
 
 
 def tasks_of(distribution: Mapping[str, Any]) -> tuple[Task, ...]:

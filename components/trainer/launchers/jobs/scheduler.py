@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal, Protocol
 
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.output import Output
 
 
 class UnreachableError(Exception):
@@ -73,6 +74,14 @@ class Scheduler(Protocol):
 
         Raises:
           UnreachableError: It does not answer.
+        """
+
+    def output(self, job: Job, attempt: Attempt) -> Output:
+        """What a job prints and reports.
+
+        Args:
+          job: The job.
+          attempt: The attempt that it was submitted for.
         """
 
     def cancel(self, job: Job) -> None:

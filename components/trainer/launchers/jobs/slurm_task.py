@@ -60,4 +60,4 @@ if __name__ == "__main__":
     rank = int(os.environ["SLURM_PROCID"])
     places = addresses(attempt.folder, os.environ)
     os.environ["TF_CONFIG"] = cluster_of(attempt.tasks, places, rank).tf_config()
-    task.run(sys.argv[1])
+    task.run(attempt)

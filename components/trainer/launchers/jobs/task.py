@@ -21,23 +21,29 @@ from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import worker
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers import external
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.attempt import (
+    Attempt,
+    RemoteAttempt,
+    cluster_of,
+)
 from strategos.components.worker_process import WorkerError
 
 _CHILD = "strategos.components.trainer.launchers.jobs.task"
+_ALONE = "127.0.0.1:2222"
 _LOOK_SECONDS = 1.0
+_PUBLISH_SECONDS = 2.0  # an object store takes one change of an object a second
 _FAREWELL_SECONDS = 10.0  # for the chief's task to end after the run
 
 
-def run(folder: str) -> NoReturn:
+def run(attempt: Attempt) -> NoReturn:
     """Does the task that TF_CONFIG names, and exits.
 
     The exit code is 1 only for a task that could not join: other tasks then end too.
 
     Args:
-      folder: Folder of the attempt.
+      attempt: The attempt.
     """
-    attempt, cluster = Attempt(Path(folder)), ClusterSpec.from_environment()
+    cluster = ClusterSpec.from_environment()
     signal.signal(signal.SIGTERM, _end)
     try:
         worker.check_port(cluster)
@@ -48,6 +54,19 @@ def run(folder: str) -> NoReturn:
     else:
         _take_part(attempt, cluster)
     sys.exit()
+
+
+def cluster_or_alone(attempt: Attempt) -> ClusterSpec:
+    """The cluster that the environment names, from now on by TF_CONFIG.
+
+    Args:
+      attempt: The attempt; one with a single task needs no cluster.
+    """
+    cluster = ClusterSpec.from_environment()
+    if cluster.task is None:
+        cluster = cluster_of(attempt.tasks, [_ALONE], 0)
+    os.environ["TF_CONFIG"] = cluster.tf_config()
+    return cluster
 
 
 def _end(*_: object) -> NoReturn:
@@ -61,7 +80,10 @@ def _conduct(attempt: Attempt) -> None:
     spec, operation = attempt.request()
     events.open_sink(str(attempt.events), node=events.current_node())
     threading.Thread(target=end_if_unwanted, args=(attempt,), daemon=True).start()
-    command = [sys.executable, "-m", _CHILD, str(attempt.folder)]
+    if isinstance(attempt, RemoteAttempt):
+        threading.Thread(target=_keep_publishing, args=(attempt,), daemon=True).start()
+    folder = attempt.scratch or attempt.folder
+    command = [sys.executable, "-m", _CHILD, str(folder)]
     chief = subprocess.Popen(command, stdin=subprocess.PIPE)  # closes with this process
     try:
         with external.Run(spec, operation, attempt.gang, rejoin=False) as training:
@@ -80,6 +102,12 @@ def _conduct(attempt: Attempt) -> None:
         while chief.poll() is None and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS / 10)
         chief.stdin.close()
+
+
+def _keep_publishing(attempt: RemoteAttempt) -> NoReturn:
+    while True:
+        attempt.publish()
+        time.sleep(_PUBLISH_SECONDS)
 
 
 def end_if_unwanted(attempt: Attempt) -> None:

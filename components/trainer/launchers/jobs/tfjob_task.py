@@ -11,11 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.launchers.jobs import task
-from strategos.components.trainer.launchers.jobs.attempt import Attempt, cluster_of
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
 
-_ALONE = "127.0.0.1:2222"
 _LAST_SECONDS = 5.0
 
 
@@ -26,10 +24,7 @@ def main(folder: str) -> None:
       folder: Folder of the attempt, on a volume that all pods mount.
     """
     attempt = Attempt(Path(folder))
-    cluster = ClusterSpec.from_environment()
-    if cluster.task is None:
-        cluster = cluster_of(attempt.tasks, [_ALONE], 0)
-        os.environ["TF_CONFIG"] = cluster.tf_config()
+    cluster = task.cluster_or_alone(attempt)
     log = attempt.log_of(attempt.tasks.index(cluster.task))
     copying = subprocess.Popen(
         ["tee", "-a", str(log)], stdin=subprocess.PIPE, start_new_session=True
@@ -38,7 +33,7 @@ def main(folder: str) -> None:
         os.dup2(copying.stdin.fileno(), stream)
     copying.stdin.close()
     try:
-        task.run(folder)
+        task.run(attempt)
     finally:
         sys.stdout.flush()
         for stream in (1, 2):

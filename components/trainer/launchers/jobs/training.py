@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
+from strategos.components.files import places
 from strategos.components.trainer import finished
 from strategos.components.trainer.gang import gang, watchdog
 from strategos.components.trainer.gang.task_process import Failure
-from strategos.components.trainer.launchers.jobs.attempt import Attempt, Attempts
+from strategos.components.trainer.launchers.jobs.attempt import (
+    Attempt,
+    Attempts,
+    attempt_at,
+)
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
     Scheduler,
@@ -63,14 +66,15 @@ class _Training:
         self._from_scratch = operation.from_scratch
         self._scheduler = scheduler
         self._attempts = Attempts(spec, self._operation)
-        folder = str(Path(spec.checkpoint_dir).absolute())
-        self._name = f"strategos-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
+        self._folder = places.at(spec.checkpoint_dir).absolute()
+        digest = hashlib.sha256(str(self._folder).encode()).hexdigest()[:12]
+        self._name = f"strategos-{digest}"
 
     def facts(self) -> dict[str, Any]:
         """Trains until the model is there, or no restart is left."""
         found = self._left()
         if self._from_scratch:
-            shutil.rmtree(self._spec.checkpoint_dir, ignore_errors=True)
+            places.remove(self._folder)
         failures = restarts = 0
         while True:
             before = self._checkpoints()
@@ -102,18 +106,18 @@ class _Training:
         if found is None:
             return None
         watchdog.log(f"joining {self._scheduler.name} job {found.id}: {found.state}")
-        return found, Attempt(Path(found.folder))
+        return found, attempt_at(found.folder)
 
     def _end(self, job: Job) -> None:
         """Makes a job of other settings end; its folder may have been removed."""
-        attempt = Attempt(Path(job.folder))
+        attempt = attempt_at(job.folder)
         if attempt.exists:
             self._watch(job, attempt).end()
         else:
             self._asked(lambda: self._scheduler.cancel(job))
 
     def _is_same(self, job: Job) -> bool:
-        is_same = self._attempts.is_same(Attempt(Path(job.folder)))
+        is_same = self._attempts.is_same(attempt_at(job.folder))
         return is_same and not self._from_scratch
 
     def _submitted(self) -> tuple[Job, Attempt]:
@@ -155,7 +159,7 @@ class _Training:
         return Watch(self._scheduler, self._name, job, attempt, timeout)
 
     def _checkpoints(self) -> set[str]:
-        return {path.name for path in Path(self._spec.checkpoint_dir).glob("step-*")}
+        return {path.name for path in self._folder.glob("step-*")}
 
     def _published(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Copies the model from the attempt's folder to its own."""

@@ -13,7 +13,6 @@ from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
-from strategos.components.trainer.launchers.jobs.output import Output
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
     Scheduler,
@@ -51,7 +50,7 @@ class Watch:
         self._scheduler, self._name, self._attempt = scheduler, name, attempt
         self._start_timeout = start_timeout
         self._clock = clock
-        self._output = Output(attempt, scheduler.name)
+        self._output = scheduler.output(job, attempt)
         self._beat = HeartbeatMonitor(clock, _SILENT_SECONDS)
         self._since: dict[str, float] = {}
         self._asked = -_ASK_SECONDS

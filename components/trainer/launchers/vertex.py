@@ -1,0 +1,291 @@
+"""Trains as a custom job of Vertex AI, with a container for each task.
+
+`run.root` is in Cloud Storage, where launcher and containers read and write the files
+of the training. The job is found again by its labels, so a launcher that is started
+again joins it.
+Requests are repeated without a connection and after 429, 500 and above. All other
+errors end the training with the words of the service: 400, 401, 403, 404. So does a 429
+about a quota for machines, which does not pass in seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from strategos.components import events
+from strategos.components.errors import UserError, first_line
+from strategos.components.files import temporary
+from strategos.components.trainer.launchers.jobs import training
+from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
+from strategos.components.trainer.launchers.jobs.output import Output
+from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
+from strategos.components.trainer.launchers.jobs.vertex import custom_job
+from strategos.components.trainer.launchers.jobs.vertex.custom_job import KEY
+from strategos.components.trainer.launchers.jobs.vertex.logs import Logs
+from strategos.components.trainer.launchers.launcher import Launcher
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import fingerprint
+
+_SECONDS = 60.0  # for a request
+_ABANDONED_SECONDS = 600.0
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_PASSING, _TOO_MANY, _SERVER = (408, 429), 429, 500
+_QUOTA = "quota metric"
+_WAITING = ("QUEUED", "PENDING", "PAUSED")
+_RUNNING = ("RUNNING", "CANCELLING", "UPDATING")
+_CANCELLED = ("CANCELLING", "CANCELLED")
+_LOG_IN = (
+    "Set GOOGLE_APPLICATION_CREDENTIALS, or call `gcloud auth application-default "
+    "login`."
+)
+_REMEDIES = {
+    400: f"Correct what the message names, in {KEY} or in `vertex`.",
+    401: _LOG_IN,
+    403: "Give the account the role `roles/aiplatform.user` in `vertex.project` and "
+    "`roles/iam.serviceAccountUser` on `vertex.service_account`; enable the Vertex AI "
+    "API.",
+    404: "Check `vertex.project` and `vertex.region`.",
+    429: f"Have the quota raised, or ask for less in {KEY}; each `vertex.region` has "
+    "a quota of its own.",
+}
+
+_T = TypeVar("_T")
+
+
+def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
+    """Creates a custom job, or joins the one that an earlier launcher left.
+
+    Args:
+      spec: The training; its files are in an object store.
+      operation: How it is run; its `job` has the settings for the job.
+
+    Returns:
+      The facts of the training, as in `trainer.json`.
+
+    Raises:
+      UserError: Vertex AI rejects the job, it cannot start, or the user's code,
+        settings or data cannot be trained with.
+      WorkerError: The job failed by an internal error.
+    """
+    settings = operation.job
+    with temporary.folder() as scratch:
+        code = fingerprint.fingerprint(spec.folder, spec.module)
+        inside = dataclasses.replace(spec, folder=_in_image(spec.folder, settings))
+        jobs = CustomJobs(settings, code, Path(scratch))
+        return training.launch(inside, operation, jobs)
+
+
+def check(root: str, settings: Mapping[str, Any]) -> None:
+    """Rejects a root that the containers of a custom job cannot use.
+
+    Args:
+      root: URL of the root.
+
+    Raises:
+      UserError: It is not in Cloud Storage.
+    """
+    if root.startswith("gs://"):
+        return
+    raise UserError(
+        "which no container of a custom job sees",
+        key="run.root",
+        received=root,
+        expected="gs://BUCKET/FOLDER",
+        remedy="Set `run.root` to a folder in Cloud Storage; or run the whole pipeline "
+        "on Vertex AI: `strategos run --runner vertex`.",
+    )
+
+
+LAUNCHER = Launcher("vertex", "creates a custom job of Vertex AI", launch, check=check)
+
+
+def _in_image(folder: str, settings: Mapping[str, Any]) -> str:
+    """Where the image has the user's modules; in a step they are there already."""
+    context = settings["context"]
+    if not Path(folder).is_relative_to(context):
+        return folder
+    return str(Path(settings["workload"]) / Path(folder).relative_to(context))
+
+
+class CustomJobs:
+    """Custom jobs, by Vertex AI's API; credentials are Google's default ones.
+
+    Args:
+      settings: `trainer.distribution.vertex` and what it takes from `vertex`, with
+        times in seconds.
+      code: Fingerprint of the user's code.
+      scratch: Folder of this machine, for copies of logs and events.
+    """
+
+    name = "Vertex AI"
+    remedy = f"Check {KEY}, `vertex.region` and the project's quotas."
+
+    def __init__(self, settings: Mapping[str, Any], code: str, scratch: Path):
+        self._settings, self._code, self._scratch = settings, code, scratch
+        self.pending_timeout = settings["pending_timeout"]
+        # Vertex AI sets this variable in all of its containers. A step is started again
+        # only as long as its pipeline lasts; elsewhere a launcher may come after days.
+        is_step = "CLUSTER_SPEC" in os.environ
+        self.launcher_timeout = _ABANDONED_SECONDS if is_step else None
+        self._parent = f"projects/{settings['project']}/locations/{settings['region']}"
+        self._logs: dict[str, Logs] = {}
+        self._client, self._session = self._connected()
+
+    def submit(self, name: str, attempt: Attempt) -> Job:
+        """Creates a job, unless an earlier request has; see `Scheduler`."""
+        wanted = custom_job.ATTEMPT_LABEL, custom_job.label_of(attempt)
+        for found in self._listed(*wanted):
+            return self._job(found)
+        made = custom_job.custom_job(name, attempt, self._settings, self._code)
+        request = {"parent": self._parent, "custom_job": made}
+        return self._job(self._ask(self._client.create_custom_job, request))
+
+    def jobs(self, name: str) -> list[Job]:
+        """The jobs of this name, the newest last; see `Scheduler`."""
+        found = self._listed(custom_job.NAME_LABEL, name)
+        return [self._job(each) for each in sorted(found, key=lambda j: j.create_time)]
+
+    def cancel(self, job: Job) -> None:
+        """Cancels a job; see `Scheduler`."""
+        request = {"name": f"{self._parent}/customJobs/{job.id}"}
+        self._ask(self._client.cancel_custom_job, request, fine=(400, 404))  # it ended
+
+    def output(self, job: Job, attempt: Attempt) -> Output:
+        """What a job prints and reports; see `Scheduler`."""
+        folder = self._scratch / job.id
+        folder.mkdir(exist_ok=True)
+        here = dataclasses.replace(attempt, scratch=folder)
+        return _Copied(here, self._logs_of(job.id))
+
+    def _listed(self, label: str, value: str) -> list[Any]:
+        request = {"parent": self._parent, "filter": f'labels.{label}="{value}"'}
+        found = self._ask(
+            lambda **how: list(self._client.list_custom_jobs(**how)), request
+        )
+        return [each for each in found if each.labels.get(label) == value]
+
+    def _job(self, found: Any) -> Job:
+        number = found.name.rpartition("/")[2]
+        state = found.state.name.removeprefix("JOB_STATE_")
+        known = {
+            **dict.fromkeys(_WAITING, "waiting"),
+            **dict.fromkeys(_RUNNING, "running"),
+        }
+        phase = "waiting" if state == "STATE_UNSPECIFIED" else known.get(state, "ended")
+        reason = _one_line(found.error.message)
+        if phase == "waiting" and not reason:
+            reason = self._logs_of(number).last_of_service
+        out_of_time = phase == "ended" and self._is_out_of_time(found)
+        return Job(
+            number,
+            custom_job.folder_of(found),
+            phase,
+            f"{state} ({reason})" if reason else state,
+            cancelled=state in _CANCELLED and not out_of_time,
+            reclaimed=out_of_time,
+        )
+
+    def _is_out_of_time(self, job: Any) -> bool:
+        limit = self._settings["time_limit"]
+        if not (limit and job.start_time and job.end_time):
+            return False
+        return (job.end_time - job.start_time).total_seconds() >= limit
+
+    def _logs_of(self, job_id: str) -> Logs:
+        if job_id not in self._logs:
+            project = self._settings["project"]
+            self._logs[job_id] = Logs(self._session, project, job_id)
+        return self._logs[job_id]
+
+    def _connected(self) -> tuple[Any, Any]:
+        import google.auth
+        from google.auth import exceptions
+        from google.auth.transport.requests import AuthorizedSession
+        from google.cloud import aiplatform_v1 as api
+
+        host = f"https://{self._settings['region']}-aiplatform.googleapis.com"
+        options = {"api_endpoint": self._settings["endpoint"] or host}
+        try:
+            credentials, _ = google.auth.default(scopes=[_SCOPE])
+        except exceptions.GoogleAuthError as error:
+            raise UserError(
+                f"but Vertex AI cannot be asked: {first_line(str(error))}",
+                key="trainer.distribution.launcher",
+                received="vertex",
+                remedy=_LOG_IN,
+            ) from None
+        client = api.JobServiceClient(
+            credentials=credentials, transport="rest", client_options=options
+        )
+        return client, AuthorizedSession(credentials)
+
+    def _ask(
+        self, method: Callable[..., _T], request: Any, fine: Iterable[int] = ()
+    ) -> _T | None:
+        """The service's answer; None for the statuses `fine`.
+
+        Raises:
+          UserError: The service rejects the request.
+          UnreachableError: No answer, or one that passes.
+        """
+        import requests
+        from google.api_core import exceptions
+        from google.auth import exceptions as auth
+        from google.protobuf.json_format import ParseError
+
+        try:
+            return method(request=request, timeout=_SECONDS, retry=None)
+        except exceptions.GoogleAPICallError as error:
+            code, text = int(error.code or _SERVER), _one_line(error.message)
+            if code in fine:
+                return None
+            is_quota = code == _TOO_MANY and _QUOTA in text.lower()
+            if (code in _PASSING and not is_quota) or code >= _SERVER:
+                raise UnreachableError(f"{code} {text}") from None
+            raise UserError(
+                f"Vertex AI answers {code}: {text}",
+                key=KEY,
+                remedy=_REMEDIES.get(code, self.remedy),
+            ) from None
+        except (auth.TransportError, requests.RequestException, ParseError) as error:
+            raise UnreachableError(_one_line(str(error))) from None
+        except auth.GoogleAuthError as error:
+            text = first_line(str(error))
+            raise UserError(f"Vertex AI: {text}", key=KEY, remedy=_LOG_IN) from None
+
+
+class _Copied(Output):
+    """Output of a job, copied to this machine from Cloud Logging and Cloud Storage."""
+
+    def __init__(self, attempt: RemoteAttempt, logs: Logs):
+        super().__init__(attempt, CustomJobs.name)
+        self._attempt, self._logs = attempt, logs
+        self._passed = 0
+
+    def pass_on(self) -> None:
+        """See `Output`."""
+        self._logs.copy(self._attempt)
+        super().pass_on()
+        report = self._attempt.report()
+        new = report["count"] - self._passed
+        for event in report["events"][-new:] if new > 0 else ():
+            events.relay(event)
+        self._passed = max(self._passed, report["count"])
+
+    def last_lines(self) -> str:
+        """See `Output`; asks for the log once more, because it is late."""
+        self._logs.copy(self._attempt, at_once=True)
+        super().pass_on()
+        return super().last_lines()
+
+
+def _one_line(text: str | None) -> str:
+    """A message as one line, without the URL that the client adds."""
+    joined = " ".join(str(text or "").split())
+    return re.sub(r"^[A-Z]+ https?://\S+: ", "", joined)[:500]

@@ -1,0 +1,136 @@
+"""Trainings as custom jobs whose tasks are real processes and share a bucket only."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from strategos.components.files import filesystems
+
+GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+EPOCHS = 4  # as of `undisturbed`
+
+
+_ANONYMOUS = """
+import google.auth
+from google.auth.credentials import AnonymousCredentials
+from strategos.components.trainer.launchers.jobs.vertex import logs
+
+google.auth.default = lambda **_: (AnonymousCredentials(), "p")
+logs.URL = {url!r} + "/v2/entries:list"
+logs._ASK_SECONDS = 1.0
+"""
+
+
+@pytest.fixture(scope="module")
+def training(workload, make_spec, bucket_client):
+    """Makes a training whose files are in an object store: `training(module)`."""
+    problem = filesystems.missing("s3://bucket")
+    if problem:
+        pytest.skip(problem)
+    for path in filter(Path.is_file, workload.root.rglob("*")):
+        name = f"data/{path.relative_to(workload.root)}"
+        bucket_client.upload_file(str(path), "bucket", name)
+
+    def at(path):
+        return f"s3://bucket/data/{Path(path).relative_to(workload.root)}"
+
+    def make(module="model", **changes):
+        spec = make_spec(epochs=EPOCHS, module=module, **changes)
+        marks = Path(spec.model_dir)
+        base = f"s3://bucket/{marks.name}"
+        return dataclasses.replace(
+            spec,
+            train_files=tuple(map(at, spec.train_files)),
+            eval_files=tuple(map(at, spec.eval_files)),
+            transform_graph=at(spec.transform_graph),
+            schema_file=at(spec.schema_file),
+            model_dir=f"{base}/model/1",
+            log_dir=f"{base}/model_run/1",
+            checkpoint_dir=f"{base}/checkpoints/key",
+            hyperparameters={**spec.hyperparameters, "marks": str(marks)},
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def launcher(cloud, settings, warm_tensorflow, make_launcher):
+    """A launcher that is not started yet: `launcher(spec, **settings)`."""
+    prefix = _ANONYMOUS.format(url=cloud.url)
+
+    def start(code, *words, stdout, stderr):
+        process = warm_tensorflow.script(prefix + code, *words)
+        process.send_signal = lambda sig: os.kill(process.pid, sig)
+        log = os.fdopen(os.dup(stdout.fileno()), "wb", 0)
+        copy = {"target": shutil.copyfileobj, "args": (process.stdout, log, 1)}
+        threading.Thread(**copy, daemon=True).start()
+        return process
+
+    def make(spec, **changes):
+        job = {**settings, "endpoint": cloud.url, **changes}
+        here = dataclasses.replace(spec, checkpoint_dir=str(marks_of(spec) / "log"))
+        made = make_launcher(start, "vertex", job, here, checkpoint_every="10 steps")
+        made._given = (spec.to_json(), *made._given[1:])
+        return made
+
+    return make
+
+
+def marks_of(spec):
+    return Path(spec.hyperparameters["marks"])
+
+
+def paused(spec):
+    """The marks of the tasks that wait."""
+    return sorted(marks_of(spec).glob("paused-*"))
+
+
+@pytest.fixture
+def assert_complete(assert_trained, bucket_client, tmp_path):
+    """Checks a training in the object store: `assert_complete(spec, facts)`."""
+
+    def objects(url):
+        prefix = url.removeprefix("s3://bucket/")
+        found = bucket_client.list_objects_v2(Bucket="bucket", Prefix=prefix)
+        return {o["Key"][len(prefix) :]: o["Key"] for o in found.get("Contents", ())}
+
+    def check(spec, facts, restarts=0):
+        for name, key in objects(spec.model_dir).items():
+            file = Path(f"{tmp_path}/model{name}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not name.endswith("/"):
+                bucket_client.download_file("bucket", key, str(file))
+        here = dataclasses.replace(spec, model_dir=str(tmp_path / "model"))
+        assert_trained(here, facts, restarts)
+        assert not objects(f"{spec.checkpoint_dir}/jobs/")
+
+    return check
+
+
+@pytest.mark.faults
+def test_killed_launcher_and_replica_change_nothing(
+    cloud, launcher, training, assert_complete
+):
+    spec = training("paused", distribution=GANG)
+    first = launcher(spec).start()
+    first.wait_for(lambda: len(paused(spec)) == 2)
+    (job,) = cloud.live()
+    first.kill()
+    second = launcher(spec).start()
+    second.wait_for(f"joining Vertex AI job {job}: RUNNING")
+    os.kill(cloud.replicas[job]["workerpool1-0"].pid, signal.SIGKILL)
+    (marks_of(spec) / "go").touch()
+    facts = second.facts()
+    assert_complete(spec, facts, restarts=1)
+    assert (facts["workers"], facts["replicas"]) == (2, 2)
+    log = second.log.read_text()
+    assert "[worker-0] " in log and "[chief-0] " in log
+    assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
+    assert not cloud.live() and len(cloud.jobs) == 2
