@@ -37,11 +37,11 @@ def _do(attempt: RemoteAttempt) -> NoReturn:
     attempt.fetch()
     cluster = task.cluster_or_alone(attempt)
     try:
-        reject_other_code(attempt, os.environ)
+        if cluster.is_chief:  # all have the same image
+            reject_other_code(attempt, os.environ)
         _meet(attempt, cluster)
     except UserError as error:
-        if cluster.is_chief:
-            attempt.put_answer(error=error.to_json())
+        attempt.put_answer(error=error.to_json())
         sys.exit(f"error: {error}")
     task.run(attempt)
 
