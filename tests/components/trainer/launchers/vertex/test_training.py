@@ -134,33 +134,3 @@ def test_killed_launcher_and_replica_change_nothing(
     assert "[worker-0] " in log and "[chief-0] " in log
     assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
     assert not cloud.live() and len(cloud.jobs) == 2
-
-
-@pytest.mark.faults
-def test_terminated_launcher_cancels_the_job_and_the_next_resumes(
-    cloud, launcher, training, assert_complete
-):
-    spec = training("paused", distribution=GANG)
-    first = launcher(spec).start()
-    first.wait_for(lambda: len(paused(spec)) == 2)
-    (job,) = cloud.live()
-    first.kill(signal.SIGTERM)
-    assert cloud.jobs[job].state.name == "JOB_STATE_CANCELLED"
-    (marks_of(spec) / "go").touch()
-    second = launcher(spec).start()
-    assert_complete(spec, second.facts())
-    assert "resuming at step" in (second.folder / "events").read_text()
-
-
-@pytest.mark.faults
-def test_job_without_machines_ends_with_the_words_of_the_service(
-    cloud, launcher, training, monkeypatch
-):
-    monkeypatch.setattr(cloud, "is_capacity", False)
-    error = launcher(training(distribution=GANG), pending_timeout=1.0).start().error()
-    assert "has not started within 1 s: PENDING (Waiting for job" in error
-    assert "quotas" in error
-    waiting = launcher(training(distribution=GANG)).start()
-    waiting.wait_for("waiting for Vertex AI job")
-    waiting.kill(signal.SIGTERM)
-    assert not cloud.live()
