@@ -125,7 +125,7 @@ class Stored:
         """
         batches = self.block_batches(batch_size)
         shuffle = tf.random.experimental.stateless_shuffle
-        parts = tf.range(-(-self.rows // self.chunk_rows), dtype=tf.int64)
+        parts = tf.range(-(-self.rows // self.chunk_rows))  # at most `CHUNKS`
         parts = shuffle(parts, key)
 
         @no_autograph
@@ -151,7 +151,7 @@ class Stored:
 
         @no_autograph
         def block(number: tf.Tensor) -> tuple:
-            found, order = self._block(number, size, tf.zeros(0, tf.int64))
+            found, order = self._block(number, size, tf.zeros(0, tf.int32))
             return found, order, tf.constant(0, tf.int64)
 
         return self._blocks(0, size).map(block).prefetch(1)
@@ -171,7 +171,7 @@ class Stored:
         Args:
           number: int64. Number of the block.
           size: Rows of a block.
-          parts: Chunks in the order of the pass, int64 [n]; none for all rows in order.
+          parts: Chunks in the order of the pass, int32 [n]; none for all rows in order.
         """
 
         def read(number: np.int64, parts: np.ndarray) -> list[np.ndarray]:
@@ -237,7 +237,7 @@ def _rows(parts: np.ndarray, places: np.ndarray, size: int, rows: int) -> np.nda
     if missing:
         last = int(np.argmax(parts == len(parts) - 1))
         places = places + missing * (places >= (last + 1) * size - missing)
-    return parts[places // size] * size + places % size
+    return parts[places // size].astype(np.int64) * size + places % size
 
 
 def _folder() -> str:
