@@ -297,7 +297,17 @@ def _tensorboard(
         )
     asked = {} if settings is True else settings
     profile = asked.get("profile") or 0
-    return callbacks.TensorBoard(
+
+    class TensorBoard(callbacks.TensorBoard):
+        """Skips the metrics of single steps, which no setting writes.
+
+        Keras asks TensorFlow for each metric of each step whether to write it.
+        """
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_end(batch)
+
+    return TensorBoard(
         log_dir,
         histogram_freq=int(asked.get("histograms") or 0),
         profile_batch=tuple(profile) if isinstance(profile, (list, tuple)) else profile,

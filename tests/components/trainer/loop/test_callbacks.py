@@ -166,6 +166,39 @@ def test_tensorboard_gets_scalars_histograms_and_a_profile(run):
     assert list(log_dir.glob("plugins/profile/*/*.xplane.pb"))
 
 
+def test_tensorboard_gets_all_that_kerass_own_callback_writes(tmp_path):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    own = str(tmp_path / "own")
+    (ours,) = callbacks.configured({"tensorboard": {"histograms": 1}}, own)
+    keras_s = tf.keras.callbacks.TensorBoard(
+        str(tmp_path / "keras"), histogram_freq=1, profile_batch=0
+    )
+    found = []
+    for board in (ours, keras_s):
+        tf.keras.utils.set_random_seed(1)
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, name="only")])
+        model.compile("sgd", "mse", metrics=["mae"])
+        rows = tf.reshape(tf.range(12.0) / 12, [12, 1])
+        fitted = {"epochs": 2, "batch_size": 4, "verbose": 0, "callbacks": [board]}
+        model.fit(rows, rows, validation_data=(rows, rows), **fitted)
+        written = {}
+        for part in ("train", "validation"):
+            path = f"{board.log_dir}/{part}"
+            sizes = {"tensors": 0}
+            of_part = event_accumulator.EventAccumulator(path, sizes).Reload()
+            for tag in of_part.Tags()["tensors"]:
+                written[part, tag] = [
+                    (each.step, tf.make_ndarray(each.tensor_proto).tolist())
+                    for each in of_part.Tensors(tag)
+                    if tag != "keras"  # the graph: other names of the same layers
+                ]
+        found.append(written)
+    assert found[0] == found[1]
+    assert {"epoch_mae", "keras"} < {tag for _, tag in found[0]}
+
+
 def test_progress_tells_epoch_step_metrics_speed_wait_and_time_left(run):
     messages = [event.get("message", "") for event in run[2]]
     assert any("waiting for input" in message for message in messages)
