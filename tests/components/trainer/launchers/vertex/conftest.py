@@ -38,7 +38,8 @@ SETTINGS = {
     "workload": "/workload",
 }
 _REPLICA = """
-import runpy, sys
+import os, runpy, sys
+os.dup2(1, 2)  # a container's log has both
 sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """

@@ -18,6 +18,7 @@ EPOCHS = 4  # as of `undisturbed`
 
 
 _ANONYMOUS = """
+import os
 import google.auth
 from google.auth.credentials import AnonymousCredentials
 from strategos.components.trainer.launchers.jobs.vertex import logs
@@ -25,6 +26,7 @@ from strategos.components.trainer.launchers.jobs.vertex import logs
 google.auth.default = lambda **_: (AnonymousCredentials(), "p")
 logs.URL = {url!r} + "/v2/entries:list"
 logs._ASK_SECONDS = 1.0
+os.dup2(1, 2)
 """
 
 
