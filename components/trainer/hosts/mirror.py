@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import http.client
 import http.server
 import json
@@ -115,7 +116,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        if self.headers.get("Authorization") != self.server.token:
+        given = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), self.server.token.encode()):
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         if size > _LARGEST_BYTES:
