@@ -77,6 +77,14 @@ def _columns(rows, seed=0, late=0.25, mean=0.0, silent=False):
     }
 
 
+def test_a_bound_of_one_lets_any_distance_pass(write, validate):
+    write(1, when=range(21))
+    write(2, when=range(1000, 1021))  # to TFDV, 2e-16 more than 1 apart
+    _, _, checks = validate([2], [1])
+    check = checks["drift", "when"]
+    assert check["ok"] is True and check["received"] == 1
+
+
 def test_figures_of_a_good_span(write, validate, tmp_path):
     before, after = _columns(2000, 1), _columns(1900, 2, late=0.5)
     write(1, **before)
