@@ -25,6 +25,7 @@ _FILE_BYTES = 32 << 20
 _UNPUBLISHED = ".unpublished"
 
 _GZIP = 16 + isal_zlib.MAX_WBITS
+_HEADER_BYTES = 12  # of a TFRecord: a length and its checksum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,7 @@ class ShardWriter:
         self._name = attempt(shard)
         self._files: list[str] = []
         self._file = None
-        self._gzip = isal_zlib.compressobj()
+        self._gzip = Gzip()
         self._bytes = 0
         self._rows = 0
         fileio.makedirs(self._folder)
@@ -137,7 +138,7 @@ class ShardWriter:
     def _begin(self) -> None:
         self._files.append(f"{self._name}-{len(self._files):05}")
         self._file = fileio.open(os.path.join(self._folder, self._files[-1]), "wb")
-        self._gzip = isal_zlib.compressobj(level=1, wbits=_GZIP)
+        self._gzip = Gzip()
         self._bytes = 0
 
     def _end(self) -> None:
@@ -146,6 +147,33 @@ class ShardWriter:
         self._file.write(self._gzip.flush())
         self._file.close()
         self._file = None
+
+
+class Gzip:
+    """Compresses frames of TFRecords; equal frames give equal bytes.
+
+    ISA-L alone would give other bytes in one of about ten thousand files: its code for
+    the first bytes of a stream uses a register before it is set, which holds an address
+    (`.write_first_byte` in igzip_icf_body_h1_gr_bt.asm). Other code compresses an input
+    of a few bytes, so the first header is one.
+    """
+
+    def __init__(self):
+        self._stream = isal_zlib.compressobj(level=1, wbits=_GZIP)
+        self._is_empty = True
+
+    def compress(self, frames: memoryview) -> bytes:
+        """Compresses whole frames, at least one; some of the bytes may come later."""
+        if not self._is_empty:
+            return self._stream.compress(frames)
+        self._is_empty = False
+        first = self._stream.compress(frames[:_HEADER_BYTES])
+        first += self._stream.flush(isal_zlib.Z_SYNC_FLUSH)
+        return first + self._stream.compress(frames[_HEADER_BYTES:])
+
+    def flush(self) -> bytes:
+        """Ends the stream and returns the bytes that are left."""
+        return self._stream.flush()
 
 
 def _frame(records: pa.BinaryArray) -> memoryview:
