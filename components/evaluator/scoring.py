@@ -1,4 +1,4 @@
-"""Scores a file of examples in large batches; TensorFlow, Arrow and numpy only."""
+"""Scores a file of examples in large batches; TensorFlow and numpy only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 import tensorflow as tf
 
 from strategos.components.errors import UserError
@@ -176,13 +175,12 @@ def _label(
 
 
 def _membership(feature: tf.SparseTensor) -> Membership:
-    row, value = feature.indices[:, 0].numpy(), feature.values.numpy()
-    if value.dtype == object:
-        encoded = pa.array(value, pa.binary()).dictionary_encode()
-        distinct = encoded.dictionary.to_pylist()
-        inverse = encoded.indices.to_numpy()
-    else:
-        distinct, inverse = np.unique(value, return_inverse=True)
+    row = feature.indices[:, 0].numpy()
+    if feature.dtype == tf.string:
+        # Makes no Python object of each value.
+        distinct, inverse = (part.numpy() for part in tf.unique(feature.values))
+    else:  # unlike TensorFlow's, takes NaN for one value
+        distinct, inverse = np.unique(feature.values.numpy(), return_inverse=True)
     names: dict[str | int | float, int] = {}
     codes = [names.setdefault(_slice_value(each), len(names)) for each in distinct]
     code = np.array(codes, np.int64)[inverse.reshape(-1)]

@@ -247,9 +247,12 @@ def _as_decoded(column: pa.Array) -> pa.Array:
         return pa.nulls(len(column))
     if pa.types.is_list(column.type):
         return column.cast(pa.large_list(_LARGE[column.type.value_type]))
+    values = column.drop_null().cast(_LARGE[column.type])
+    if not column.null_count:
+        offsets = pa.array(np.arange(len(column) + 1))
+        return pa.LargeListArray.from_arrays(offsets, values)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(column) + 1, np.int64)
     np.cumsum(present, out=offsets[1:])
-    missing = np.append(~present, False) if column.null_count else None
-    values = column.drop_null().cast(_LARGE[column.type])
+    missing = np.append(~present, False)
     return pa.LargeListArray.from_arrays(pa.array(offsets, mask=missing), values)
