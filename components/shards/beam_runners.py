@@ -63,9 +63,14 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
     if engine.runner == "dataflow":
         return Job(name, Connection(), limits, _dataflow(engine))
     connection, workers = Connection(engine.job_endpoint, engine.master), engine.workers
+    spread = []
     if engine.runner == "flink":
         connection, workers = shared.connection(engine), engine.threads
-    spread = [f"--parallelism={workers}"] if workers else []
+        # Else the slots of a TaskManager would share one process, and Python's lock.
+        most = min(workers, connection.slots)
+        spread = [f"--sdk_worker_parallelism={most}"]
+    if workers:
+        spread.append(f"--parallelism={workers}")
     endpoint = f"--job_endpoint={connection.job_endpoint}"
     return Job(name, connection, limits, [*_portable(os.environ), endpoint, *spread])
 

@@ -29,11 +29,13 @@ class Connection:
       job_endpoint: `host:port` of Beam's job server; None for a service.
       master: `host:port` of the REST API of Flink's JobManager; None for a job server
         of another runner.
+      slots: Task slots of each TaskManager.
       lost: Why jobs cannot be sent any more, once that is so.
     """
 
     job_endpoint: str | None = None
     master: str | None = None
+    slots: int = 1
     lost: futures.Future[UserError] = dataclasses.field(default_factory=futures.Future)
 
 
@@ -56,16 +58,17 @@ def connected(
       BadInputError: Java or the jars are missing; or `check` rejects the master.
       UserError: A process did not start.
     """
+    slots = -(-workers // taskmanagers)
+    if master is not None:
+        slots = Master(master).check(workers)
     request = {
         "java": java.program(),
         "jars": str(jars.find()),
         "logs": str(logs.absolute()),
         "master": master,
         "taskmanagers": taskmanagers,
-        "slots": -(-workers // taskmanagers),
+        "slots": slots,
     }
-    if master is not None:
-        Master(master).check(workers)
     logs.mkdir(parents=True, exist_ok=True)
     with (logs / "host.log").open("ab") as log:
         host = processes.start(
@@ -77,7 +80,7 @@ def connected(
         )
     listener = None
     try:
-        connection = Connection(**_answer(host, logs)["addresses"])
+        connection = Connection(**_answer(host, logs)["addresses"], slots=slots)
         listener = threading.Thread(target=_listen, args=(host, logs, connection.lost))
         listener.start()
         yield connection

@@ -47,11 +47,14 @@ class Master:
         """
         return self._call("GET", path)
 
-    def check(self, slots: int) -> None:
+    def check(self, slots: int) -> int:
         """Checks that jobs of this engine can run there.
 
         Args:
           slots: Task slots that a job needs.
+
+        Returns:
+          Task slots of a TaskManager, rounded up where they differ.
 
         Raises:
           BadInputError: It does not answer, is no Flink or another release of Flink,
@@ -61,6 +64,7 @@ class Master:
             about = self.get("/overview")
             release = about["flink-version"]
             total, free = about["slots-total"], about["slots-available"]
+            hosts = about["taskmanagers"]
         except (MasterError, KeyError, TypeError) as error:
             why = str(error) if isinstance(error, MasterError) else "it is not Flink"
             raise self._unfit(
@@ -86,6 +90,7 @@ class Master:
                 f"needs {slots}",
                 remedy="Wait for the jobs of others, or start more TaskManagers.",
             )
+        return -(-total // hosts)
 
     def job_named(self, name: str) -> str | None:
         """The id of the job with a name; None if there is none.

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -143,26 +142,28 @@ def starter(installed, tmp_path):
         process.kill()
 
 
-def test_nothing_outlives_an_interrupted_process_that_started_it(starter):
+def test_nothing_outlives_an_interrupted_process_that_started_it(starter, wait_until):
     """`test_kills.py` kills one."""
     pids = _descendants(starter.pid)
     assert len(pids) == 5  # host, workers' parent, JobManager, TaskManager, job server
     starter.send_signal(signal.SIGINT)
     starter.wait()
-    _wait_until(lambda: not pids & set(_parents()))
+    wait_until(lambda: not pids & set(_parents()))
 
 
-def test_dead_task_manager_is_replaced_and_nothing_outlives_the_host(starter, tmp_path):
+def test_dead_task_manager_is_replaced_and_nothing_outlives_the_host(
+    starter, wait_until, tmp_path
+):
     """The host is the process in between."""
     master = Master(starter.master)
     (before,) = master.get("/taskmanagers")["taskmanagers"]
     os.kill(_pid_of(starter, "TaskManagerRunner"), signal.SIGKILL)
-    _wait_until(lambda: before["id"] not in _task_managers(master))
-    _wait_until(lambda: len(_task_managers(master)) == 1)
+    wait_until(lambda: before["id"] not in _task_managers(master))
+    wait_until(lambda: len(_task_managers(master)) == 1)
     assert "taskmanager-1 ended (SIGKILL)" in (tmp_path / "logs/host.log").read_text()
     pids = _descendants(starter.pid)
     os.kill(next(p for p, parent in _parents().items() if parent == starter.pid), 9)
-    _wait_until(lambda: not pids & set(_parents()))
+    wait_until(lambda: not pids & set(_parents()))
 
 
 def _task_managers(master):
@@ -176,10 +177,3 @@ def _pid_of(process, part):
         if part in Path(f"/proc/{pid}/cmdline").read_text()
     )
     return found
-
-
-def _wait_until(reached, seconds=90):
-    until = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < until
-        time.sleep(0.1)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import hashlib
 import json
 import os
 import random
@@ -122,7 +124,8 @@ def result(node, folder, uri):
     if node == "analysis":
         uri, graph = uri.with_name(f"{uri.name}-rows"), uri
         nodes().transform(folder, uri, graph)
-    return nodes().files(uri)
+    files = nodes().files(uri)
+    return {name: hashlib.sha256(files[name]).hexdigest() for name in files}
 
 
 def pids(folder, part):
@@ -137,16 +140,12 @@ def pids(folder, part):
     return sorted(found)
 
 
-def wait_until(reached, seconds):
-    until = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+def is_under_way(driver, folder):
+    return pids(folder, VICTIMS["worker"]) or driver.poll() == 0
 
 
 def disturb(driver, folder, victim, chance, latest):
     """Kills a process at a random moment; None if the driver has ended before."""
-    wait_until(lambda: pids(folder, "strategos-worker") or driver.poll() == 0, 200)
     time.sleep(chance.uniform(0, latest))
     while driver.poll() is None:
         found = [driver.pid] if victim == "driver" else pids(folder, VICTIMS[victim])
@@ -159,13 +158,16 @@ def disturb(driver, folder, victim, chance, latest):
 
 
 @pytest.mark.parametrize(("victim", "node"), cells())
-def test_killed_process(start, folder, expected, cluster, tmp_path, victim, node):
+def test_killed_process(
+    start, folder, expected, cluster, wait_until, tmp_path, victim, node
+):
     chance = random.Random(f"{victim} {node} {ROUND}")
     engine = Engine("flink", 2, taskmanagers=2)
     latest, killed, uri = LATEST_SECONDS, None, tmp_path / "0"
     while killed is None:  # half as late, if the node was faster
         uri = uri.with_name(str(int(uri.name) + 1))
         driver = start(engine, node, uri)
+        wait_until(functools.partial(is_under_way, driver, tmp_path), 200)
         killed = disturb(driver, tmp_path, victim, chance, latest)
         latest /= 2
     if victim == "driver":

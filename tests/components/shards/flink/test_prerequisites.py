@@ -94,7 +94,12 @@ def server():
         each.server_close()
 
 
-OVERVIEW = {"flink-version": "1.19.1", "slots-total": 4, "slots-available": 3}
+OVERVIEW = {
+    "flink-version": "1.19.1",
+    "taskmanagers": 2,
+    "slots-total": 4,
+    "slots-available": 3,
+}
 
 
 @pytest.mark.parametrize(

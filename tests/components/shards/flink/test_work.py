@@ -8,6 +8,7 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink.connection import connected
 from strategos.components.shards.flink.master import Master
 from strategos.components.shards.fold import fold
 from strategos.components.user_code import modules
@@ -112,6 +113,23 @@ def test_workers_are_other_processes_and_results_are_in_order(flink, work, tmp_p
     found = fold(flink, range(100), work.process, work.join, str(tmp_path))
     assert [shard for shard, _ in found] == list(range(100))
     assert os.getpid() not in {process for _, process in found}
+
+
+def test_slots_of_a_task_manager_work_in_processes_of_their_own(
+    installed, work, wait_until, tmp_path
+):
+    with connected(None, 1, 2, tmp_path / "logs") as connection:
+        master = Master(connection.master)
+        wait_until(lambda: master.get("/overview")["slots-total"] == 2)
+        engine = Engine("flink", 2, master=connection.master)
+        # Beam deals processes out in turns, in one job of ten the same one twice.
+        for number in range(5):
+            results = str(tmp_path / str(number))
+            found = fold(engine, range(20), work.process, work.join, results)
+            if len({process for _, process in found}) == 2:
+                break
+        else:
+            pytest.fail("both slots used one process each time")
 
 
 def test_error_of_a_shard_keeps_its_fields_and_is_not_tried_again(
