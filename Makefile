@@ -20,10 +20,12 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
 JOBS ?= 3
 # Files in the order of tests/conftest.py, the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# For the first build of the cluster's programs, before `test-cluster` goes on without it.
+BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-faults test-engine test-cluster test-gpu test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-faults test-engine test-cluster test-image test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -54,11 +56,15 @@ test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
 	@.venv/bin/strategos engine setup || [ $$? = 2 ]
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m engine -rs $(TESTS)
 
-# Exit code 2: no root, Go or package, or the first build takes longer than half an hour;
-# the tests say so and are skipped.
+# Exit code 2: no root, Go or package, or the first build takes longer than the limit; the
+# tests say so and are skipped.
 test-cluster: setup  ## Run the tests on a real Kubernetes with Kubeflow, and a real Slurm.
-	@.venv/bin/python kubeflow/cluster build --limit 1800 || [ $$? = 2 ]
-	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster -rs $(TESTS)
+	@.venv/bin/python kubeflow/cluster build --limit $(BUILD_SECONDS) || [ $$? = 2 ]
+	@.venv/bin/pytest $(PARALLEL) -m cluster -rs $(TESTS)
+
+test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the flights in them on Kubeflow.
+	@.venv/bin/python kubeflow/cluster build || [ $$? = 2 ]
+	@.venv/bin/pytest -n 0 -m image -rs $(TESTS)
 
 test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
 	@.venv/bin/pytest -m gpu -rs $(TESTS)

@@ -113,18 +113,22 @@ def terminated_last() -> Iterator[None]:
         yield
         return
 
+    came = False
+
     def terminate(*_: object) -> None:
+        nonlocal came
+        came = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
         raise _Terminated
 
     signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    except _Terminated:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # Whatever was raised: C++ libraries replace what is raised inside of theirs.
+        if came:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
@@ -166,16 +170,18 @@ def _end_at_end_of_input() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def leave(code: int) -> NoReturn:
-    """Exits without Python's shutdown: that of TensorFlow can hang or crash.
+def leave(code: str | int | None) -> NoReturn:
+    """Exits without Python's shutdown: that of TensorFlow and of S3 can hang or crash.
 
     Args:
-      code: The exit code.
+      code: As for `sys.exit`: a message is printed, and the exit code is 1.
     """
     with contextlib.suppress(OSError, ValueError):  # the reader may have ended
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(code)
+    os._exit(1 if isinstance(code, str) else code or 0)
 
 
 def described(error: BaseException) -> dict[str, Any]:

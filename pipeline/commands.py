@@ -275,6 +275,23 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
         raise loading.ConfigError(problems, str(config.path))
 
 
+def prepare_image_data(config: Config, target: str) -> None:
+    """Calls `data.prepare` if data are missing that the image of a target contains.
+
+    Args:
+      config: The effective settings, after `reject_target`.
+      target: `kubeflow` or `vertex`.
+
+    Raises:
+      BadInputError: The function failed, or made no file that matches the pattern.
+    """
+    from strategos.pipeline.plan.cluster import paths
+    from strategos.pipeline.run import orchestration
+
+    if paths.is_in_image(config.data.examples, getattr(config, target)):
+        orchestration.prepare_data(config, config.data.listing())
+
+
 def compile_to(config: Config, target: str, output: Path) -> None:
     """Compiles the pipeline for a target, after `reject_target`.
 

@@ -43,6 +43,7 @@ def image(arguments: argparse.Namespace) -> int:
     config = commands.load(arguments).config
     commands.reject_target(config, arguments.target)
     builder, checkout = _builder(), _checkout()
+    commands.prepare_image_data(config, arguments.target)
     context = getattr(config, arguments.target).context
     with temporary.folder() as folder:
         _prepare(Path(folder), checkout, Path(context))
@@ -52,8 +53,7 @@ def image(arguments: argparse.Namespace) -> int:
             seconds = time.monotonic() - start
             print(f"{each.name}: built by {builder} in {seconds:.0f} s", flush=True)
             if arguments.push:
-                _call([builder, "push", each.name])
-                print(f"{each.name}: pushed", flush=True)
+                _push(builder, each.name)
     return ExitCode.DONE
 
 
@@ -119,6 +119,18 @@ def _build(builder: str, image: _Image, folder: Path, context: str) -> list[str]
     command += ["--build-arg", f"PYTHON={python}", "--tag", image.name]
     command += ["--target", image.target] if image.target else []
     return [*command, context]
+
+
+def _push(builder: str, name: str) -> None:
+    try:
+        _call([builder, "push", name])
+    except UserError as error:
+        raise UserError(
+            f"{name} was built, but not pushed: {error}",
+            remedy=f"If credentials are refused, `{builder} login` stores others. Then "
+            "repeat this command, which does not build the same layers again.",
+        ) from None
+    print(f"{name}: pushed", flush=True)
 
 
 def _call(command: list[str]) -> None:

@@ -57,6 +57,7 @@ def _create(config: Config, target: str) -> int:
         problems.append(problem)
     commands.reject_target(config, target, *problems)
     service.check()
+    commands.prepare_image_data(config, target)
     with temporary.folder() as folder:
         file = Path(folder, "pipeline")
         commands.compile_to(config, target, file)

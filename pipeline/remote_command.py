@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return _follow(config, service, arguments.follow, arguments)
     service.check()
+    commands.prepare_image_data(config, target)
     with temporary.folder() as folder:
         file = Path(folder, "pipeline")
         commands.compile_to(config, target, file)

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import requests
 
 from strategos.components import processes, worker_process
 from strategos.components.user_code import modules
@@ -72,7 +73,7 @@ if sys.version_info < (3, 11):
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
     *("components/shards/flink/test_kills.py", "e2e/cluster/test_kubeflow.py"),
-    "components/trainer/launchers/test_tfjob_cluster.py",
+    "components/trainer/launchers/tfjob/test_tfjob_cluster.py",
     *("components/transform/test_features.py", "components/trainer/gang"),
     *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
     *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),
@@ -165,6 +166,14 @@ def made_once(tmp_path_factory):
     return made
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_state(tmp_path_factory):
+    """What commands remember of their roots is not what this user's remember."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_user_code(tmp_path_factory):
     """What a file imports of a workload, another one does not find."""
@@ -213,6 +222,8 @@ def bucket_client(environment):
     environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
     environment.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
     endpoint = f"http://{host}:{port}"
+    # All of moto's servers in a process have the same buckets.
+    requests.post(f"{endpoint}/moto-api/reset", timeout=60).raise_for_status()
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     client.create_bucket(Bucket="bucket")
     yield client
@@ -333,7 +344,7 @@ def make_cluster():
     return Cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # one that idles takes a third of a core
 def cluster(make_cluster, tmp_path_factory):
     """A `Cluster`, which no test ends; skipped by the name of what is missing."""
     state = Path(tempfile.mkdtemp(prefix="cluster-"))

@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import processes
+from strategos.components import processes, worker_process
 
 _PR_SET_NAME = 15
 _SIZE = 1 << 17  # of a message: an environment
@@ -306,7 +306,7 @@ def _kill_after(channel: socket.socket, pid: int) -> None:
 def _become(
     request: Mapping[str, Any], descriptors: Sequence[int], begins: int
 ) -> NoReturn:
-    code = 1
+    code: str | int | None = 1
     try:
         os.setsid()
         os.close(begins)
@@ -326,12 +326,10 @@ def _become(
         _main(request["module"], request["arguments"], request["cwd"])
         code = 0
     except SystemExit as end:
-        code = end.code or 0
+        code = end.code
     except BaseException:
         traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    worker_process.leave(code)
 
 
 def _be_recognized(module: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from strategos.components import worker_process
 from strategos.components.container import mounts
 from strategos.components.errors import UserError
+from strategos.components.fork_server import without_collections
 
 _CALL = "--json_serialized_invocation_args"
 _INPUTS = "--json_serialized_inputs_spec_args"
@@ -87,10 +88,12 @@ def _make_folders(call: dict[str, Any]) -> None:
 
 
 def _execute(arguments: Sequence[str]) -> None:
-    from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as tfx
-
+    with without_collections():
+        from tfx.orchestration.kubeflow.v2.container import (
+            kubeflow_v2_run_executor as tfx,
+        )
     tfx.main(tfx._parse_flags([sys.argv[0], *arguments]))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    worker_process.leave(main(sys.argv[1:]))

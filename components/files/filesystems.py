@@ -89,7 +89,7 @@ def register(uri: str) -> None:
 
 
 @functools.cache
-def check_writable(uri: str, seconds: float = 60.0) -> None:
+def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") -> None:
     """Writes a small file below a URL and removes it; a path is not checked.
 
     Without credentials, TensorFlow's S3 tries again for minutes, and `makedirs` then
@@ -98,6 +98,7 @@ def check_writable(uri: str, seconds: float = 60.0) -> None:
     Args:
       uri: Path or URL, of a file system that is registered.
       seconds: Time allowed.
+      key: The setting that is at fault if nothing can be written, for the message.
 
     Raises:
       BadInputError: The file could not be written, or not in time.
@@ -116,7 +117,7 @@ def check_writable(uri: str, seconds: float = 60.0) -> None:
     if problem:
         raise BadInputError(
             f"but nothing can be written there: {problem}",
-            key="run.root",
+            key=key,
             received=uri,
             remedy=f"Check the bucket, and the credentials: {credentials(uri)}.",
         )

@@ -6,7 +6,7 @@ Imports neither TensorFlow nor TFX.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 CACHE_LIMIT = 10**9
@@ -85,6 +85,21 @@ class WorkerSpec:
     distribution: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Settings = dataclasses.field(default_factory=Settings)
     warm_start: str = ""
+
+    def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
+        """This training with its inputs elsewhere.
+
+        Args:
+          at: Returns where the file, pattern or folder at a path is; "" for "".
+        """
+        return dataclasses.replace(
+            self,
+            train_files=tuple(map(at, self.train_files)),
+            eval_files=tuple(map(at, self.eval_files)),
+            transform_graph=at(self.transform_graph),
+            schema_file=at(self.schema_file),
+            warm_start=at(self.warm_start),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The spec as JSON-able values."""

@@ -2,13 +2,14 @@
 
     python kubeflow/cluster build          builds what is missing
     python kubeflow/cluster up             builds what is missing, starts everything
+    python kubeflow/cluster load ARCHIVE   makes an image known to the cluster
     python kubeflow/cluster run COMMAND…   runs a command in the network of the cluster
     python kubeflow/cluster down           ends everything, whatever state it is in
 
 The cluster has one node, this machine. All processes are in namespaces of their own for
 processes, mounts and network: the end of their first process ends them all, and nothing
 of them is left on the machine. Pods see this machine's `/usr` and Python environment
-instead of an image.
+instead of an image, unless they name one that was loaded.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 import programs
 import requirements
 import sandbox
+from containers import archive, containerd
 from failures import ClusterError
 
 
@@ -35,6 +37,10 @@ def main() -> int:
     )
     commands.add_parser("up", help="build what is missing, start everything")
     commands.add_parser("down", help="end everything")
+    loading = commands.add_parser("load", help="make an image known to the cluster")
+    loading.add_argument(
+        "archive", type=Path, help="from `buildah push IMAGE docker-archive:FILE`"
+    )
     run = commands.add_parser("run", help="run a command in the cluster's network")
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     arguments = parser.parse_args()
@@ -44,6 +50,8 @@ def main() -> int:
         if arguments.command == "down":
             sandbox.stop()
             return 0
+        if arguments.command == "load":
+            return load(arguments.archive)
         if arguments.command == "build":
             binaries(arguments.limit)
             return 0
@@ -57,6 +65,15 @@ def binaries(limit: float | None = None) -> Path:
     """Builds the programs, unless they exist; returns their folder."""
     requirements.check(builds=not programs.folder().is_dir())
     return programs.build(limit)
+
+
+def load(file: Path) -> int:
+    """Makes the images of an archive known to the cluster; prints their names."""
+    names = archive.names(file)
+    containerd.load(sandbox.containers(), file, names)
+    for name in names:
+        print(f"{name}: loaded")
+    return 0
 
 
 def up() -> int:

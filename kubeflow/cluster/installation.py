@@ -29,7 +29,9 @@ def install(state: Path, definitions: Path) -> None:
     """
     api = Api(state / "certificates")
     api.apply(sorted(definitions.iterdir()))
-    (state / "volumes" / "serving").mkdir(parents=True)
+    volume = state / "volumes" / "serving"
+    volume.mkdir(parents=True)
+    volume.chmod(0o777)  # containers of loaded images run as any user
     api.apply([_MANIFESTS / "namespace.yaml"])
     (state / "manifests").mkdir()
     for file in sorted(_MANIFESTS.iterdir()):

@@ -1,33 +1,19 @@
-"""The cluster's one node: containerd, kubelet, kube-proxy, DNS, and the image.
-
-The image holds no files: a container sees this machine's `/usr`, the Python environment
-that runs this script, and the checkout, read-only and at the same paths. So a change of
-the code needs no new image.
-"""
+"""The cluster's one node: containerd, kubelet, kube-proxy and DNS."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import image
 import yaml
 from api import Api
 from certificates import NODE
-from failures import ClusterError
-from requirements import CHECKOUT, PLUGINS
+from containers import containerd
 from sandbox import HOST
 from servers import Servers
 
 BRIDGE = "cluster"
-IMAGE = "registry.example.com/strategos:1"
-"""The image of all pods, in the name of kubeflow/overlays/kubeflow.yaml."""
-
 _PODS = "10.250.0.0/16"
-_PAUSE = "strategos.test/pause:1"
-_PROGRAMS = "/opt/strategos"
 _SECONDS = 180
 
 
@@ -40,9 +26,11 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
       programs: The folder of the programs.
 
     Raises:
-      ClusterError: containerd did not start, or rejects the image.
+      ClusterError: containerd did not start, or rejects an image.
     """
-    _start_containerd(servers, state / "containerd", programs)
+    (state / "containerd").mkdir()
+    _write_network(state / "containerd")
+    containerd.start(servers, state / "containerd", programs)
     _start_kubelet(servers, state, programs / "kubernetes")
     keys = f"{state}/certificates"
     proxy = [programs / "kubernetes", "kube-proxy", *_proxy(keys)]
@@ -52,26 +40,6 @@ def start(servers: Servers, state: Path, programs: Path) -> None:
         f"  kubeconfig {keys}/admin.conf\n  ttl 1\n }}\n}}\n"
     )
     servers.start("dns", [programs / "coredns", "-conf", state / "Corefile"])
-
-
-def _start_containerd(servers: Servers, folder: Path, programs: Path) -> None:
-    """Starts containerd, and imports the images."""
-    folder.mkdir()
-    _write_network(folder)
-    (folder / "base.json").write_text(json.dumps(_base(programs)))
-    (folder / "config.toml").write_text(_containerd(folder))
-    servers.start("containerd", ["containerd", "-c", folder / "config.toml"])
-    control = ["ctr", "-a", folder / "socket", "-n", "k8s.io"]
-    ping = [*control, "version"]
-    servers.wait("containerd", lambda: not _call(ping).returncode, _SECONDS)
-    path = f"{_PROGRAMS}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
-    # The first container of a pod sees nothing of this machine.
-    for name, program in ((IMAGE, None), (_PAUSE, programs / "pause")):
-        archive = folder / "image.tar"
-        image.write(archive, name, program, path)
-        done = _call([*control, "images", "import", archive])
-        if done.returncode:
-            raise ClusterError(f"containerd rejects {name}: {done.stderr.strip()}")
 
 
 def _start_kubelet(servers: Servers, state: Path, kubernetes: Path) -> None:
@@ -110,49 +78,6 @@ def wait(servers: Servers, state: Path) -> None:
         return {"Ready": "True"} in [{c["type"]: c["status"]} for c in found]
 
     servers.wait("kubelet", is_ready, _SECONDS)
-
-
-def _base(programs: Path) -> dict:
-    """The runtime specification that each container starts from."""
-    made = _call(["ctr", "oci", "spec"])
-    if made.returncode:
-        raise ClusterError(f"`ctr oci spec` failed: {made.stderr.strip()}")
-    spec = json.loads(made.stdout)
-    seen = {path: path for path in ("/usr", "/etc/ssl", sys.base_prefix, sys.prefix)}
-    seen |= {str(CHECKOUT): str(CHECKOUT), "/workload": str(CHECKOUT)}
-    seen[_PROGRAMS] = str(programs)
-    options = ["rbind", "ro", "rprivate"]
-    spec["mounts"] += [
-        {"destination": at, "type": "bind", "source": source, "options": options}
-        for at, source in seen.items()
-    ]
-    return spec
-
-
-def _containerd(folder: Path) -> str:
-    """The settings of containerd; the native snapshotter works on every file system."""
-    cri = 'plugins."io.containerd.grpc.v1.cri"'
-    return f"""version = 2
-root = "{folder}/root"
-state = "{folder}/state"
-disabled_plugins = ["io.containerd.internal.v1.opt"]
-[grpc]
-  address = "{folder}/socket"
-[{cri}]
-  sandbox_image = "{_PAUSE}"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-  [{cri}.cni]
-    bin_dir = "{PLUGINS}"
-    conf_dir = "{folder}/network"
-  [{cri}.containerd]
-    snapshotter = "native"
-    [{cri}.containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      base_runtime_spec = "{folder}/base.json"
-      [{cri}.containerd.runtimes.runc.options]
-        SystemdCgroup = false
-"""
 
 
 def _write_network(folder: Path) -> None:
@@ -227,7 +152,3 @@ def _proxy(keys: str) -> list[str]:
         "--conntrack-tcp-timeout-established=0",
         "--conntrack-tcp-timeout-close-wait=0",
     ]
-
-
-def _call(words: list) -> subprocess.CompletedProcess:
-    return subprocess.run(words, capture_output=True, text=True)

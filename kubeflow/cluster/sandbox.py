@@ -115,11 +115,27 @@ def run(words: Sequence[str]) -> NoReturn:
     Raises:
       ClusterError: The cluster does not run.
     """
+    first = _required()
+    enter = ["nsenter", f"--net=/proc/{first}/ns/net", "--", *words]
+    os.execvpe(enter[0], enter, {**os.environ, "KUBECONFIG": str(kubeconfig())})
+
+
+def containers() -> Path:
+    """The folder of containerd.
+
+    Raises:
+      ClusterError: The cluster does not run.
+    """
+    _required()
+    return folder() / "containerd"
+
+
+def _required() -> int:
+    """The first process of a cluster that is ready."""
     first = _first_process()
     if first is None or not is_running():
         raise ClusterError("does not run; start it with: make cluster", exit_code=2)
-    enter = ["nsenter", f"--net=/proc/{first}/ns/net", "--", *words]
-    os.execvpe(enter[0], enter, {**os.environ, "KUBECONFIG": str(kubeconfig())})
+    return first
 
 
 def _is_decided(started: subprocess.Popen, state: Path, lines) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.example_gen.listing import Listing
+from strategos.components.files import filesystems
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.checks import engine, files
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
@@ -171,12 +172,19 @@ def _training_job_problems(
     distribution = config.trainer.distribution
     if distribution.launcher != "tfjob" or isinstance(section, Vertex):
         return
-    if not distribution.tfjob.folder:
+    folder, key = distribution.tfjob.folder, "trainer.distribution.tfjob.folder"
+    if not folder:
         yield config.problem(
-            "trainer.distribution.tfjob.folder",
+            key,
             "is missing: the files of a step are in its own container",
-            remedy="Name a folder on one of `trainer.distribution.tfjob.volumes`.",
+            remedy="Name a URL such as s3://BUCKET/FOLDER, or a folder on one of "
+            "`trainer.distribution.tfjob.volumes`.",
         )
+    elif is_remote(folder):
+        unusable = filesystems.missing(folder)
+        if unusable:
+            yield config.problem(key, f"but {unusable}", received=folder)
+        return
     for volume in distribution.tfjob.volumes:
         if volume not in section.volumes:
             yield config.problem(

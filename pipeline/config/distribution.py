@@ -17,7 +17,7 @@ from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.config.cluster.batch_systems import Slurm, Tfjob, VertexJob
-from strategos.pipeline.config.cluster.sections import Vertex
+from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import (
     Duration,
@@ -255,16 +255,20 @@ class Distribution(Section):
             remedy = "Use fewer, or raise `vertex.accelerator.count`."
             yield reject_at(("devices",), message, remedy=remedy)
 
-    def job(self, service: Vertex | None = None) -> dict[str, Any]:
+    def job(
+        self, kubeflow: Kubeflow | None = None, vertex: Vertex | None = None
+    ) -> dict[str, Any]:
         """The settings of the launcher's jobs, with times in seconds.
 
         Args:
-          service: The section `vertex`; required for `launcher: vertex`.
+          kubeflow: The section of this name, if there is one.
+          vertex: The section of this name; required for `launcher: vertex`.
         """
         if self.launcher not in _JOBS:
             return {}
+        services = {"tfjob": (kubeflow,), "vertex": (vertex,)}
         settings = getattr(self, self.launcher)
-        return settings.operation(*([service] if self.launcher == "vertex" else []))
+        return settings.operation(*services.get(self.launcher, ()))
 
     def _given(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)

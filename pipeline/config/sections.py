@@ -252,7 +252,7 @@ class Config(Section):
 
     def operation(self) -> Operation:
         """The settings for how training is run; caching never compares them."""
-        return self.trainer.operation(self.vertex)
+        return self.trainer.operation(self.kubeflow, self.vertex)
 
     @property
     def serving(self) -> str | None:

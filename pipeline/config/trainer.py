@@ -24,7 +24,7 @@ from pydantic_core import InitErrorDetails
 from strategos.components.exported import WEIGHTS_DIR
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
-from strategos.pipeline.config.cluster.sections import Vertex
+from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, received, reject, reject_at
@@ -319,11 +319,14 @@ class Trainer(Section):
             plain["callbacks"]["tensorboard"]["profile"] = [int(first), int(last)]
         return Settings(**plain | {"cache_limit": size(self.cache_limit)})
 
-    def operation(self, service: Vertex | None = None) -> Operation:
+    def operation(
+        self, kubeflow: Kubeflow | None = None, vertex: Vertex | None = None
+    ) -> Operation:
         """The settings for how training is run; caching never compares them.
 
         Args:
-          service: The section `vertex`; required for `launcher: vertex`.
+          kubeflow: The section of this name, if there is one.
+          vertex: The section of this name; required for `launcher: vertex`.
         """
         distribution = self.distribution
         return Operation(
@@ -333,5 +336,5 @@ class Trainer(Section):
             max_restarts=distribution.max_restarts,
             checkpoint_every=interval(self.checkpoint.every),
             checkpoint_keep=self.checkpoint.keep,
-            job=distribution.job(service),
+            job=distribution.job(kubeflow, vertex),
         )

@@ -19,8 +19,26 @@ Json = dict[str, Any]
 _DRIVER = "-driver"
 _FAILED = ("Failed", "Error")
 _LAUNCHER = re.compile(r'time="|[IWEF]\d{4} [\d:.]+ +\d+ \w+\.go:|Error: exit status')
+# Of the launcher, which KFP starts the program of a step by.
+_FATAL = re.compile(
+    r"^F\d{4} [^\]]*\] (?:failed to execute component: )?(.*)$", re.MULTILINE
+)
+_SPEC = re.compile(r"^I\d{4} [^\]]*\] input \w+:\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_PANIC = re.compile(r"^panic: .*\(\*LauncherV2\)", re.MULTILINE | re.DOTALL)
+_OF_DRIVER = re.compile(
+    r"^F\d{4} [^\]]*\] KFP driver: (?:driver\.\w+\(.*\) failed: )?(.*)$", re.MULTILINE
+)
+_ABOUT_METADATA = re.compile(r"(Get|Put)\w*(Context|Execution|Artifact)")
+_OUTAGE = re.compile(r"code = Unavailable|connection re(fused|set)")
+_AGAIN = "Run again: complete steps come from the cache."
+_PANICKED = (
+    "KFP's launcher ended by a panic, as it does when ML Metadata cannot be reached. "
+    f"{_AGAIN}"
+)
+_TERMINATED = "(exit code 143)"
 _LINES = 20  # Shown of the log of a step that failed.
-_TEMPLATE = "system-container-impl"  # Of the pods that run steps, in KFP's compiler.
+# Of the pods that run steps, and of those before them, in KFP's compiler.
+_TEMPLATES = ("system-container-impl", "system-container-driver")
 
 
 def names(workflow: Json) -> list[str]:
@@ -34,13 +52,13 @@ def task(workflow: Json, name: str) -> Task:
     """The state of a step."""
     group, driver = _shown(workflow, name), _shown(workflow, f"{name}{_DRIVER}")
     executor = _executor(workflow, group) if group else None
-    if group and group.get("phase") == "Omitted":  # an earlier step failed
-        return Task()
     if executor and executor.get("phase") == "Skipped":
         return Task("cached", _at(group, "startedAt"), _at(group, "finishedAt"))
     for part in (executor, driver):
         if part and part.get("phase") in _FAILED:
             return _task("failed", part, driver)
+    if group and group.get("phase") == "Omitted":  # an earlier step failed
+        return Task()
     if group and group.get("phase") == "Succeeded":
         return _task("complete", executor or group, driver)
     if group and group.get("phase") in _FAILED:
@@ -64,13 +82,26 @@ def pods(node_id: str) -> Iterator[str]:
     """The names that the pod of a node may have, by Argo's two ways to name pods."""
     if node_id:
         workflow, _, number = node_id.rpartition("-")
-        yield f"{workflow}-{_TEMPLATE}-{number}"
+        yield from (f"{workflow}-{template}-{number}" for template in _TEMPLATES)
         yield node_id
 
 
 def last_lines(text: str) -> list[str]:
-    """The last lines of a log that the step's own program wrote."""
-    lines = (line for line in text.splitlines() if line.strip())
+    """The last lines of a log that the step's own program wrote.
+
+    If KFP's launcher or driver failed, not the program, its reason is the only line.
+    """
+    if driver := _OF_DRIVER.search(text):
+        if _ABOUT_METADATA.search(driver[1]):
+            return [f"KFP's driver failed on ML Metadata: {driver[1]}. {_AGAIN}"]
+        return [f"KFP's driver failed: {driver[1]}"]
+    if _PANIC.search(text):
+        return [_PANICKED]
+    for reason in _FATAL.findall(text):
+        if "exit status" not in reason:  # of the program
+            again = f". {_AGAIN}" if _OUTAGE.search(reason) else ""
+            return [f"KFP's launcher failed: {reason}{again}"]
+    lines = (line for line in _SPEC.sub("", text).splitlines() if line.strip())
     return list(deque((each for each in lines if not _LAUNCHER.match(each)), _LINES))
 
 
@@ -81,11 +112,14 @@ def exit_code(text: str) -> int | None:
 
 
 def _task(state: str, part: Json, driver: Json | None) -> Task:
+    message = part.get("message", "") if state != "complete" else ""
+    if message.endswith(_TERMINATED):
+        message += ": by SIGTERM, as when its pod is deleted or evicted"
     return Task(
         state,
         _at(driver, "startedAt") or _at(part, "startedAt"),
         _at(part, "finishedAt"),
-        part.get("message", "") if state != "complete" else "",
+        message,
         part.get("id", "") if part.get("type") == "Pod" else "",
     )
 

@@ -284,9 +284,10 @@ class _Lines:
     def refresh(self) -> None:
         for name, event in list(self._later.items()):
             if self._clock() - self._shown[name] >= _QUIET:
-                self._write(event, self._progress.nodes[name].detail())
-                self._shown[name] = self._clock()
                 del self._later[name]
+                if detail := self._progress.nodes[name].detail():
+                    self._write(event, detail)
+                    self._shown[name] = self._clock()
         self._file.flush()
 
     def show(self, event: dict[str, Any]) -> None:

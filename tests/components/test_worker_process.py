@@ -188,3 +188,22 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path, how, prepare):
     process.wait(10)
     assert _gone(child, within=10)
     assert _gone(server, within=10)
+
+
+@pytest.mark.parametrize("swallowed", ["raise RuntimeError", "pass"])
+def test_termination_that_a_library_replaces_by_an_exception_ends_the_process(
+    swallowed,
+):
+    code = f"""
+import os, signal
+from strategos.components import worker_process
+
+with worker_process.terminated_last():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        {swallowed}
+print("went on")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import yaml
@@ -40,6 +43,32 @@ def test_command_needs_a_cluster_that_runs(tmp_path):
     assert call(tmp_path, "run", "true").returncode == 2  # another process's PID
     assert call(tmp_path, "down").returncode == 0
     assert list((tmp_path / "strategos").iterdir()) == []
+
+
+def test_only_an_archive_with_named_images_is_loaded(tmp_path):
+    """As `buildah push` writes them, of OCI without a name and of Docker with one."""
+
+    def load(**parts):
+        file = tmp_path / "archive.tar"
+        with tarfile.open(file, "w") as tar:
+            for name, value in parts.items():
+                content = json.dumps(value).encode()
+                part = tarfile.TarInfo(f"{name}.json")
+                part.size = len(content)
+                tar.addfile(part, io.BytesIO(content))
+        done = call(tmp_path, "load", file)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    unnamed = load(index={"manifests": [{"digest": "sha256:0"}]})
+    assert "received none" in unnamed and "docker-archive:FILE" in unnamed
+    assert "is not an uncompressed image archive" in load(other={})
+    named = load(manifest=[{"RepoTags": ["registry.example.com/flights:1"]}])
+    assert "make cluster" in named  # the archive is right
+    absent = call(tmp_path, "load", tmp_path / "absent.tar")
+    assert absent.returncode == 2
+    assert "absent.tar: No such file" in absent.stderr
 
 
 def test_manifests_name_the_image_of_the_overlay():

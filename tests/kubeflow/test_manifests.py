@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from strategos.components.trainer.launchers.jobs.tfjob.manifest import NAME_LABEL
 from strategos.pipeline.checks import cluster
 from strategos.pipeline.config import loading
 
@@ -49,15 +50,26 @@ def test_steps_may_read_two_objects_and_write_their_results():
 def test_trainer_may_handle_its_training_jobs():
     rules = MANIFESTS["training-jobs: Role"]["rules"]
     found = {tuple(rule["resources"]): rule["verbs"] for rule in rules}
-    assert found == {("tfjobs",): ["create", "list", "delete"], ("pods",): ["list"]}
+    assert found == {
+        ("tfjobs",): ["create", "list", "delete"],
+        ("pods",): ["list"],
+        ("pods/log",): ["get"],
+    }
+
+
+def test_network_policy_selects_the_pods_of_trainings():
+    spec = MANIFESTS["training-jobs: NetworkPolicy"]["spec"]
+    (selected,) = spec["podSelector"]["matchExpressions"]
+    assert selected == {"key": NAME_LABEL, "operator": "Exists"}
 
 
 @pytest.mark.parametrize("example", ["flights", "digits"])
-@pytest.mark.parametrize("name", ["kubeflow", "local"])
-def test_overlay_fits_the_examples(example, name):
-    overlay = ROOT / "kubeflow" / "overlays" / f"{name}.yaml"
+@pytest.mark.parametrize("names", ["kubeflow", "local", "local workers"])
+def test_overlays_fit_the_examples(example, names):
+    folder = ROOT / "kubeflow" / "overlays"
+    overlays = [str(folder / f"{name}.yaml") for name in names.split()]
     yaml_file = ROOT / "examples" / example / "pipeline.yaml"
-    config = loading.load(yaml_file, [str(overlay)], ()).config
+    config = loading.load(yaml_file, overlays, ()).config
     found = cluster.check(config, config.data.listing(), "kubeflow")
     assert [str(problem) for problem in found] == []
     claims = {

@@ -1,14 +1,17 @@
-"""`strategos image build` up to the builder's call, which a script here stands in for.
-
-tests/kubeflow/test_image.py builds with the real one.
-"""
+"""`strategos image build`: a script stands in for the builder, except for pushes."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import socket
+import subprocess
 import sys
 
 import pytest
+import requests
 
 from strategos.pipeline import cli
 
@@ -28,6 +31,30 @@ with open({calls!r}, "a") as file:
     print(json.dumps(call), file=file)
 print("STEP 1: FROM python")
 sys.exit({code})
+"""
+_MAKING = """
+import shutil
+
+def prepare(folder):
+    shutil.copytree(f"{folder}/data", f"{folder}/made")
+"""
+# Builds an image without a base, which this machine need not be able to pull.
+_SMALL = """\
+#!/bin/sh
+set -e
+[ "$1" = build ] || exec {real} "$@"
+while [ "$1" != --tag ]; do shift; done
+{real} rmi "$2" || true
+container=$({real} from scratch)
+{real} copy -q "$container" "$0" /
+{real} commit -q "$container" "$2"
+{real} rm "$container"
+"""
+_REGISTRY = """\
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {folder}/data}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+auth: {{htpasswd: {{realm: here, path: {folder}/users}}}}
 """
 
 
@@ -67,6 +94,21 @@ def test_image_is_built_of_the_context_and_pushed(build, workload, write):
     assert pushed["words"] == ["push", "r.example/flights:1"]
     assert "built by buildah" in output.out and "pushed" in output.out
     assert "STEP 1" in output.err and "STEP 1" not in output.out
+
+
+def test_missing_data_are_made_before_the_image_that_contains_them(
+    build, workload, write
+):
+    section = {"image": "r.example/flights:1"}
+    others = ["data.examples=made/span-{SPAN}/*.csv", "data.prepare=making"]
+    write("making.py", "def prepare(folder):\n    raise OSError('no network')\n")
+    code, calls, output = build(section=section, others=others)
+    assert (code, calls) == (2, [])
+    assert "making failed (see above), so no data exist" in output.err
+    write("making.py", _MAKING)
+    assert build(section=section, others=others)[0] == 0
+    made = workload.parent / "made"
+    assert sorted(each.name for each in made.iterdir()) == ["span-1", "span-2"]
 
 
 def test_pods_of_a_tfjob_get_the_image_for_training(build):
@@ -116,3 +158,72 @@ def test_image_needs_a_builder(workload, monkeypatch, capsys):
     words = ["image", "build", str(workload), "--target", "kubeflow", *sets]
     assert cli.main(words) == 2
     assert "buildah, podman, docker is in the PATH" in capsys.readouterr().err
+
+
+@pytest.fixture
+def registry(tmp_path):
+    """A real registry that wants credentials: its address, user and password."""
+    if not all(map(shutil.which, ("docker-registry", "buildah"))):
+        pytest.skip("missing: apt-get install docker-registry buildah")
+    if os.geteuid() != 0:
+        pytest.skip("buildah needs root, or user namespaces")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = tmp_path / "registry.yml"
+    settings.write_text(_REGISTRY.format(folder=tmp_path, port=port))
+    started = subprocess.Popen(
+        ["docker-registry", "serve", settings],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        password = ""
+        for line in started.stderr:  # it makes a user, and names it there
+            password = password or "".join(re.findall(r"password=(\S+)", line))
+            if "listening on" in line:
+                break
+        yield f"127.0.0.1:{port}", "docker", password
+        made = ["buildah", "rmi", f"127.0.0.1:{port}/flights:1"]
+        subprocess.run(made, stdout=subprocess.DEVNULL)
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def test_image_is_pushed_to_a_real_registry_by_its_credentials(
+    registry, workload, write, monkeypatch, capfd
+):
+    address, *user = registry
+    name = f"{address}/flights:1"
+    tool = write("bin/buildah", _SMALL.format(real=shutil.which("buildah")))
+    tool.chmod(0o755)
+    plain = write(
+        "registries.conf", f'[[registry]]\nlocation="{address}"\ninsecure=true'
+    )
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(plain))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(write("auth.json", "{}")))
+    sets = ("--set", f"kubeflow={{image: {name}}}", "--set", "pusher.to=s3://b/m")
+    words = ["image", "build", str(workload), "--target", "kubeflow", "--push", *sets]
+    assert cli.main(words) == 1
+    said = capfd.readouterr()
+    assert "authentication required" in said.err
+    assert f"{name} was built, but not pushed" in said.err and "login" in said.err
+    assert "pushed" not in said.out
+    login = ["buildah", "login", "--tls-verify=false", "--username", user[0]]
+    login += ["--password-stdin", address]
+    subprocess.run(login, input=user[1], text=True, check=True)
+    assert cli.main(words) == 0
+    assert f"{name}: pushed" in capfd.readouterr().out
+    accepted = "application/vnd.oci.image.manifest.v1+json"
+    manifest = requests.get(
+        f"http://{address}/v2/flights/manifests/1",
+        headers={"Accept": accepted},
+        auth=tuple(user),
+        timeout=10,
+    ).json()
+    ask = ["buildah", "images", "--quiet", "--no-trunc", name]
+    here = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+    assert manifest["config"]["digest"] == here.strip()

@@ -152,6 +152,7 @@ class Copy:
         self._folder, self._token = folder, token
         self._host = _chief_address(cluster)[0].strip("[]")
         self._port = port_of(cluster)
+        self._address = ""
         self._task = cluster.task.name
         self._sent: dict[str, str] = {}
         self._known: dict[str, str] = {}
@@ -181,15 +182,24 @@ class Copy:
         self._sent |= own
 
     def _ask(self, question: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        timeout = _TIMEOUT_SECONDS
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        """The answer of the chief's host, whose name is resolved once.
+
+        A cluster's DNS may be away for longer than a gang waits for heartbeats.
+        """
+        host, timeout = self._address or self._host, _TIMEOUT_SECONDS
+        self._address = ""
+        connection = http.client.HTTPConnection(host, self._port, timeout=timeout)
         with contextlib.closing(connection):
+            connection.connect()
+            address = connection.sock.getpeername()[0]
             body, headers = json.dumps(question), {"Authorization": self._token}
             connection.request("POST", "/", body, headers)
             answer = connection.getresponse()
             if answer.status != HTTPStatus.OK:
                 raise ValueError(f"the chief's host answers {answer.status}")
-            return json.loads(answer.read())
+            received = json.loads(answer.read())
+        self._address = address
+        return received
 
 
 def _read(folder: Path, *patterns: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Trains as a TFJob of Kubeflow's training operator, with one pod for each task.
 
-This process and all pods mount a volume at the same path, with `run.root` or, by
-`folder`, with copies of the training's files.
+This process and all pods see `run.root` or, by `folder`, copies of the training's files
+in an object store, or on a volume that is mounted at the same path.
 Requests to Kubernetes' API are repeated without a connection and after 429, 500 and
 above. All other errors end the training with the API's own words: 400, 401, 403, 404
 (also: the cluster has no TFJobs) and 422. A 409 means that the TFJob exists already.
@@ -11,18 +11,23 @@ denies everything until it has read the roles.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems, temporary
 from strategos.components.trainer.launchers.jobs import staging, training
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
-from strategos.components.trainer.launchers.jobs.output import Output
+from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
+from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
-from strategos.components.trainer.launchers.jobs.tfjob_manifest import (
+from strategos.components.trainer.launchers.jobs.staging import KEY
+from strategos.components.trainer.launchers.jobs.tfjob.logs import PodLogs
+from strategos.components.trainer.launchers.jobs.tfjob.manifest import (
     FOLDER_ANNOTATION,
     NAME_LABEL,
     manifest,
@@ -30,8 +35,8 @@ from strategos.components.trainer.launchers.jobs.tfjob_manifest import (
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import fingerprint
 
-_KEY = "trainer.distribution.tfjob"
 _GROUP, _VERSION, _PLURAL = "kubeflow.org", "v1", "tfjobs"
 _SECONDS = (5.0, 30.0)  # to connect, and to answer
 _ABANDONED_SECONDS = 600.0
@@ -60,10 +65,16 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     """
     settings = operation.job
     check(spec.checkpoint_dir, settings)
-    jobs = TFJobs(settings)
-    moved = staging.staged(spec, settings)
-    facts = training.launch(moved, operation, jobs)
-    staging.remove(moved, settings)
+    code = ""
+    if filesystems.is_remote(settings["folder"] or spec.checkpoint_dir):
+        code = fingerprint.fingerprint(spec.folder, spec.module)
+    with temporary.folder() as scratch:
+        jobs = TFJobs(settings, Path(scratch), code)
+        moved = staging.staged(spec, settings)
+        if code:
+            moved = staging.in_image(moved, settings)
+        facts = training.launch(moved, operation, jobs)
+    staging.remove(spec, settings)
     return facts
 
 
@@ -75,18 +86,23 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
       settings: `trainer.distribution.tfjob`.
 
     Raises:
-      UserError: `root` is on none of the volumes, and no `folder` is set.
+      UserError: `root` is neither in an object store nor on one of the volumes, and no
+        `folder` is set; or this stack cannot use the object store.
     """
-    mounts = [volume["path"] for volume in settings["volumes"]]
-    if settings["folder"] or staging.is_below(root, mounts):
+    folder, mounts = settings["folder"], [v["path"] for v in settings["volumes"]]
+    place, key = (folder, f"{KEY}.folder") if folder else (root, "run.root")
+    problem = filesystems.missing(place)
+    if problem:
+        raise UserError(f"but {problem}", key=key, received=place)
+    if filesystems.is_remote(place) or folder or staging.is_below(root, mounts):
         return
     raise UserError(
         "which is on no volume of the pods of a TFJob",
         key="run.root",
         received=root,
         expected=f"a folder below {' or '.join(mounts)}" if mounts else None,
-        remedy=f"Move it to one of {_KEY}.volumes; or name a folder on one of them by "
-        f"{_KEY}.folder, which gets copies of the training's files.",
+        remedy=f"Name a URL such as s3://BUCKET/FOLDER in {KEY}.folder, which gets "
+        f"copies of the training's files; or move the root to one of {KEY}.volumes.",
     )
 
 
@@ -98,15 +114,17 @@ class TFJobs:
 
     Args:
       settings: `trainer.distribution.tfjob`, with times in seconds.
+      scratch: Folder of this machine, for copies of logs.
+      code: Fingerprint of the user's code, or "" with a volume.
     """
 
     name = "Kubernetes"
-    remedy = f"Check {_KEY}, and the pods with `kubectl describe`."
+    remedy = f"Check {KEY}, and the pods with `kubectl describe`."
 
-    def __init__(self, settings: Mapping[str, Any]):
+    def __init__(self, settings: Mapping[str, Any], scratch: Path, code: str = ""):
         from kubernetes import client
 
-        self._settings = settings
+        self._settings, self._scratch, self._code = settings, scratch, code
         self.pending_timeout = settings["pending_timeout"]
         own = _load()
         self._namespace = settings["namespace"] or own
@@ -119,7 +137,7 @@ class TFJobs:
 
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Creates a TFJob; see `Scheduler`."""
-        body = manifest(name, attempt, self._settings, self._owner)
+        body = manifest(name, attempt, self._settings, self._code, self._owner)
         create = self._objects.create_namespaced_custom_object
         self._asked(create, *self._place, body, fine=_EXISTS)
         return Job(body["metadata"]["name"], str(attempt.folder), "waiting", "created")
@@ -134,7 +152,12 @@ class TFJobs:
 
     def output(self, job: Job, attempt: Attempt) -> Output:
         """What a job prints and reports; see `Scheduler`."""
-        return Output(attempt, self.name)
+        if not isinstance(attempt, RemoteAttempt):
+            return Output(attempt, self.name)
+        logs = PodLogs(self._core.api_client, self._namespace, job.id)
+        folder = tempfile.mkdtemp(dir=self._scratch)
+        here = dataclasses.replace(attempt, scratch=Path(folder))
+        return CopiedOutput(here, self.name, logs)
 
     def cancel(self, job: Job) -> None:
         """Deletes a TFJob and its pods; see `Scheduler`."""
@@ -167,7 +190,7 @@ class TFJobs:
             cancelled=deleted,
             reclaimed=bool(ended) and ended.get("reason") == "DeadlineExceeded",
             partial=started > 0,
-            hint=f"Raise {_KEY}.memory." if short else "",
+            hint=f"Raise {KEY}.memory." if short else "",
         )
 
     def _pods(self, job: str) -> list[Any]:
@@ -201,11 +224,11 @@ class TFJobs:
             remedy = "Check the service account and namespace."
             if error.status == _NOT_FOUND:
                 remedy = (
-                    f"Check {_KEY}.namespace, and that Kubeflow's training operator "
+                    f"Check {KEY}.namespace, and that Kubeflow's training operator "
                     f"(TFJob, {_GROUP}/{_VERSION}) is installed."
                 )
             raise UserError(
-                f"Kubernetes answers {error.status}: {text}", key=_KEY, remedy=remedy
+                f"Kubernetes answers {error.status}: {text}", key=KEY, remedy=remedy
             ) from None
 
 

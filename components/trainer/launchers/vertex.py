@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strategos.components import events
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import temporary
-from strategos.components.trainer.launchers.jobs import training
-from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
-from strategos.components.trainer.launchers.jobs.output import Output
+from strategos.components.trainer.launchers.jobs import staging, training
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
 from strategos.components.trainer.launchers.jobs.vertex import custom_job
 from strategos.components.trainer.launchers.jobs.vertex.custom_job import KEY
@@ -76,7 +75,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     settings = operation.job
     with temporary.folder() as scratch:
         code = fingerprint.fingerprint(spec.folder, spec.module)
-        inside = dataclasses.replace(spec, folder=_in_image(spec.folder, settings))
+        inside = staging.in_image(spec, settings)
         jobs = CustomJobs(settings, code, Path(scratch))
         return training.launch(inside, operation, jobs)
 
@@ -103,14 +102,6 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
 
 
 LAUNCHER = Launcher("vertex", "creates a custom job of Vertex AI", launch, check=check)
-
-
-def _in_image(folder: str, settings: Mapping[str, Any]) -> str:
-    """Where the image has the user's modules; in a step they are there already."""
-    context = settings["context"]
-    if not Path(folder).is_relative_to(context):
-        return folder
-    return str(Path(settings["workload"]) / Path(folder).relative_to(context))
 
 
 class CustomJobs:
@@ -161,7 +152,7 @@ class CustomJobs:
         folder = self._scratch / job.id
         folder.mkdir(exist_ok=True)
         here = dataclasses.replace(attempt, scratch=folder)
-        return _Copied(here, self._logs_of(job.id))
+        return CopiedOutput(here, self.name, self._logs_of(job.id))
 
     def _listed(self, label: str, value: str) -> list[Any]:
         request = {"parent": self._parent, "filter": f'labels.{label}="{value}"'}
@@ -258,31 +249,6 @@ class CustomJobs:
         except auth.GoogleAuthError as error:
             text = first_line(str(error))
             raise UserError(f"Vertex AI: {text}", key=KEY, remedy=_LOG_IN) from None
-
-
-class _Copied(Output):
-    """Output of a job, copied to this machine from Cloud Logging and Cloud Storage."""
-
-    def __init__(self, attempt: RemoteAttempt, logs: Logs):
-        super().__init__(attempt, CustomJobs.name)
-        self._attempt, self._logs = attempt, logs
-        self._passed = 0
-
-    def pass_on(self) -> None:
-        """See `Output`."""
-        self._logs.copy(self._attempt)
-        super().pass_on()
-        report = self._attempt.report()
-        new = report["count"] - self._passed
-        for event in report["events"][-new:] if new > 0 else ():
-            events.relay(event)
-        self._passed = max(self._passed, report["count"])
-
-    def last_lines(self) -> str:
-        """See `Output`; asks for the log once more, because it is late."""
-        self._logs.copy(self._attempt, at_once=True)
-        super().pass_on()
-        return super().last_lines()
 
 
 def _one_line(text: str | None) -> str:

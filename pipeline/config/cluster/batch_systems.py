@@ -7,14 +7,22 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs.vertex import custom_job
-from strategos.pipeline.config.cluster.sections import Accelerator, Vertex, Volume
+from strategos.pipeline.config.cluster.sections import (
+    Accelerator,
+    Keys,
+    Kubeflow,
+    Vertex,
+    Volume,
+    reject_shared_paths,
+)
 from strategos.pipeline.config.cluster.types import (
     WORKLOAD,
     ClusterName,
     Cpu,
+    FolderOrUrl,
     Memory,
-    MountPath,
 )
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import Allowed, Duration, Section, Text, seconds
@@ -103,10 +111,19 @@ class Tfjob(Section):
         description="PersistentVolumeClaims in each pod, as `{claim, path}`, at the "
         "same paths as where the Trainer runs.",
     )
-    folder: MountPath | None = Field(
+    secrets: Annotated[tuple[Keys, ...], Field(strict=False)] = Field(
+        (),
+        description="Secrets in each pod, as `{name, env, path}`, such as the "
+        "credentials of an object store.",
+    )
+    config_maps: Annotated[tuple[Keys, ...], Field(strict=False)] = Field(
+        (), description="ConfigMaps in each pod, in the form of `secrets`."
+    )
+    folder: FolderOrUrl | None = Field(
         None,
-        description="Folder on one of `volumes` for checkpoints and copies of the "
-        "training data. By default, `run.root` must be on one of `volumes`.",
+        description="URL, or folder on one of `volumes`, for checkpoints and copies of "
+        "the training data. By default, `run.root` must be a URL or on one of "
+        "`volumes`.",
     )
     cpu: Cpu | None = Field(None, description="Cores of each pod.")
     memory: Memory | None = Field(None, description="Memory of each pod.")
@@ -125,19 +142,29 @@ class Tfjob(Section):
     )
 
     @model_validator(mode="after")
-    def _folder_is_on_a_volume(self) -> Tfjob:
+    def _paths_fit(self) -> Tfjob:
+        reject_shared_paths(*self.volumes, *self.secrets, *self.config_maps)
         folder, mounts = self.folder, [each.path for each in self.volumes]
-        if folder and not any(Path(folder).is_relative_to(path) for path in mounts):
+        if not folder or is_remote(folder):
+            return self
+        if not any(Path(folder).is_relative_to(path) for path in mounts):
             raise reject(
                 f"`folder: {folder}` is on no volume of the pods",
                 expected=f"a folder below {' or '.join(mounts)}" if mounts else None,
-                remedy="Add the volume: `volumes: [{claim: NAME, path: /mnt/NAME}]`.",
+                remedy="Use a URL such as s3://BUCKET/FOLDER; or add the volume: "
+                "`volumes: [{claim: NAME, path: /mnt/NAME}]`.",
             )
         return self
 
-    def operation(self) -> dict[str, Any]:
-        """The settings with times in seconds."""
-        return _in_seconds(self.model_dump(mode="json"))
+    def operation(self, service: Kubeflow | None) -> dict[str, Any]:
+        """The settings with times in seconds.
+
+        Args:
+          service: The section `kubeflow`; its `context` is in the image.
+        """
+        plain = _in_seconds(self.model_dump(mode="json"))
+        context = service.context if service else None
+        return {**plain, "context": context, "workload": WORKLOAD}
 
 
 class VertexJob(Section):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
@@ -171,6 +170,17 @@ class Keys(Section):
         return self
 
 
+def reject_shared_paths(*mounted: Volume | Keys) -> None:
+    """Rejects what would be mounted at the same path of a container."""
+    paths = Counter(each.path for each in mounted if each.path)
+    twice = [path for path, n in paths.items() if n > 1]
+    if twice:
+        raise reject(
+            f"two volumes, secrets or config maps have the path {twice[0]}",
+            remedy="Give each a path of its own.",
+        )
+
+
 _StepT = TypeVar("_StepT", bound=Step)
 
 
@@ -244,18 +254,8 @@ class Kubeflow(Section):
 
     @model_validator(mode="after")
     def _paths_differ(self) -> Kubeflow:
-        twice = [path for path, n in Counter(self._paths()).items() if n > 1]
-        if twice:
-            raise reject(
-                f"two volumes, secrets or config maps have the path {twice[0]}",
-                remedy="Give each a path of its own.",
-            )
+        reject_shared_paths(*self.volumes, *self.secrets, *self.config_maps)
         return self
-
-    def _paths(self) -> Iterator[str]:
-        for each in (*self.volumes, *self.secrets, *self.config_maps):
-            if each.path:
-                yield each.path
 
     def step(self, node: str) -> PodStep:
         """The settings of a step: its own over those of `default`."""

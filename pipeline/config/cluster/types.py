@@ -75,6 +75,11 @@ Variable = Annotated[
     StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
     Allowed("the name of an environment variable"),
 ]
+FolderOrUrl = Annotated[
+    str,
+    StringConstraints(pattern=r"^(/|(s3|gs)://[^/\s]+/)[^/\s:]+(/[^/\s:]+)*/?$"),
+    Allowed("s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or an absolute path"),
+]
 MountPath = Annotated[
     str,
     StringConstraints(pattern=r"^/([^/\s:]+(/[^/\s:]+)*)?$"),

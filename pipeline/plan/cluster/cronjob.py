@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from strategos.components.container import pods
 from strategos.components.files.filesystems import is_remote
-from strategos.pipeline.config.cluster.sections import Keys, Kubeflow
+from strategos.pipeline.config.cluster.sections import Kubeflow
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.cluster.paths import in_step, is_in_image, is_mounted
 
@@ -86,11 +87,12 @@ def _pod(section: Kubeflow, words: Sequence[str]) -> Json:
     if step.accelerator:
         limits[step.accelerator.type] = str(step.accelerator.count)
     limits = {name: value for name, value in limits.items() if value}
-    mounts, volumes = _volumes(section)
+    plain = section.model_dump(mode="json")
+    mounts, volumes = pods.volumes(plain)
     optional = {
         "resources": {"limits": limits} if limits else None,
         "imagePullPolicy": section.image_pull_policy,
-        "env": list(_variables(section)),
+        "env": list(pods.variables(plain)),
         "volumeMounts": mounts,
     }
     container |= {name: value for name, value in optional.items() if value}
@@ -103,34 +105,3 @@ def _pod(section: Kubeflow, words: Sequence[str]) -> Json:
         "activeDeadlineSeconds": step.timeout_seconds,
     }
     return pod | {name: value for name, value in optional.items() if value}
-
-
-def _variables(section: Kubeflow) -> Iterator[Json]:
-    sources: tuple[tuple[str, tuple[Keys, ...]], ...] = (
-        ("secretKeyRef", section.secrets),
-        ("configMapKeyRef", section.config_maps),
-    )
-    for reference, given in sources:
-        for each in given:
-            for variable, key in sorted(each.env.items()):
-                source = {reference: {"name": each.name, "key": key}}
-                yield {"name": variable, "valueFrom": source}
-
-
-def _volumes(section: Kubeflow) -> tuple[list[Json], list[Json]]:
-    """The mounts of the container, and the volumes of the pod."""
-    sources = [
-        (volume.path, {"persistentVolumeClaim": {"claimName": volume.claim}})
-        for volume in section.volumes
-    ]
-    for each in section.secrets:
-        sources.append((each.path, {"secret": {"secretName": each.name}}))
-    for each in section.config_maps:
-        sources.append((each.path, {"configMap": {"name": each.name}}))
-    named = [
-        (f"volume-{i}", path, source)
-        for i, (path, source) in enumerate(sources)
-        if path
-    ]
-    mounts = [{"name": name, "mountPath": path} for name, path, _ in named]
-    return mounts, [{"name": name, **source} for name, _, source in named]

@@ -49,6 +49,7 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
     if gates and gates.skew:
         skew = gates.skew.model_copy(update={"serving": at(gates.skew.serving)})
         gates = gates.model_copy(update={"skew": skew})
+    targets = {"kubeflow": config.kubeflow, "vertex": config.vertex}
     copy = config.model_copy(
         update={
             "data": data.model_copy(
@@ -62,8 +63,10 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
                 update={"warm_start": at(config.trainer.warm_start)}
             ),
             "run": config.run.model_copy(update={"root": section.root}),
-            "vertex": config.vertex
-            and config.vertex.model_copy(update={"context": WORKLOAD}),
+            **{
+                name: each and each.model_copy(update={"context": WORKLOAD})
+                for name, each in targets.items()
+            },
         }
     )
     copy._path = Path(in_step(str(config.path), section))

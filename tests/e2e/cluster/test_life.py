@@ -36,10 +36,24 @@ def namespaces(processes):
     return found
 
 
-def in_use(spaces):
-    """Those of the namespaces that have processes."""
-    processes = (path.name for path in Path("/proc").glob("[0-9]*"))
-    return spaces & namespaces(processes)
+def processes():
+    """All processes that have not ended, as PID and start time."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended in the meantime
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                found.add((process.name, fields[19]))
+    return found
+
+
+def members(spaces):
+    """The processes in namespaces.
+
+    Not for those that have ended: a namespace's number is soon another's, such as that
+    of a container of another test's cluster.
+    """
+    return {each for each in processes() if spaces & namespaces([each[0]])}
 
 
 def traces():
@@ -92,13 +106,14 @@ def test_cluster_whose_starter_was_killed_is_ended_without_a_trace(make_cluster,
     starter.kill()
     starter.wait()
     inside = namespaces(processes_of(state)) - namespaces([os.getpid()])
-    assert in_use(inside)  # the cluster goes on
+    assert members(inside)  # the cluster goes on
     until = time.monotonic() + 120
     while not pods(control_groups().keys() - groups):  # the pods come up
         assert time.monotonic() < until, cluster.log_ends()
         time.sleep(0.1)
+    parts = members(inside)
     assert cluster.call("down").returncode == 0
-    assert not in_use(inside)
+    assert not parts & processes()
     assert not processes_of(state)
     assert traces() <= before
     # Those that are new and in use, or soon will be, are another cluster's.

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from strategos.components.errors import BadInputError
@@ -101,6 +103,18 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
 def test_what_the_cluster_cannot_do_is_rejected(workload, sets, key, why):
     found = check(workload, *sets)
     assert why in found[key], found
+
+
+def test_training_job_in_an_object_store_needs_no_volume(workload, monkeypatch):
+    job = "trainer.distribution.tfjob"
+    sets = [
+        "trainer.distribution={strategy: multi_worker_mirrored, launcher: tfjob}",
+        f"{job}={{image: i, folder: gs://b/jobs, volumes: [{{claim: c, path: /mnt}}]}}",
+    ]
+    assert check(workload, *sets) == {}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = check(workload, *sets, f"{job}.folder=s3://b/jobs")
+    assert "s3:// needs tensorflow-io" in found[f"{job}.folder"]
 
 
 def test_training_job_shares_a_volume_with_its_step(workload):

@@ -80,6 +80,19 @@ def test_one_value_is_enough(workload, strategy):
             "on no volume",
         ),
         (
+            ["distribution={launcher: tfjob, tfjob: {image: i, folder: 'ftp://h/a'}}"],
+            "distribution.tfjob.folder",
+            "s3://BUCKET/FOLDER",
+        ),
+        (
+            [
+                "distribution={launcher: tfjob, tfjob: {image: i}}",
+                "distribution.tfjob.secrets=[{name: a, path: /a}, {name: b, path: /a}]",
+            ],
+            "distribution.tfjob",
+            "have the path /a",
+        ),
+        (
             ["distribution={strategy: tpu, launcher: vertex}"],
             "distribution.vertex.machine_type",
             "`n1-standard-4` has no TPU",
@@ -283,6 +296,18 @@ def test_results_do_not_follow_how_training_is_run(workload):
         "options": ["--exclusive"],
     }
     assert third.trainer.settings() == plain.trainer.settings()
+
+
+def test_tfjob_knows_the_folder_that_the_image_contains(workload):
+    secret = "{name: s, env: {A: a}}"
+    job = f"{{image: i, folder: 's3://b/jobs', secrets: [{secret}]}}"
+    sets = [f"trainer.distribution={{launcher: tfjob, tfjob: {job}}}"]
+    plain = load(workload, sets=sets).config.operation().job
+    assert plain["folder"] == "s3://b/jobs" and plain["context"] is None
+    assert plain["secrets"] == [{"name": "s", "env": {"A": "a"}, "path": None}]
+    known = load(workload, sets=[*sets, "kubeflow={image: i}"]).config.operation().job
+    assert known["context"] == str(workload.parent)
+    assert known["workload"] == "/workload"
 
 
 def test_settings_are_what_the_trainer_runs_with(workload):

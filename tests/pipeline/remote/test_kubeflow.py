@@ -297,6 +297,18 @@ def strategos(kfp, workload, *words):
     return cli.main([*command, "--runner", "kubeflow", *words])
 
 
+def test_missing_data_are_made_before_a_run_is_submitted(kfp, workload, write, capsys):
+    write("making.py", "def prepare(folder):\n    raise OSError('no network')\n")
+    sets = ("--set", "data.examples=made/*.csv", "--set", "data.prepare=making")
+    assert strategos(kfp, workload, *sets) == 2
+    assert "making failed (see above), so no data exist" in capsys.readouterr().err
+    assert kfp.runs == {}
+    copying = "shutil.copytree(f'{folder}/data/span-1', f'{folder}/made')"
+    write("making.py", f"import shutil\n\ndef prepare(folder):\n    {copying}\n")
+    assert strategos(kfp, workload, *sets) == 0
+    assert list(kfp.runs) == ["r1"]
+
+
 def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsys):
     """A gate that stops the run is told from a step that fails by its exit code."""
     gate = {"Resolve": "Succeeded", "EvaluationGate": ("Failed", "Error (exit code 1)")}

@@ -162,6 +162,14 @@ def test_a_schedule_is_created_replaced_listed_and_deleted(strategos, kfp):
     assert sorted(kfp.recurring) == ["c0"]
 
 
+def test_missing_data_of_the_image_are_made_before_a_schedule(strategos, kfp, write):
+    write("making.py", "def prepare(folder):\n    raise OSError('no network')\n")
+    sets = ("--set", "data.examples=made/*.csv", "--set", "data.prepare=making")
+    code, shown = strategos("create", *sets)
+    assert code == 2 and "making failed (see above), so no data exist" in shown
+    assert kfp.recurring == {}
+
+
 def test_all_problems_of_a_schedule_are_named_before_anything_is_sent(strategos, kfp):
     sets = ("schedule.timezone=Asia/Tokyo", "pusher.to=/elsewhere")
     code, shown = strategos("create", *(w for s in sets for w in ("--set", s)))

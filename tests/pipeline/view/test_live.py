@@ -109,6 +109,14 @@ def test_progress_that_nothing_follows_is_shown_after_ten_seconds(emit):
     assert plain(emit.path, now=60)[2:] == ["Trainer        complete  5.0 s"]
 
 
+def test_node_that_no_longer_waits_has_no_line_without_a_text(emit):
+    start(emit)
+    emit("node_started", node="Trainer")
+    emit("progress", 3, node="Trainer", message="Unschedulable")
+    emit("progress", 4, node="Trainer", message="")
+    assert plain(emit.path, now=60)[2:] == []
+
+
 def test_rows_and_their_total_are_shown_while_a_node_runs(emit):
     start(emit)
     emit("node_started", node="ExampleGen")

@@ -29,7 +29,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from strategos.components.files import places
 from strategos.components.files.places import Place, RemotePath
@@ -39,6 +39,12 @@ from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import Rendezvous
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
+
+CODE_VARIABLE = "STRATEGOS_CODE"
+"""Environment variable of a task with the fingerprint of the user's code."""
+
+REJECTED = "cannot use the folder of its attempt"
+"""What a task prints that can answer in no other way, before the reason."""
 
 _REQUEST, _ANSWER, _REVOKED = "request", "answer", "revoked"
 _LAUNCHER, _REPORT = "launcher", "report"
@@ -52,10 +58,12 @@ class Attempt:
     Attributes:
       folder: Its folder, which all machines of the job share under the same path.
       scratch: Folder for files that grow or change often; by default `folder`.
+      look_seconds: How often launcher and tasks look for what the others wrote.
     """
 
     folder: Place
     scratch: Path | None = None
+    look_seconds: ClassVar[float] = 0.5
 
     @property
     def gang(self) -> Path:
@@ -148,6 +156,8 @@ class Attempt:
 
 class RemoteAttempt(Attempt):
     """An attempt whose folder is in an object store; see above."""
+
+    look_seconds: ClassVar[float] = 2.0  # a look is several requests, which cost
 
     def report(self) -> dict[str, Any]:
         """What the job last published: `beat`, `count` of events and the last ones."""

@@ -1,23 +1,46 @@
-"""Copies of a training's files on a volume, where the pods of a TFJob see them.
+"""Where the machines of a job find a training's files.
 
 A step of Kubeflow Pipelines has its inputs in its own container. Its launcher copies
-them to a folder on a volume, named by the training, so that a step that is started
-again finds the copies, the checkpoints and the TFJob of its predecessor.
+them to a folder on a volume or in an object store, named by the training, so that a
+step that is started again finds the copies, the checkpoints and the TFJob of its
+predecessor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from strategos.components.errors import UserError, first_line
+from strategos.components.files import filesystems, places
 from strategos.components.files.filesystems import is_remote
+from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import WorkerSpec
 
+KEY = "trainer.distribution.tfjob"
+
 _CHECKPOINTS = "checkpoints"
+_COMPLETE = ".complete"  # ends the name of the object that is written after a folder's
+
+
+def in_image(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
+    """The training, with the user's modules where an image has them.
+
+    Args:
+      spec: The training.
+      settings: Settings of the job: the image has the folder `context` as `workload`.
+        In a step the modules are there already.
+    """
+    context = settings["context"]
+    if not context or not Path(spec.folder).is_relative_to(context):
+        return spec
+    folder = Path(settings["workload"]) / Path(spec.folder).relative_to(context)
+    return dataclasses.replace(spec, folder=str(folder))
 
 
 def staged(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
@@ -25,39 +48,50 @@ def staged(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
 
     Args:
       spec: The training, with the paths of this machine.
-      settings: `trainer.distribution.tfjob`. Without a `folder`, all paths are kept.
+      settings: `trainer.distribution.tfjob`. Without a `folder`, checkpoints stay
+        where they are, as do inputs if checkpoints are on a volume.
+
+    Raises:
+      UserError: The object store of `folder` cannot be written.
     """
-    if not settings["folder"]:
+    place = _place(spec, settings)
+    if place is None:
         return spec
-    place = Path(settings["folder"], os.path.basename(spec.checkpoint_dir.rstrip("/")))
     mounts = [volume["path"] for volume in settings["volumes"]]
+    copy = _upload if isinstance(place, RemotePath) else _copy
 
     def at(path: str) -> str:
         if not path or is_remote(path) or is_below(path, mounts):
             return path
-        return _copy(path, place / "inputs")
+        return copy(path, place / "inputs")
 
-    return dataclasses.replace(
-        spec,
-        train_files=tuple(map(at, spec.train_files)),
-        eval_files=tuple(map(at, spec.eval_files)),
-        transform_graph=at(spec.transform_graph),
-        schema_file=at(spec.schema_file),
-        warm_start=at(spec.warm_start),
-        checkpoint_dir=str(place / _CHECKPOINTS),
-    )
+    with _problems(place, f"{KEY}.folder" if settings["folder"] else "run.root"):
+        moved = spec.with_inputs(at)
+    if not settings["folder"]:
+        return moved
+    return dataclasses.replace(moved, checkpoint_dir=str(place / _CHECKPOINTS))
 
 
-def remove(staged_spec: WorkerSpec, settings: Mapping[str, Any]) -> None:
+def remove(spec: WorkerSpec, settings: Mapping[str, Any]) -> None:
     """Removes the copies and the checkpoints of a training whose model was taken.
 
     Args:
-      staged_spec: What `staged` returned.
+      spec: As given to `staged`.
       settings: As given to `staged`.
     """
+    place = _place(spec, settings)
+    if place is not None:
+        places.remove(place)
+
+
+def _place(spec: WorkerSpec, settings: Mapping[str, Any]) -> Place | None:
+    """The folder of the copies; None where pods see all that this machine sees."""
+    trainer, _, key = spec.checkpoint_dir.rstrip("/").rpartition("/")
     if settings["folder"]:
-        folder = Path(staged_spec.checkpoint_dir).parent
-        shutil.rmtree(folder, ignore_errors=True)
+        return places.at(settings["folder"]) / key
+    if is_remote(spec.checkpoint_dir):
+        return places.at(os.path.dirname(trainer)) / "staged" / key
+    return None
 
 
 def is_below(path: str, folders: list[str]) -> bool:
@@ -76,3 +110,41 @@ def _copy(path: str, folder: Path) -> str:
         copy(path, aside)
         aside.rename(target)
     return str(target)
+
+
+def _upload(path: str, folder: RemotePath) -> str:
+    """Like `_copy`, to an object store; returns the URL."""
+    from tensorflow.io import gfile
+
+    target = folder / path.strip("/")
+    if not os.path.isdir(path):
+        if not target.exists():  # an object appears as a whole
+            gfile.copy(path, str(target))
+        return str(target)
+    mark = folder / f"{path.strip('/')}{_COMPLETE}"
+    if not mark.exists():
+        for file in sorted(filter(Path.is_file, Path(path).rglob("*"))):
+            name = file.relative_to(path)
+            gfile.copy(str(file), f"{target}/{name}", overwrite=True)
+        mark.write_text("")
+    return str(target)
+
+
+@contextlib.contextmanager
+def _problems(place: Place, key: str) -> Iterator[None]:
+    """Turns errors of an object store in the block into a message."""
+    if not isinstance(place, RemotePath):
+        yield
+        return
+    import tensorflow as tf
+
+    filesystems.check_writable(str(place), key=key)
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(
+            f"but nothing can be copied there: {first_line(error)}",
+            key=key,
+            received=str(place),
+            remedy=f"Check the bucket, and {filesystems.credentials(str(place))}.",
+        ) from None

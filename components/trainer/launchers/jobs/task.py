@@ -30,7 +30,7 @@ from strategos.components.worker_process import WorkerError
 
 _CHILD = "strategos.components.trainer.launchers.jobs.task"
 _ALONE = "127.0.0.1:2222"
-_LOOK_SECONDS = 1.0
+_PAUSE_SECONDS = 0.1
 _PUBLISH_SECONDS = 2.0  # an object store takes one change of an object a second
 _FAREWELL_SECONDS = 10.0  # for the chief's task to end after the run
 
@@ -100,7 +100,7 @@ def _conduct(attempt: Attempt) -> None:
     finally:
         until = time.monotonic() + _FAREWELL_SECONDS
         while chief.poll() is None and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS / 10)
+            time.sleep(_PAUSE_SECONDS)
         chief.stdin.close()
 
 
@@ -122,7 +122,7 @@ def end_if_unwanted(attempt: Attempt) -> None:
         if launcher and launcher.is_lost(attempt.launcher_beat()):
             print(f"no launcher for {limit:g} s: ending", file=sys.stderr, flush=True)
             break
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(attempt.look_seconds)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

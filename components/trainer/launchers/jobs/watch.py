@@ -12,14 +12,13 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.attempt import REJECTED, Attempt
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
     Scheduler,
     UnreachableError,
 )
 
-_LOOK_SECONDS = 0.5
 _ASK_SECONDS = 3.0  # between two questions to the batch system
 _SILENT_SECONDS = 30.0  # without a heartbeat; the tasks themselves end after six
 _LATE_SECONDS = 6.0  # in which an answer written by another machine becomes visible
@@ -85,7 +84,7 @@ class Watch:
             failure = self._failure(known)
             if failure:
                 return failure
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(self._attempt.look_seconds)
 
     def end(self) -> None:
         """Makes the job end, and waits until its tasks have saved.
@@ -106,8 +105,9 @@ class Watch:
             self._asked = -_ASK_SECONDS
             if not self._ask() or self.job.phase == "ended":
                 break
-            time.sleep(_LOOK_SECONDS)
-        self._output.pass_on()
+            self._output.pass_on()  # Kubernetes deletes the log of a pod with the pod
+            time.sleep(self._attempt.look_seconds)
+        self._output.pass_on(at_once=True)
 
     def _ask(self) -> bool:
         """Asks for the job's state now and then; False if the job is unknown."""
@@ -158,6 +158,10 @@ class Watch:
             raise UserError(
                 f"{self.label} was cancelled: {self.job.state}.",
                 remedy="The next run resumes from the last checkpoint.",
+            )
+        if self._output.rejection:
+            raise UserError(
+                f"a task of {self.label} {REJECTED}{self._output.rejection}"
             )
         state = self.job.state if self.job.phase == "ended" else "an unknown state"
         return self._failed(f"ended as {state}", preempted=self.job.reclaimed)

@@ -79,6 +79,23 @@ def test_host_that_is_away_comes_back(chief, cluster, tmp_path):
         mirror.Copy(tmp_path / "copy", away, "secret").exchange()
 
 
+def test_name_of_the_chief_is_resolved_once(chief, cluster, tmp_path, monkeypatch):
+    port = mirror.port_of(cluster) - 1
+    named = {"chief": (f"localhost:{port}",), "worker": ("10.0.0.1:1",)}
+    copy = mirror.Copy(tmp_path / "copy", ClusterSpec(named, Task("worker")), "secret")
+    copy.exchange()
+    resolve = socket.getaddrinfo
+
+    def without_dns(host, *more, **how):
+        if host == "localhost":
+            raise socket.gaierror("no DNS")
+        return resolve(host, *more, **how)
+
+    monkeypatch.setattr(socket, "getaddrinfo", without_dns)
+    copy.exchange()
+    assert Rendezvous(tmp_path / "copy").get(rendezvous.CALL)
+
+
 @pytest.mark.parametrize(
     "name", ["../x.json", "/tmp/x.json", "{run}/../../x.json", "call.json", "{run}/a"]
 )

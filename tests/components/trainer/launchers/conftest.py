@@ -58,7 +58,7 @@ PartitionName=other Nodes=n1 MaxTime=INFINITE State=UP
 """
 _LAUNCH = """
 import json, sys
-from strategos.components import events
+from strategos.components import events, worker_process
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
@@ -69,8 +69,10 @@ events.open_sink(sink, node="Trainer")
 try:
     facts = launch(WorkerSpec.from_json(spec), Operation.from_json(operation))
 except UserError as error:
-    sys.exit(f"ERROR {error}")
+    print(f"ERROR {error}", file=sys.stderr)
+    worker_process.leave(1)
 print(json.dumps(facts))
+worker_process.leave(0)
 """
 
 
@@ -188,7 +190,7 @@ class Launcher:
         while not (look() if callable(look) else look in self.log.read_text()):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def kill(self, sig=signal.SIGKILL):
         self.process.send_signal(sig)

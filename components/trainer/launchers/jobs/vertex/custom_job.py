@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import Task
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.attempt import CODE_VARIABLE, Attempt
 
 if TYPE_CHECKING:
     from google.cloud import aiplatform_v1 as api
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 KEY = "trainer.distribution.vertex"
 NAME_LABEL, ATTEMPT_LABEL = "strategos_training", "strategos_attempt"
 """Labels with the name of the training, and with what no other attempt has."""
-
-CODE_VARIABLE = "STRATEGOS_CODE"
-"""Environment variable of a task with the fingerprint of the user's code."""
 
 _TASK = "strategos.components.trainer.launchers.jobs.vertex.task"
 # By position in the job, as Vertex AI gives roles; `cluster/environment.py` reads them.

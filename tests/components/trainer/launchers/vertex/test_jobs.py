@@ -9,8 +9,10 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import vertex
+from strategos.components.trainer.launchers.jobs import remote_task
+from strategos.components.trainer.launchers.jobs.attempt import CODE_VARIABLE
 from strategos.components.trainer.launchers.jobs.scheduler import UnreachableError
-from strategos.components.trainer.launchers.jobs.vertex import custom_job, logs, task
+from strategos.components.trainer.launchers.jobs.vertex import logs
 from strategos.components.user_code import fingerprint
 
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
@@ -193,15 +195,11 @@ def test_each_line_of_the_log_is_shown_once(attempts, capfd):
 def test_image_with_other_code_is_rejected(attempts, tmp_path):
     (tmp_path / "flights").mkdir()
     (tmp_path / "flights" / "model.py").write_text("def build_model(context): pass")
-    settings = {"context": str(tmp_path), "workload": "/workload"}
-    inside = vertex._in_image(str(tmp_path / "flights"), settings)
-    assert inside == "/workload/flights"
-    assert vertex._in_image("/workload/flights", settings) == "/workload/flights"
     mine = attempts(strategy="auto")
     mine._spec = dataclasses.replace(mine._spec, folder=str(tmp_path / "flights"))
     attempt = mine.new()
     code = fingerprint.fingerprint(str(tmp_path / "flights"), "model")
-    task.reject_other_code(attempt, {custom_job.CODE_VARIABLE: code})
+    remote_task.reject_other_code(attempt, {CODE_VARIABLE: code}, "vertex")
     (tmp_path / "flights" / "model.py").write_text("build_model = None")
     with pytest.raises(UserError, match="strategos image build"):
-        task.reject_other_code(attempt, {custom_job.CODE_VARIABLE: code})
+        remote_task.reject_other_code(attempt, {CODE_VARIABLE: code}, "vertex")

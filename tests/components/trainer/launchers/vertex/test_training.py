@@ -14,6 +14,7 @@ import pytest
 from strategos.components.files import filesystems
 
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4  # as of `undisturbed`
 
 
@@ -41,18 +42,14 @@ def training(workload, make_spec, bucket_client):
         bucket_client.upload_file(str(path), "bucket", name)
 
     def at(path):
-        return f"s3://bucket/data/{Path(path).relative_to(workload.root)}"
+        return path and f"s3://bucket/data/{Path(path).relative_to(workload.root)}"
 
     def make(module="model", **changes):
         spec = make_spec(epochs=EPOCHS, module=module, **changes)
         marks = Path(spec.model_dir)
         base = f"s3://bucket/{marks.name}"
         return dataclasses.replace(
-            spec,
-            train_files=tuple(map(at, spec.train_files)),
-            eval_files=tuple(map(at, spec.eval_files)),
-            transform_graph=at(spec.transform_graph),
-            schema_file=at(spec.schema_file),
+            spec.with_inputs(at),
             model_dir=f"{base}/model/1",
             log_dir=f"{base}/model_run/1",
             checkpoint_dir=f"{base}/checkpoints/key",
@@ -136,3 +133,50 @@ def test_killed_launcher_and_replica_change_nothing(
     assert "[worker-0] " in log and "[chief-0] " in log
     assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
     assert not cloud.live() and len(cloud.jobs) == 2
+
+
+@pytest.mark.cluster
+def test_terminated_launcher_cancels_the_job_and_the_next_resumes(
+    cloud, launcher, training, assert_complete
+):
+    spec = training("paused", distribution=GANG)
+    first = launcher(spec).start()
+    first.wait_for(lambda: len(paused(spec)) == 2)
+    (job,) = cloud.live()
+    first.process.send_signal(signal.SIGTERM)
+    first.wait_for(lambda: cloud.jobs[job].state.name == "JOB_STATE_CANCELLING")
+    (marks_of(spec) / "go").touch()  # tasks save and end after a step
+    assert first.process.wait(60) == -signal.SIGTERM
+    assert cloud.jobs[job].state.name == "JOB_STATE_CANCELLED"
+    second = launcher(spec).start()
+    assert_complete(spec, second.facts())
+    assert "resuming at step" in (second.folder / "events").read_text()
+
+
+@pytest.mark.cluster
+def test_job_without_machines_ends_with_the_reason_of_the_service(
+    cloud, launcher, training, monkeypatch
+):
+    monkeypatch.setattr(cloud, "is_capacity", False)
+    spec = training(distribution=GANG)
+    error = launcher(spec, pending_timeout=1.0).start().error()
+    assert "has not started within 1 s: PENDING (Waiting for job" in error
+    assert "quotas" in error
+    assert not cloud.live()
+    waiting = launcher(training(distribution=GANG)).start()
+    waiting.wait_for("waiting for Vertex AI job")
+    assert waiting.kill(signal.SIGTERM) == -signal.SIGTERM
+    assert not cloud.live()
+
+
+@pytest.mark.cluster
+def test_parameter_server_with_one_worker_equals_one_device(
+    cloud, launcher, training, assert_complete
+):
+    spec = training(distribution=SERVER)
+    trained = launcher(spec).start()
+    facts = trained.facts()
+    assert_complete(spec, facts)
+    assert (facts["strategy"], facts["workers"]) == ("parameter_server", 1)
+    tasks = list(cloud.replicas.values())[-1]
+    assert tasks.keys() == {f"workerpool{pool}-0" for pool in range(3)}

@@ -7,14 +7,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.container import pods
+from strategos.components.trainer.launchers.jobs.attempt import (
+    CODE_VARIABLE,
+    Attempt,
+    RemoteAttempt,
+)
 
+CONTAINER = "tensorflow"  # the operator rejects every other name
 NAME_LABEL = "strategos/training"
 FOLDER_ANNOTATION = "strategos/folder"
 
-_TASK = "strategos.components.trainer.launchers.jobs.tfjob_task"
+_TASK = "strategos.components.trainer.launchers.jobs.tfjob.task"
 _KINDS = {"chief": "Chief", "worker": "Worker", "ps": "PS"}
-_CONTAINER = "tensorflow"  # the operator rejects every other name
 _GRACE_SECONDS = 30
 _KEPT_SECONDS = 3600
 
@@ -23,6 +28,7 @@ def manifest(
     name: str,
     attempt: Attempt,
     settings: Mapping[str, Any],
+    code: str,
     owner: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The TFJob of an attempt. Neither it nor its pods are restarted by the operator.
@@ -31,6 +37,7 @@ def manifest(
       name: Name of the training, a label of the TFJob.
       attempt: The attempt; the name of the TFJob is unique to it.
       settings: `trainer.distribution.tfjob`, with times in seconds.
+      code: Fingerprint of the user's code, which the tasks compare without a volume.
       owner: Reference to the object with which Kubernetes deletes the TFJob.
     """
     run_policy = {
@@ -41,7 +48,9 @@ def manifest(
     if settings["time_limit"]:
         run_policy["activeDeadlineSeconds"] = int(settings["time_limit"])
     counts = Counter(task.type for task in attempt.tasks)
-    template = _pod(attempt, settings)
+    # The labels are for a network policy.
+    template = {"metadata": {"labels": {NAME_LABEL: name}}}
+    template |= _pod(attempt, settings, code)
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -67,20 +76,20 @@ def manifest(
 
 def _token(attempt: Attempt) -> str:
     """Tells the attempt from one of the same number, whose folder was removed."""
-    written = (attempt.folder / "request.json").stat().st_mtime_ns
-    return hashlib.sha256(str(written).encode()).hexdigest()[:6]
+    return hashlib.sha256(attempt.token.encode()).hexdigest()[:6]
 
 
-def _pod(attempt: Attempt, settings: Mapping[str, Any]) -> dict[str, Any]:
-    volumes = list(enumerate(settings["volumes"]))
+def _pod(attempt: Attempt, settings: Mapping[str, Any], code: str) -> dict[str, Any]:
+    variables = list(pods.variables(settings))
+    if isinstance(attempt, RemoteAttempt):
+        variables.append({"name": CODE_VARIABLE, "value": code})
+    mounts, volumes = pods.volumes(settings)
     container = {
-        "name": _CONTAINER,
+        "name": CONTAINER,
         "image": settings["image"],
         "command": ["python", "-m", _TASK, str(attempt.folder)],
-        "volumeMounts": [
-            {"name": f"volume-{number}", "mountPath": volume["path"]}
-            for number, volume in volumes
-        ],
+        "env": variables,
+        "volumeMounts": mounts,
     }
     limits = {name: settings[name] for name in ("cpu", "memory") if settings[name]}
     if settings["accelerator"]:
@@ -91,13 +100,7 @@ def _pod(attempt: Attempt, settings: Mapping[str, Any]) -> dict[str, Any]:
     spec = {
         "containers": [container],
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "volumes": [
-            {
-                "name": f"volume-{number}",
-                "persistentVolumeClaim": {"claimName": volume["claim"]},
-            }
-            for number, volume in volumes
-        ],
+        "volumes": volumes,
     }
     if settings["service_account"]:
         spec["serviceAccountName"] = settings["service_account"]

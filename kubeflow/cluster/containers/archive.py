@@ -1,4 +1,4 @@
-"""Container images, made without any engine."""
+"""Image archives: the files that image builders and `ctr images import` exchange."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
+
+from failures import ClusterError
 
 _FOLDERS = ("dev", "etc", "opt", "proc", "root", "run", "sys", "tmp", "usr", "var/run")
 _LINKS = ("bin", "lib", "lib64", "sbin")  # into /usr, as on this machine
@@ -15,6 +18,55 @@ _FILES = {
     "etc/group": "root:x:0:\nstrategos:x:1000:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
+
+
+_DOCKER, _OCI = "manifest.json", "index.json"
+_NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+_WRITTEN_BY = "buildah push IMAGE docker-archive:FILE"
+
+
+def names(file: Path) -> list[str]:
+    """The names of the images in an archive, with registry and tag.
+
+    Args:
+      file: An archive of Docker or OCI, as buildah, podman and docker write it; not
+        compressed, but its layers may be.
+
+    Raises:
+      ClusterError: It is no such archive, or an image has no name.
+    """
+    try:
+        with tarfile.open(file, "r:") as tar:
+            found = _names(tar)
+    except OSError as error:
+        raise ClusterError(f"{file}: {error.strerror}", exit_code=2) from None
+    except (tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
+        raise ClusterError(
+            f"{file} is not an uncompressed image archive; `{_WRITTEN_BY}` writes one",
+            exit_code=2,
+        ) from None
+    incomplete = [name or "none" for name in found if not name or "/" not in name]
+    if incomplete or not found:
+        raise ClusterError(
+            f"{file}: an image needs a name with registry and tag, for pods to find "
+            f"it; received {', '.join(incomplete) or 'no image'}. `{_WRITTEN_BY}` "
+            "keeps the name of IMAGE",
+            exit_code=2,
+        )
+    return found
+
+
+def _names(tar: tarfile.TarFile) -> list[str | None]:
+    """One name or more for each image, in the order of precedence of containerd."""
+    if _OCI in tar.getnames():
+        notes = [each.get("annotations", {}) for each in _json(tar, _OCI)["manifests"]]
+        return [next(filter(None, map(each.get, _NAMES)), None) for each in notes]
+    tags = [each["RepoTags"] or [None] for each in _json(tar, _DOCKER)]
+    return [name for each in tags for name in each]
+
+
+def _json(tar: tarfile.TarFile, name: str) -> Any:
+    return json.loads(tar.extractfile(name).read())
 
 
 def write(archive: Path, name: str, program: Path | None, path: str) -> None:

@@ -1,7 +1,7 @@
-"""`python -m …jobs.tfjob_task FOLDER`: a task of a TFJob, in a pod.
+"""`python -m …tfjob.task FOLDER`: a task of a TFJob, in a pod.
 
 The operator sets TF_CONFIG, except where the job has a single task. The output goes to
-the pod's log and to the attempt's folder, where the launcher reads it.
+the pod's log; with a volume also to the attempt's folder, where the launcher reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from strategos.components.trainer.launchers.jobs import task
+from strategos.components.files.filesystems import is_remote
+from strategos.components.trainer.launchers.jobs import remote_task, staging, task
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
 
 _LAST_SECONDS = 5.0
@@ -21,8 +22,10 @@ def main(folder: str) -> None:
     """Does the task that TF_CONFIG names, and exits.
 
     Args:
-      folder: Folder of the attempt, on a volume that all pods mount.
+      folder: Folder of the attempt: a URL, or a path on a volume that all pods mount.
     """
+    if is_remote(folder):
+        remote_task.main(folder, f"{staging.KEY}.secrets", "kubeflow")
     attempt = Attempt(Path(folder))
     cluster = task.cluster_or_alone(attempt)
     log = attempt.log_of(attempt.tasks.index(cluster.task))

@@ -1,10 +1,14 @@
-"""Training as a TFJob on a real Kubernetes, undisturbed and disturbed."""
+"""Training as a TFJob on a real Kubernetes, undisturbed and disturbed.
+
+Some trainings have their files on a volume, and others in an object store only.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import signal
 import time
@@ -15,8 +19,24 @@ import pytest
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2000)]
 
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4  # as of `undisturbed`
 IMAGE = "registry.example.com/strategos:1"
+ROOT = Path(__file__).parents[5]  # pods see it as /workload
+STORE = {
+    "AWS_ACCESS_KEY_ID": "minio",
+    "AWS_SECRET_ACCESS_KEY": "minio123",
+    "AWS_REGION": "us-east-1",
+    "S3_ENDPOINT": "http://10.250.0.1:9000",
+}
+USE_STORE = f"import os; os.environ.update({STORE})"
+# Settings of a TFJob without a volume.
+STORED = {
+    "volumes": [],
+    "folder": "s3://models/training",
+    "secrets": [{"name": "object-store", "env": {k: k for k in STORE}, "path": None}],
+    "context": str(ROOT),
+}
 LIST = """
 import json
 from kubernetes import client, config
@@ -25,8 +45,6 @@ config.load_kube_config()
 of = ("kubeflow.org", "v1", "kubeflow", "tfjobs")
 print(json.dumps(client.CustomObjectsApi().list_namespaced_custom_object(*of)["items"]))
 """
-
-
 # A kubeconfig for a service account, as which a launcher runs.
 ACCOUNT = """
 import json, os, sys
@@ -42,6 +60,31 @@ settings = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
 settings["users"][0]["user"] = {"token": token}
 Path(file).write_text(yaml.safe_dump(settings))
 print(json.dumps(file))
+"""
+# The keys of all objects of trainings.
+KEYS = """
+import json, os
+import boto3
+
+store = boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT"])
+found = store.list_objects_v2(Bucket="models", Prefix="training/")
+print(json.dumps([each["Key"] for each in found.get("Contents", ())]))
+"""
+# Argo's controller, once it answers: with another API server than it has watched, it
+# would do nothing but write log lines, on a whole core.
+RESTART_ARGO = """
+import sys, time
+import urllib3
+from kubernetes import client, config
+
+config.load_kube_config()
+delete = client.CoreV1Api().delete_collection_namespaced_pod
+while True:
+    try:
+        delete("kubeflow", label_selector="app=workflow-controller")
+        sys.exit(print("null"))
+    except (client.ApiException, urllib3.exceptions.HTTPError):
+        time.sleep(0.2)
 """
 # Starts and stops the operator (`scale N`), or removes the definition of TFJobs.
 OPERATOR = """
@@ -100,6 +143,24 @@ def training(cluster, workload, make_spec):
 
 
 @pytest.fixture(scope="module")
+def stored(make_spec):
+    """Makes a training whose tasks share no folder; it waits: `stored()`."""
+
+    def make():
+        spec = make_spec(
+            epochs=EPOCHS,
+            module="paused",
+            folder=str(ROOT / "tests" / "workloads" / "late"),
+            distribution=GANG,
+        )
+        parameters = {**spec.hyperparameters, "marks": "/tmp"}  # of each pod
+        key = str(Path(spec.model_dir) / Path(spec.model_dir).name)
+        return dataclasses.replace(spec, hyperparameters=parameters, checkpoint_dir=key)
+
+    return make
+
+
+@pytest.fixture(scope="module")
 def launcher(cluster, make_launcher, tmp_path_factory):
     """A launcher that is not started yet: `launcher(spec, **settings)`.
 
@@ -111,7 +172,8 @@ def launcher(cluster, make_launcher, tmp_path_factory):
         file = files / account
         if not file.exists():
             cluster.python(ACCOUNT, account, file)
-        use = f"import os; os.environ['KUBECONFIG'] = {str(file)!r}"
+        variables = {**STORE, "KUBECONFIG": str(file)}
+        use = f"import os; os.environ.update({variables})"
 
         def start(code, *words, **streams):
             return cluster.start(f"{use}\n{code}", *words, **streams)
@@ -125,6 +187,10 @@ def launcher(cluster, make_launcher, tmp_path_factory):
             "cpu": None,
             "memory": None,
             "accelerator": None,
+            "secrets": [],
+            "config_maps": [],
+            "context": None,
+            "workload": "/workload",
             "time_limit": None,
             "pending_timeout": 600.0,
             **settings,
@@ -158,6 +224,17 @@ def paused(spec):
     return sorted(marks_of(spec).glob("paused-*"))
 
 
+def in_pods(job):
+    """The marks of the tasks of a TFJob that wait, in the pods' own folders /tmp."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended in the meantime
+            if f"HOSTNAME={job}-".encode() in (process / "environ").read_bytes():
+                marks = (process / "root" / "tmp").glob("paused-*")
+                found |= {mark.name: mark for mark in marks}
+    return sorted(found.values())
+
+
 def kill(mark, whole_pod):
     """Kills the process that left a mark, or the first process of its pod."""
     pod, number = mark.name.removeprefix("paused-").rsplit("-", 1)
@@ -186,40 +263,59 @@ def end_process(*wanted):
     raise AssertionError(f"no process for {wanted}")
 
 
+def submitted(launcher):
+    """The TFJobs that a launcher has created, in their order."""
+    return re.findall(r"submitted Kubernetes job (\S+):", launcher.log.read_text())
+
+
 def test_killed_launcher_and_api_server_leave_the_training_as_it_is(
-    cluster, launcher, training, tfjobs, assert_trained
+    cluster, launcher, stored, tfjobs, assert_trained
 ):
-    spec = training("paused", distribution=GANG)
-    first = launcher(spec).start()
-    first.wait_for(lambda: len(paused(spec)) == 2)
-    (job,) = tfjobs()
+    spec = stored()
+    first = launcher(spec, **STORED).start()
+    first.wait_for("submitted Kubernetes job")
+    (job,) = submitted(first)
+    first.wait_for(lambda: len(in_pods(job)) == 2)
     first.kill()
-    second = launcher(spec).start()
+    second = launcher(spec, **STORED).start()
     second.wait_for(f"joining Kubernetes job {job}: running")
     end_process("kube-apiserver", cluster.folder)  # it starts again
-    (marks_of(spec) / "go").touch()
+    cluster.python(RESTART_ARGO)
+    for mark in in_pods(job):
+        mark.with_name("go").touch()
     facts = second.facts()
     assert_trained(spec, facts)
     assert (facts["workers"], facts["replicas"]) == (2, 2)
     log = second.log.read_text()
     assert "[worker-0] " in log and "[chief-0] " in log
     assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
-    assert tfjobs() == []
+    assert tfjobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
 
 
-@pytest.mark.parametrize("whole_pod", [False, True], ids=["process", "pod"])
-def test_killed_worker_changes_nothing(
-    launcher, training, tfjobs, assert_trained, whole_pod
-):
+def test_killed_pod_changes_nothing(cluster, launcher, stored, tfjobs, assert_trained):
+    spec = stored()
+    started = launcher(spec, **STORED).start()
+    started.wait_for("submitted Kubernetes job")
+    started.wait_for(lambda: len(in_pods(submitted(started)[0])) == 2)
+    (worker,) = (m for m in in_pods(submitted(started)[0]) if "-worker-" in m.name)
+    kill(worker, whole_pod=True)
+    started.wait_for(lambda: len(submitted(started)) == 2)
+    started.wait_for(lambda: len(in_pods(submitted(started)[1])) == 2)
+    for mark in in_pods(submitted(started)[1]):
+        mark.with_name("go").touch()
+    assert_trained(spec, started.facts(), restarts=1)
+    assert tfjobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
+
+
+def test_killed_worker_changes_nothing(launcher, training, tfjobs, assert_trained):
     spec = training("paused", distribution=GANG)
     started = launcher(spec).start()
     started.wait_for(lambda: len(paused(spec)) == 2)
     (worker,) = (mark for mark in paused(spec) if "-worker-" in mark.name)
-    kill(worker, whole_pod)
+    kill(worker, whole_pod=False)
     (marks_of(spec) / "go").touch()
     assert_trained(spec, started.facts(), restarts=1)
-    jobs = started.log.read_text().count("submitted Kubernetes job")
-    assert jobs == (2 if whole_pod else 1)
+    assert len(submitted(started)) == 1
     assert tfjobs() == []
 
 
@@ -234,6 +330,18 @@ def test_terminated_launcher_deletes_the_tfjob_and_the_next_resumes(
     (marks_of(spec) / "go").touch()
     second = launcher(spec).start()
     assert_trained(spec, second.facts())
+
+
+def test_parameter_server_with_one_worker_equals_one_device(
+    launcher, training, tfjobs, assert_trained
+):
+    spec = training(distribution=SERVER)
+    started = launcher(spec).start()
+    facts = started.facts()
+    assert_trained(spec, facts)
+    assert (facts["strategy"], facts["workers"]) == ("parameter_server", 1)
+    assert "[ps-0] " in started.log.read_text()
+    assert tfjobs() == []
 
 
 @pytest.mark.parametrize(

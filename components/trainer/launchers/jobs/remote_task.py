@@ -1,0 +1,125 @@
+"""A task of a job whose machines share no folder but the attempt's in an object store.
+
+The gang meets in copies of the chief's folder. What the task prints is for the batch
+system's log, where the launcher reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from strategos.components import worker_process
+from strategos.components.errors import UserError
+from strategos.components.files import filesystems, temporary
+from strategos.components.files.places import RemotePath
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.hosts import mirror
+from strategos.components.trainer.launchers.jobs import task
+from strategos.components.trainer.launchers.jobs.attempt import (
+    CODE_VARIABLE,
+    REJECTED,
+    RemoteAttempt,
+)
+from strategos.components.user_code import fingerprint
+
+_STORE_SECONDS = 60.0
+_PAUSE_SECONDS = 5.0
+_READ_SECONDS = 6.0  # for the launcher: the log may be deleted with the container
+
+
+def main(url: str, key: str, target: str) -> NoReturn:
+    """Does the task that the environment names, and exits.
+
+    Args:
+      url: Folder of the attempt.
+      key: The setting that gives tasks their credentials, for messages.
+      target: What `strategos image build --target` has for the image of the task.
+    """
+    os.environ.update(worker_process.TENSORFLOW)  # this process imports it, too
+    # Without a handler, the first process of a container ignores SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: worker_process.leave(1))
+    _await_store(url, key)
+    try:
+        with temporary.folder() as scratch:
+            _do(RemoteAttempt(RemotePath(url), Path(scratch)), target)
+    except SystemExit as end:
+        worker_process.leave(end.code)
+
+
+def _await_store(url: str, key: str) -> None:
+    """Waits a little for the object store; exits if it cannot be written.
+
+    The launcher then finds no answer in the folder, but a reason in the log.
+    """
+    until = time.monotonic() + _STORE_SECONDS
+    while True:
+        try:
+            filesystems.register(url)
+            filesystems.check_writable(url, key=key)
+            return
+        except UserError as error:
+            if time.monotonic() > until:
+                reason = f"{error.headline}. {error.remedy}"
+                print(f"error: {REJECTED}: {reason}", file=sys.stderr, flush=True)
+                time.sleep(_READ_SECONDS)
+                worker_process.leave(1)  # a thread may still try to write
+            print(f"waiting for {url}: {error.headline}", file=sys.stderr, flush=True)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _do(attempt: RemoteAttempt, target: str) -> NoReturn:
+    attempt.fetch()
+    cluster = task.cluster_or_alone(attempt)
+    try:
+        if cluster.is_chief:  # all have the same image
+            reject_other_code(attempt, os.environ, target)
+        _meet(attempt, cluster)
+    except UserError as error:
+        attempt.put_answer(error=error.to_json())
+        sys.exit(f"error: {error}")
+    task.run(attempt)
+
+
+def reject_other_code(
+    attempt: RemoteAttempt, environ: Mapping[str, str], target: str
+) -> None:
+    """Rejects an image whose user code is not what the launcher was started with.
+
+    Args:
+      attempt: The attempt.
+      environ: The environment, with the fingerprint that the launcher computed.
+      target: See `main`.
+
+    Raises:
+      UserError: The code differs, or is missing.
+    """
+    spec, _ = attempt.request()
+    wanted = environ.get(CODE_VARIABLE)
+    if wanted and fingerprint.fingerprint(spec.folder, spec.module) != wanted:
+        raise UserError(
+            f"the module {spec.module} in {spec.folder} of the image differs from that "
+            "where the run was started",
+            remedy="Build the image again: `strategos image build PIPELINE_YAML "
+            f"--target {target} --push`.",
+        )
+
+
+def _meet(attempt: RemoteAttempt, cluster: ClusterSpec) -> None:
+    if len(cluster.tasks) == 1:
+        return
+    if not cluster.is_chief:
+        mirror.keep_copy(attempt.gang, cluster, attempt.token)
+        return
+    try:
+        mirror.serve(attempt.gang, cluster, attempt.token)
+    except OSError as error:
+        port = mirror.port_of(cluster)
+        raise UserError(
+            f"port {port} of the chief's container cannot be used: {error.strerror}"
+        ) from None

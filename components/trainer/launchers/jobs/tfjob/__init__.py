@@ -1,0 +1,1 @@
+"""The launcher `tfjob`: the TFJob, its tasks and their output."""

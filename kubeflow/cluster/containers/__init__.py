@@ -1,0 +1,1 @@
+"""containerd, its images, and what containers see of this machine."""
