@@ -104,6 +104,7 @@ class Pipelines:
         pairs = (("--set", each) for each in (*workspace.settings, *settings))
         self._sets = [word for pair in pairs for word in pair]
         self.called = set()  # commands, without their arguments
+        self.logs = []  # of runs that are followed
 
     def command(self, *words):
         """`strategos WORDS` with the workspace's file, in the cluster's network."""
@@ -156,6 +157,7 @@ class Pipelines:
 
     def watch(self, log, *options):
         """Starts a run and follows it; what it says goes to `log`."""
+        self.logs.append(log)
         with log.open("w") as out:
             words = ("run", "--", "--runner", "kubeflow", "--wait", *options)
             return subprocess.Popen(

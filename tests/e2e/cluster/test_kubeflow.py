@@ -23,7 +23,10 @@ RETRAINED = {
     *("InfraValidator", "Pusher"),
 }
 HYPERPARAMETER = ("--set", "trainer.epochs=1")
-LONG = ("--set", "trainer.epochs=999")  # training goes on until it is ended
+LONG = (  # training goes on until it is ended
+    *("--set", "trainer.epochs=9999"),
+    *("--set", "trainer.callbacks.early_stopping.patience=9999"),
+)
 WORKERS = ("--overlay", KUBEFLOW / "overlays" / "workers.yaml", *LONG)
 ENDED = ("Succeeded", "Failed")
 
@@ -46,6 +49,14 @@ def submitted(log):
     """The id of the run in the output of a command; "" if there is none yet."""
     found = re.search(r"^run (\S+) submitted", log.read_text(), re.MULTILINE)
     return found[1] if found else ""
+
+
+@pytest.fixture(autouse=True)
+def said(pipelines):
+    """With a test that fails, what the runs said that were followed."""
+    yield
+    for log in pipelines.logs:
+        print(f"{log}:\n{log.read_text()}")
 
 
 def test_an_endpoint_that_is_not_kfp_is_one_message(pipelines):
