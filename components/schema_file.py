@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
+from strategos.components.files import reading
 
 
 def read_schema(path: str) -> schema_pb2.Schema:
     """Reads a TFMD schema in text form.
 
     Args:
-      path: A local path, or a URL that TensorFlow can read.
+      path: A local path, or `s3://…` or `gs://…`.
 
     Raises:
       UserError: The file cannot be read, is not a schema, or contains a feature twice.
     """
     try:
-        schema = text_format.Parse(_text(path), schema_pb2.Schema())
+        schema = text_format.Parse(
+            reading.read_bytes(path).decode(), schema_pb2.Schema()
+        )
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
@@ -37,16 +37,6 @@ def read_schema(path: str) -> schema_pb2.Schema:
             f"{path}: names twice: {', '.join(repeated)}. Keep one `feature` of each."
         )
     return schema
-
-
-def _text(path: str) -> str:
-    if not filesystems.is_remote(path):
-        return Path(path).read_text(encoding="utf-8")
-    from tensorflow.io import gfile
-
-    filesystems.register(path)
-    with gfile.GFile(path) as file:
-        return file.read()
 
 
 def _not_a_schema(path: str, error: text_format.ParseError) -> str:

@@ -1,16 +1,20 @@
 """Identifies the format of a data file by its content.
 
 Error messages name the format found, and the remedy. This module needs only the
-standard library.
+standard library, unless files are in an object store.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import zlib
+from collections.abc import Iterator
+from typing import IO
 
 from strategos.components.errors import UserError
+from strategos.components.files import reading
 
 PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
@@ -36,6 +40,24 @@ _UNICODE = (  # UTF-32 first: its mark begins with that of UTF-16
 )
 
 
+@contextlib.contextmanager
+def unpacked_file(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file, without its compression.
+
+    Args:
+      path: A path or URL; the name of a compressed file ends in `.gz`.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    with reading.open_binary(path) as file:
+        if not path.endswith(".gz"):
+            yield file
+            return
+        with gzip.open(file) as unpacked:
+            yield unpacked
+
+
 def head(path: str) -> bytes:
     """The first 4 KiB of a file.
 
@@ -43,7 +65,7 @@ def head(path: str) -> bytes:
       UserError: The file cannot be opened.
     """
     try:
-        with open(path, "rb") as file:
+        with reading.open_binary(path) as file:
             return file.read(_HEAD)
     except OSError as error:
         raise UserError(unreadable(path, error)) from error
@@ -82,8 +104,7 @@ def not_utf8(path: str) -> str:
 
     Reads the file again to name the first line and byte that are not.
     """
-    opener = gzip.open if path.endswith(".gz") else open
-    with opener(path, "rb") as file:
+    with unpacked_file(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 line.decode()

@@ -1,13 +1,12 @@
 """The spans that a run reads: complete ones, in the window that `data.spans` selects.
 
-This module needs only the standard library.
+This module needs only the standard library, unless data are in an object store.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from strategos.components.example_gen.spans import (
     describe,
     find_editions,
 )
+from strategos.components.files import reading
 from strategos.components.wording import counted
 
 
@@ -273,6 +273,6 @@ def _reject_markers_without_data(
 def _changed(span: Span) -> float:
     """Unix seconds of the last change of a span's files; now, if one is gone."""
     try:
-        return max(os.stat(path).st_mtime for path in span.files)
+        return max(each.changed for each in reading.statuses(span.files)) / 1e9
     except FileNotFoundError:
         return time.time()

@@ -16,6 +16,7 @@ from strategos.components import events
 from strategos.components.example_gen import numerals, spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
+from strategos.components.files import patterns, reading
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.wording import abridged
@@ -67,7 +68,9 @@ def open_files(chosen: Sequence[spans.Span]) -> list[File]:
     Raises:
       UserError: A file cannot be opened, or is not what its name says.
     """
-    return [(span, open_source(path)) for span in chosen for path in span.files]
+    files = [(span, path) for span in chosen for path in span.files]
+    sources = reading.each(open_source, [path for _, path in files])
+    return [(span, source) for (span, _), source in zip(files, sources, strict=True)]
 
 
 def rows_of(shards: Sequence[Shard]) -> int | None:
@@ -106,11 +109,12 @@ class Runner:
         Raises:
           OSError: A file cannot be read.
         """
-        sizes = [os.path.getsize(source.path) for _, source in files]
+        found = reading.statuses([source.path for _, source in files])
+        sizes = [each.size for each in found]
         most = min(max(sum(sizes) // _SHARDS, _LEAST_BYTES), _MOST_BYTES)
         parts = self._parts([source for _, source in files], most)
         _warn_of_large_parts(files, sizes, parts)
-        base = spans.fixed_folder(pattern)
+        base = patterns.fixed_folder(pattern)
         pieces: list[tuple[Piece, int]] = []
         for (span, source), size, of_file in zip(files, sizes, parts, strict=True):
             name = os.path.relpath(source.path, base)

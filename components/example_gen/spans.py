@@ -1,10 +1,8 @@
 """Finds the files of a pattern: spans, their versions, and a fingerprint of the files.
 
-A pattern is a glob with the placeholders of TFX's ExampleGen. `{SPAN}` is a number,
-`{SPAN:2}` a number of exactly two digits, `{DATE}` a day as `yyyymmdd` (or `{YYYY}`,
-`{MM}` and `{DD}`, each anywhere), `{VERSION}` the version of a span; the newest version
-counts. The span of a day has as its number the days since 1 January 1970.
-This module needs only the standard library.
+Of a span, the newest version counts. The span of a day has as its number the days since
+1 January 1970. This module needs only the standard library, unless files are objects of
+S3 or Google Cloud Storage.
 """
 
 from __future__ import annotations
@@ -15,19 +13,16 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from strategos.components.errors import BadInputError
 from strategos.components.example_gen.sources import SUFFIXES
-from strategos.components.files import digests
+from strategos.components.files import digests, patterns, reading
+from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import abridged, cut
 
 _EPOCH = datetime.date(1970, 1, 1)
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_NAMED = re.compile(r"(SPAN|VERSION)(?::(.*))?|DATE|YYYY|MM|DD")
-_DIGITS = {"DATE": 8, "YYYY": 4, "MM": 2, "DD": 2}
-_HELP = "Known placeholders: {SPAN}, {SPAN:2}, {DATE}, {YYYY} {MM} {DD}, {VERSION}."
 _SHOWN = 8
 
 
@@ -43,7 +38,7 @@ class Span:
       number: The span's number; 0 if the pattern has no span.
       version: The span's version; None if the pattern has none.
       date: The day as `yyyy-mm-dd`; None if the pattern has no dates.
-      files: Paths, sorted.
+      files: Paths or URLs, sorted.
     """
 
     number: int
@@ -52,17 +47,11 @@ class Span:
     files: tuple[str, ...]
 
 
-def fixed_folder(pattern: str) -> str:
-    """The folder that `pattern` begins with, before any placeholder or wildcard."""
-    fixed = re.split(r"[{*?\[]", pattern, maxsplit=1)[0]
-    return os.path.dirname(fixed)
-
-
 def find_spans(pattern: str) -> list[Span]:
     """Finds the newest version of each span that `pattern` matches, by number.
 
     Args:
-      pattern: A glob with placeholders, see this module's docstring. A plain glob is
+      pattern: A glob with placeholders, see `patterns`. A plain glob is
         one span with number 0.
 
     Raises:
@@ -79,18 +68,16 @@ def find_editions(pattern: str) -> list[Span]:
     """Finds every version of each span, ascending by number and version.
 
     Args:
-      pattern: A glob with placeholders, see this module's docstring.
+      pattern: A glob with placeholders, see `patterns`.
 
     Raises:
       NoFilesError: The pattern matches no file.
       BadInputError: The pattern is malformed, or two spans have the same number.
     """
-    parts = _parse(pattern)
-    found = sorted(glob.glob(_to_glob(parts), recursive=True))
-    files = list(filter(os.path.isfile, found))
-    _reject_folders(pattern, filter(os.path.isdir, found))
-    regex = re.compile(_to_regex(parts))
-    _reject_broken_links(filter(regex.fullmatch, found))
+    patterns.check(pattern)
+    regex = patterns.to_regex(pattern)
+    files, folders = (_objects if is_remote(pattern) else _local)(pattern, regex)
+    _reject_folders(pattern, folders)
     editions: dict[tuple[int, int], list[str]] = {}
     dates: dict[int, str] = {}
     for path in files:
@@ -121,7 +108,7 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[
     """Finds the files of given spans.
 
     Args:
-      pattern: A glob with placeholders, see this module's docstring.
+      pattern: A glob with placeholders, see `patterns`.
       chosen: (number, version) of each span; a version of None means the newest.
         Empty: all spans that `pattern` matches.
 
@@ -195,6 +182,49 @@ def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
+def _local(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    """Files and folders of this machine that a pattern may match."""
+    found = sorted(glob.glob(patterns.to_glob(pattern), recursive=True))
+    _reject_broken_links(filter(regex.fullmatch, found))
+    return list(filter(os.path.isfile, found)), list(filter(os.path.isdir, found))
+
+
+def _objects(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    """Objects that a pattern may match, and folders, with objects, that it matches.
+
+    Raises:
+      BadInputError: The pattern names no bucket, or the object store cannot be read.
+    """
+    found = _below(pattern)
+    folders = {folder for url in found for folder in _folders_of(url)}
+    return found, sorted(filter(regex.fullmatch, folders))
+
+
+def _below(pattern: str) -> list[str]:
+    """The objects below the folder that a pattern begins with."""
+    folder = patterns.fixed_folder(pattern)
+    if not re.fullmatch(r"[a-z0-9]+://[^/]+(/.*)?", folder):
+        raise BadInputError(
+            "which names no bucket",
+            key="data.examples",
+            received=pattern,
+            expected="a bucket without placeholders, as in s3://BUCKET/data/*.csv",
+        )
+    try:
+        return reading.objects(folder)
+    except OSError as error:
+        raise BadInputError(
+            f"{folder} cannot be read: {error.strerror}", key="data.examples"
+        ) from error
+
+
+def _folders_of(url: str) -> Iterator[str]:
+    """The folders that contain an object, below the bucket."""
+    while url.count("/") > 3:
+        url = url.rpartition("/")[0]
+        yield url
+
+
 def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
     """Rejects a folder with the suffix of a data file.
 
@@ -223,81 +253,6 @@ def _reject_broken_links(paths: Iterable[str]) -> None:
                 key="data.examples",
                 remedy="Restore the file, or remove the link.",
             )
-
-
-def _parse(pattern: str) -> list[str]:
-    """Checks a pattern; returns glob text (even indices) and placeholders (odd)."""
-    parts = _PLACEHOLDER.split(pattern)
-    problems = [
-        f"a brace without its other half in {text!r}"
-        for text in parts[::2]
-        if "{" in text or "}" in text
-    ]
-    for part in parts[1::2]:
-        named = _NAMED.fullmatch(part)
-        if not named:
-            problems.append(f"{{{part}}} is not a placeholder. {_HELP}")
-        elif named[2] is not None and not re.fullmatch("[1-9][0-9]?", named[2]):
-            problems.append(f"the width of {{{part}}} is not a positive number")
-    problems += _misused([part.split(":")[0] for part in parts[1::2]])
-    if problems:
-        message = f"{pattern}: {'; '.join(problems)}"
-        raise BadInputError(message, key="data.examples")
-    return parts
-
-
-def _misused(names: Sequence[str]) -> list[str]:
-    """Problems of the placeholders of one pattern taken together."""
-    problems = [
-        f"{{{name}}} occurs twice"
-        for name in ("SPAN", "VERSION", *_DIGITS)
-        if names.count(name) > 1
-    ]
-    parted = {"YYYY", "MM", "DD"} & set(names)
-    if len(parted) in (1, 2):
-        missing = ", ".join(sorted({"YYYY", "MM", "DD"} - parted))
-        problems.append(f"a date needs {{YYYY}}, {{MM}} and {{DD}}; missing: {missing}")
-    if ("SPAN" in names) + ("DATE" in names) + bool(parted) > 1:
-        problems.append("a span is given by {SPAN}, by {DATE} or by {YYYY} {MM} {DD}")
-    if set(names) == {"VERSION"}:
-        problems.append("{VERSION} needs a span beside it: {SPAN} or {DATE}")
-    return problems
-
-
-def _to_glob(parts: Sequence[str]) -> str:
-    globs = list(parts)
-    for index in range(1, len(parts), 2):
-        digits = _width(parts[index])
-        globs[index] = "[0-9]" * digits if digits else "[0-9]*"
-    return "".join(globs)
-
-
-def _to_regex(parts: Sequence[str]) -> str:
-    regexes = [_glob_to_regex(part) for part in parts]
-    for index in range(1, len(parts), 2):
-        digits = _width(parts[index])
-        count = f"{{{digits}}}" if digits else "+"
-        regexes[index] = f"(?P<{parts[index].split(':')[0]}>[0-9]{count})"
-    return "".join(regexes)
-
-
-def _width(placeholder: str) -> int:
-    name, _, width = placeholder.partition(":")
-    return int(width or _DIGITS.get(name, 0))
-
-
-def _glob_to_regex(text: str) -> str:
-    """Translates a glob to a regular expression."""
-    tokens = re.split(r"(\*\*/|\*|\?|\[!?\]?[^\]]*\])", text)
-    special = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
-    for index, token in enumerate(tokens):
-        if index % 2 == 0:
-            tokens[index] = re.escape(token)
-        elif token in special:
-            tokens[index] = special[token]
-        else:
-            tokens[index] = re.sub(r"^\[!", "[^", token.replace("\\", "\\\\"))
-    return "".join(tokens)
 
 
 def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
@@ -351,6 +306,11 @@ def _in_64_bits(digits: str, path: str) -> int:
 
 
 def _nothing_found(pattern: str) -> str:
+    if is_remote(pattern):
+        folder = patterns.fixed_folder(pattern)
+        names = [url[len(folder) + 1 :] for url in _below(pattern)]
+        shown = abridged(names, _SHOWN)
+        return f"{pattern} matches no object. Below {folder}: {shown or 'nothing'}"
     folder = _deepest_folder(pattern)
     entries = sorted(entry for entry in os.listdir(folder) if entry[0] != ".")
     names = [name + "/" * os.path.isdir(f"{folder}/{name}") for name in entries]
@@ -365,7 +325,7 @@ def _deepest_folder(pattern: str) -> str:
     """The deepest existing folder that a leading part of `pattern` matches."""
     piece = os.path.dirname(os.path.abspath(pattern))
     while True:
-        found = glob.glob(_to_glob(_PLACEHOLDER.split(piece)), recursive=True)
+        found = glob.glob(patterns.to_glob(piece), recursive=True)
         folders = sorted(filter(os.path.isdir, found))
         if folders:
             return folders[-1]

@@ -5,6 +5,9 @@ both (`cp -p`, `rsync -t`, `touch -r`), and a copy of the same content has anoth
 So the whole content is hashed, and a digest is reused only for a file with the same
 size, inode, modification time and status change time as when it was hashed. No program
 can set the last of these.
+
+No program can set the time of an object in an object store either. So an object is not
+read: its size and the time of its last change stand for its content.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from strategos.components import events
+from strategos.components.files import filesystems, reading
 from strategos.components.wording import data_size
 
 _CHUNK = 1 << 20
@@ -34,12 +38,14 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
     """The SHA-256 of each file's content, in hexadecimal.
 
     Args:
-      paths: Absolute paths of files.
+      paths: Absolute paths of files; or URLs of objects, whose size and time count.
       memo: JSON file that caches digests; used if its folder exists.
 
     Raises:
       OSError: A file cannot be read.
     """
+    if paths and filesystems.is_remote(paths[0]):
+        return [_digest_of(each) for each in _settled(paths)]
     known = _read(memo)
     found: dict[str, str] = {}
     unknown = []
@@ -59,6 +65,21 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
         found |= {path: digest for path, (_, digest) in hashed.items()}
         _write(memo, known | hashed)
     return [found[path] for path in paths]
+
+
+def _settled(paths: Sequence[str]) -> list[reading.Status]:
+    """Statuses of objects, read when none can change again within its last second."""
+    found = reading.statuses(paths)
+    youngest = max(each.changed for each in found) / 1e9
+    wait = youngest + _SETTLED_SECONDS - time.time()
+    if wait <= 0:
+        return found
+    time.sleep(min(wait, _SETTLED_SECONDS))  # less, if the store's clock is ahead
+    return reading.statuses(paths)
+
+
+def _digest_of(status: reading.Status) -> str:
+    return hashlib.sha256(f"{status.size} {status.changed}".encode()).hexdigest()
 
 
 def _status(path: str) -> _Status:

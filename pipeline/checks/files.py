@@ -16,6 +16,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.example_gen.listing import Listing
+from strategos.components.files import reading
 from strategos.components.files.filesystems import is_remote, missing, unknown
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
@@ -48,11 +49,13 @@ def check(
       config: The effective settings.
       data: The files that `data.examples` names.
       seen: For a pipeline that runs on a cluster: whether its steps see a path at the
-        same place, on a volume, so that it may be missing on this machine.
+        same place, on a volume, so that it may be missing on this machine. Data in an
+        object store are not looked at then: the steps have credentials of their own.
     """
     elsewhere, weights = seen or (lambda path: False), config.trainer.named_weights
-    files, problems = [], []
-    if not (elsewhere(config.data.examples) and data.is_empty):
+    files, problems, examples = [], [], config.data.examples
+    at_steps = is_remote(examples) if seen else False
+    if not (at_steps or (elsewhere(examples) and data.is_empty)):
         files, problems = data_files(config, data)
     schema, found = _schema_features(config)
     return [
@@ -263,8 +266,6 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     from strategos.components.example_gen import sources, spans
 
     key = "data.examples"
-    if is_remote(config.data.examples):
-        return [], [_not_local(config, key, config.data.examples)]
     try:
         if data.found:
             key = "data.spans"
@@ -294,19 +295,20 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
     """Yields a problem for each file that cannot be read in its suffix's format."""
     from strategos.components.example_gen import sources
 
-    for path in files:
+    def problem(path: str) -> UserError | None:
         try:
             sources.check(path)
         except UserError as error:
-            yield config.located(error, "data.examples")
+            return config.located(error, "data.examples")
+        return None
+
+    yield from filter(None, reading.each(problem, files))
 
 
 def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
     """The features of the curated schema, and the problems with its file."""
     if not config.schema_.file:
         return [], []
-    if is_remote(config.schema_.file):
-        return [], [_not_local(config, "schema.file", config.schema_.file)]
     from strategos.components.schema_file import read_schema
 
     try:
@@ -354,16 +356,6 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield config.problem(key, cause, remedy=remedy)
-
-
-def _not_local(config: Config, key: str, path: str) -> UserError:
-    return config.problem(
-        key,
-        "but remote files cannot be read yet",
-        received=path,
-        expected="a path on this machine",
-        remedy="Copy or mount them.",
-    )
 
 
 def _not_writable(path: str) -> str | None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from strategos.components.errors import Place, UserError
 from strategos.components.example_gen import sources
 from strategos.components.example_gen.listing import Listing
-from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.pipeline.checks import files as file_checks
@@ -118,7 +117,7 @@ def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
 
 def _count_rows(files: list[str], enough: int) -> int | None:
     """Rows in `files`, counted up to `enough`; None if they cannot be counted here."""
-    if not files or any(is_remote(path) for path in files):
+    if not files:
         return None
     rows = 0
     for path in files:

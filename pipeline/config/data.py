@@ -120,8 +120,9 @@ class Data(Section):
     """The files that hold the rows, and the division of the rows."""
 
     examples: PathText = Field(
-        description="Glob of the data files, CSV or Parquet. `{SPAN}`, `{DATE}` and "
-        "`{VERSION}` in it mark the part of the path that numbers the spans."
+        description="Glob of the data files, CSV or Parquet; or a URL, `s3://…` or "
+        "`gs://…`. `{SPAN}`, `{DATE}` and `{VERSION}` in it mark the part of the path "
+        "that numbers the spans."
     )
     spans: Spans = Field("all", description="Spans to read.")
     split: Split = Field(

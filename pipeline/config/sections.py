@@ -79,7 +79,8 @@ class Schema(Section):
 
     file: PathText | None = Field(
         None,
-        description="Curated TFMD schema (`.pbtxt`). By default, it is inferred.",
+        description="Curated TFMD schema (`.pbtxt`), a path or a URL, `s3://…` or "
+        "`gs://…`. By default, it is inferred.",
     )
     on_anomaly: Literal["stop", "warn"] = Field(
         "stop", description="What happens if the data do not fit the schema."

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.files import digests
+from strategos.components.files import digests, reading
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code.fingerprint import fingerprint
@@ -100,7 +100,7 @@ class Fingerprints:
                 folder, config.transform.module, os.environ, memo
             ),
             model=fingerprint(folder, config.trainer.module, os.environ, memo),
-            schema=_digest(Path(schema).read_bytes()) if schema else "",
+            schema=_digest(reading.read_bytes(schema)) if schema else "",
         )
 
 

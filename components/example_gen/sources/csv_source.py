@@ -6,13 +6,12 @@ import contextlib
 import csv
 import gzip
 import io
-import os
 import sys
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
 from strategos.components.example_gen import formats
@@ -24,6 +23,8 @@ from strategos.components.example_gen.sources.source import (
     Source,
     check_names,
 )
+from strategos.components.files import reading
+from strategos.components.files.filesystems import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +109,7 @@ class CsvSource(Source):
     def count_rows(self, enough: int) -> int:
         """See `Source`: counts lines; a row with a quoted line break counts twice."""
         try:
-            with self._opener()(self.path, "rb") as file:
+            with formats.unpacked_file(self.path) as file:
                 return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)
         except _UNREADABLE as error:
             raise UserError(self._explain(WHOLE, error)) from error
@@ -126,17 +127,16 @@ class CsvSource(Source):
     def _is_compressed(self) -> bool:
         return self.path.endswith(".gz")
 
-    def _opener(self) -> Callable[..., IO[Any]]:
-        return gzip.open if self._is_compressed else open
-
     def _open(self, part: Part) -> pyarrow.csv.CSVStreamingReader:
         import pyarrow as pa
         import pyarrow.csv
 
-        source = self.path
+        source = reading.open_arrow(self.path)
         if part != WHOLE:
-            stop = part.stop or os.path.getsize(self.path)
-            source = pa.OSFile(self.path).get_stream(part.start, stop - part.start)
+            stop = part.stop or source.size()
+            source = source.get_stream(part.start, stop - part.start)
+        elif self._is_compressed:
+            source = pa.CompressedInputStream(source, "gzip")
         return pyarrow.csv.open_csv(
             source,
             read_options=pyarrow.csv.ReadOptions(
@@ -180,7 +180,7 @@ class CsvSource(Source):
         csv.field_size_limit(sys.maxsize)
         before = csv_cuts.count_lines(self.path, part.start)
         encoding = "utf-8" if part.start else "utf-8-sig"
-        with self._opener()(self.path, "rb") as file:
+        with formats.unpacked_file(self.path) as file:
             file.seek(part.start)
             text = io.TextIOWrapper(file, encoding, newline="")
             reader = csv.reader(chain(text, after))
@@ -206,9 +206,11 @@ class CsvSource(Source):
             return formats.not_utf8(self.path)
         except (OSError, EOFError, zlib.error, csv.Error) as reading_error:
             error = reading_error
-        if isinstance(error, OSError) and error.strerror:
+        damaged = isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile))
+        gone = is_remote(self.path) and isinstance(error, OSError) and not damaged
+        if gone or (isinstance(error, OSError) and error.strerror):
             return formats.unreadable(self.path, error)
-        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+        if damaged:
             return (
                 f"{self.path}: cannot be read: {error}. The file is cut off or "
                 f"damaged: write or copy it again."

@@ -14,6 +14,8 @@ from strategos.components.example_gen.sources.source import (
     Source,
     check_names,
 )
+from strategos.components.files import reading
+from strategos.components.files.filesystems import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,8 +106,11 @@ class ParquetSource(Source):
         import pyarrow as pa
         import pyarrow.parquet
 
+        remote = is_remote(self.path)
         try:
-            return pyarrow.parquet.ParquetFile(self.path)
+            file = reading.open_arrow(self.path) if remote else self.path
+            # Of an object, columns are read ahead, in few requests.
+            return pyarrow.parquet.ParquetFile(file, pre_buffer=remote)
         except (pa.ArrowException, OSError) as error:
             raise UserError(self._unreadable(error)) from error
 
@@ -123,6 +128,8 @@ class ParquetSource(Source):
             ) from error
 
     def _unreadable(self, error: Exception) -> str:
+        if is_remote(self.path) and isinstance(error, OSError):
+            return formats.unreadable(self.path, error)
         return (
             f"{self.path}: cannot be read as Parquet: {error}. The file may be "
             f"incomplete: write or copy it anew."

@@ -68,7 +68,6 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
     [
         (["kubeflow.context=data"], "kubeflow.context", "does not contain"),
         (["pusher.to=minio://b/x"], "pusher.to", "s3://… or gs://…"),
-        (["data.examples=gs://b/x"], "data.examples", "remote files"),
         (
             ["trainer.distribution.strategy=tpu"],
             "trainer.distribution.strategy",

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -258,16 +259,18 @@ def test_a_remote_folder_of_unknown_kind_is_rejected(workload, key):
     assert not check(load(workload, sets=[f"{key}=gs://bucket/x", server]).config)
 
 
-@pytest.mark.parametrize(
-    ("key", "why"),
-    [
-        ("data.examples", "remote files cannot be read yet"),
-        ("schema.file", "remote files cannot be read yet"),
-    ],
-)
-def test_a_remote_place_that_would_not_be_read_is_rejected(workload, key, why):
-    problem = only(workload, f"{key}=gs://bucket/x")
-    assert problem.key == key and f"received gs://bucket/x, but {why}" in str(problem)
+@pytest.mark.parametrize("key", ["data.examples", "schema.file"])
+def test_an_object_that_cannot_be_read_is_named_with_its_key(
+    workload, key, monkeypatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("S3_ENDPOINT", closed)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    problem = only(workload, f"{key}=s3://bucket/folder/x")
+    assert problem.key == key and "s3://bucket/folder" in str(problem)
+    assert "check the bucket, and the credentials: AWS_" in str(problem)
 
 
 def test_nothing_heavy_is_imported(workload):

@@ -1,0 +1,159 @@
+"""Files that users name and runs only read, on this machine or in an object store.
+
+Objects are read by Arrow, which needs no TensorFlow and works on both stacks. Errors
+are of the types that a local file has, with `filename` and `strerror`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from strategos.components.errors import first_line
+from strategos.components.files import arrow_files, filesystems
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BUFFER = 1 << 20  # bytes that one request for an object reads at least
+_REQUESTS = 16  # at a time, where each file of many is opened
+
+_Path = TypeVar("_Path")
+_Result = TypeVar("_Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Size and age of a file.
+
+    Attributes:
+      size: Bytes.
+      changed: Nanoseconds since 1970 of the last change. No program can set that of an
+        object.
+    """
+
+    size: int
+    changed: int
+
+
+def open_binary(path: str) -> BinaryIO:
+    """Opens a file for reading.
+
+    Args:
+      path: A path or URL.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    if not filesystems.is_remote(path):
+        return open(path, "rb")
+    return io.BufferedReader(open_arrow(path), _BUFFER)
+
+
+def open_arrow(path: str) -> pa.NativeFile:
+    """Opens a file for Arrow's readers, which may read it at any place.
+
+    Args:
+      path: A path or URL.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    import pyarrow as pa
+
+    if not filesystems.is_remote(path):
+        return pa.OSFile(path)
+    with _problems(path):
+        return arrow_files.connect(path).open_input_file(arrow_files.path_of(path))
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file.
+
+    Args:
+      path: A path or URL.
+
+    Raises:
+      OSError: It cannot be read.
+    """
+    with _problems(path), open_binary(path) as file:
+        return file.read()
+
+
+def statuses(paths: Sequence[str]) -> list[Status]:
+    """Size and age of each file.
+
+    Args:
+      paths: Paths; or URLs, all of one kind of object store.
+
+    Raises:
+      FileNotFoundError: A file does not exist.
+      OSError: The object store does not answer, or rejects that.
+    """
+    if not paths or not filesystems.is_remote(paths[0]):
+        found = map(os.stat, paths)
+        return [Status(each.st_size, each.st_mtime_ns) for each in found]
+    with _problems(paths[0]):
+        inside = [arrow_files.path_of(path) for path in paths]
+        infos = arrow_files.connect(paths[0]).get_file_info(inside)
+    for path, info in zip(paths, infos, strict=True):
+        if info.mtime_ns is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", path)
+    return [Status(info.size, info.mtime_ns) for info in infos]
+
+
+def objects(url: str) -> list[str]:
+    """The URLs of all objects below a URL, but hidden ones; [] if there are none.
+
+    As for a glob, a name that begins with a dot hides an object or a folder.
+
+    Args:
+      url: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
+
+    Raises:
+      OSError: The object store does not answer, or rejects that.
+    """
+    scheme, start = url.partition("://")[0], len(arrow_files.path_of(url))
+    with _problems(url):
+        found = [each.path for each in arrow_files.files_below(url)]
+    return sorted(f"{scheme}://{path}" for path in found if "/." not in path[start:])
+
+
+def each(work: Callable[[_Path], _Result], paths: Iterable[_Path]) -> list[_Result]:
+    """Calls `work` for each file, for several at a time: objects take a while to open.
+
+    Args:
+      work: Reads a little of a file.
+      paths: The files.
+
+    Returns:
+      The results, in the order of `paths`.
+    """
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(work, paths))
+
+
+@contextlib.contextmanager
+def _problems(path: str) -> Iterator[Any]:
+    """Fills in the errors of Arrow for an object: they have a text only."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not filesystems.is_remote(path):
+            raise
+        missing = "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, missing, path) from error
+    except OSError as error:
+        if not filesystems.is_remote(path):
+            raise
+        text = (
+            f"{first_line(str(error))} (check the bucket, and the credentials: "
+            f"{filesystems.credentials(path)})"
+        )
+        raise OSError(errno.EIO, text, path) from error
