@@ -65,8 +65,8 @@ def _unseen_by_dataflow(config: Config) -> Iterator[UserError]:
                 "which workers of `run.engine.runner: dataflow` do not see",
                 received=path,
                 expected="gs://BUCKET/FOLDER",
-                remedy="Use `flink` or `portable` on hosts that see it: as long as "
-                "data on gs:// cannot be read, no run can use Dataflow.",
+                remedy="Move it there; or use `flink` or `portable`, on hosts that "
+                "see it.",
             )
 
 

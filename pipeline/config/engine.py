@@ -119,8 +119,8 @@ class Engine(Section):
         description="`direct`: threads of the executor's process. `flink`: a Flink "
         "cluster. `spark`: Beam's Spark job server. `portable`: another Beam job "
         "server. Workers of the last three see the same files and the same Python "
-        "environment as this machine. `dataflow`: Google Cloud Dataflow; its options "
-        "are checked, but no run can use it until data on gs:// can be read.",
+        "environment as this machine. `dataflow`: Google Cloud Dataflow, for data and "
+        "root on gs://; nothing has run on the service yet.",
     )
     workers: Positive | None = Field(
         None,

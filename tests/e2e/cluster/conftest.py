@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,15 +16,23 @@ CLI = [sys.executable, "-m", "strategos.pipeline.cli"]
 KFP_METADATA = "grpc://10.250.0.1:8080"
 GONE = 20.0  # seconds
 
-DOWNLOAD = """
+BUCKET = """
 import json, sys
 from pathlib import Path
 import boto3
 
-folder, names = Path(sys.argv[1]), []
 keys = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "minio123")
 url = "http://10.250.0.1:9000"
 bucket = boto3.resource("s3", "us-east-1", endpoint_url=url, **keys).Bucket("models")
+"""
+UPLOAD = """
+folder = Path(sys.argv[1])
+for file in filter(Path.is_file, folder.rglob("*")):
+    bucket.upload_file(str(file), f"{sys.argv[2]}/{file.relative_to(folder)}")
+print("null")
+"""
+DOWNLOAD = """
+folder, names = Path(sys.argv[1]), []
 for found in bucket.objects.filter(Prefix="model/"):
     file = folder / found.key
     names.append(file.relative_to(folder / "model").parts[0])
@@ -180,8 +189,12 @@ class Pipelines:
 
     def pushed(self, folder):
         """Downloads the pushed versions; their folders, oldest first."""
-        versions = self.cluster.python(DOWNLOAD, str(folder))
+        versions = self.cluster.python(BUCKET + DOWNLOAD, str(folder))
         return [folder / "model" / version for version in versions]
+
+    def upload(self, folder, key):
+        """Uploads a folder to the bucket of the models, below a key."""
+        self.cluster.python(BUCKET + UPLOAD, str(folder), key)
 
     def pods(self, run_id):
         """Phase and log of each pod of a run."""
@@ -258,11 +271,16 @@ def start_local(copy_flights, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pipelines(cluster, copy_flights):
-    """The flights on the cluster's volume."""
+    """The flights: the modules on the cluster's volume, the data in a bucket only."""
     volume = {"claim": "serving", "path": str(cluster.volume)}
-    return Pipelines(
+    workspace = copy_flights(cluster.volume / "checkout")
+    found = Pipelines(
         cluster,
-        copy_flights(cluster.volume / "checkout"),
+        workspace,
         f"kubeflow.volumes={json.dumps([volume])}",
         f"kubeflow.context={cluster.volume}",
+        "data.examples=s3://models/data/span-{SPAN}/*.csv",
     )
+    found.upload(workspace.folder / "data", "data")
+    shutil.rmtree(workspace.folder / "data")
+    return found

@@ -173,9 +173,8 @@ def test_runs_are_read_from_the_metadata_of_kfp(pipelines, tmp_path):
         assert version.name in pipelines.history("runs", "show", run_id)
 
 
-def test_recurring_run_reads_a_new_span_and_is_terminated(pipelines):
-    months = pipelines.workspace.folder / "data"
-    shutil.copytree(months / "span-12", months / "span-13")
+def test_recurring_run_reads_a_new_span_and_is_terminated(pipelines, flights_data):
+    pipelines.upload(flights_data / "span-12", "data/span-13")
     options = ("--target", "kubeflow", "--set", "schedule.cron='* * * * *'")
     created = pipelines.call("schedule", "create", "--", *options)
     schedule = re.search(r"^created (\S+)", created, re.MULTILINE)[1]

@@ -64,6 +64,9 @@ def test_dataflow_needs_data_and_root_that_its_workers_see(workload):
     examples, root = found(workload, *DATAFLOW)
     assert "data.examples: received " in examples and "run.root: received " in root
     assert "which workers of `run.engine.runner: dataflow` do not see" in examples
+    seen = ["data.examples=gs://a/b/*.csv", "run.root=gs://a/root"]
+    seen += ["run.metadata=mysql://user@host:1/database"]
+    assert found(workload, *DATAFLOW, *seen) == []
 
 
 @pytest.mark.parametrize("runner", ["portable", "spark"])
