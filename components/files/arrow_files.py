@@ -88,6 +88,39 @@ def download(uri: str, folder: str) -> None:
                 out.write(chunk)
 
 
+def upload(folder: str, uri: str, *, last: str = "") -> None:
+    """Copies all files below a folder to a URL; links to folders are not followed.
+
+    Args:
+      folder: A local folder.
+      uri: `s3://…` or `gs://…`.
+      last: Name of the file that is copied after all others.
+    """
+    if os.path.islink(folder):
+        return
+    files, path = connect(uri), path_of(uri)
+    found = [
+        os.path.relpath(os.path.join(parent, name), folder)
+        for parent, _, names in os.walk(folder)
+        for name in names
+    ]
+    for name in sorted(found, key=lambda name: (name == last, name)):
+        upload_file(os.path.join(folder, name), files, f"{path}/{name}")
+
+
+def upload_file(file: str | Path, files: fs.FileSystem, path: str) -> None:
+    """Copies a local file to an object, which appears as a whole.
+
+    Args:
+      file: The local file.
+      files: From `connect`.
+      path: The object's path in `files`.
+    """
+    with open(file, "rb") as source, files.open_output_stream(path) as out:
+        while chunk := source.read(CHUNK):
+            out.write(chunk)
+
+
 def remove(uri: str) -> None:
     """Removes all objects below a URL, if there are any.
 

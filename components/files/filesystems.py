@@ -1,7 +1,8 @@
 """Remote file systems: which ones are supported, and registering them.
 
 TensorFlow supports `gs://` itself, and `s3://` once tensorflow-io is imported. Each
-process that reads or writes a root calls `register` on it first.
+process whose TensorFlow reads or writes a URL calls `register` on it first. Where
+tensorflow-io is missing, runs use S3 through Arrow instead: see `needs_copies`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION; S3_ENDPOINT for a "
     "server other than Amazon's",
 }
-_HAS_S3 = sys.version_info < (3, 11)  # tensorflow-io exists for no later TensorFlow
+# The last tensorflow-io, 0.37.1, does not load in TensorFlow 2.21: 20 symbols that it
+# needs are gone, such as `tsl::mutex::unlock`.
+_HAS_S3 = sys.version_info < (3, 11)
 
 
 def is_remote(uri: str) -> bool:
@@ -67,9 +70,19 @@ def missing(uri: str) -> str | None:
     if _HAS_S3:
         return f"{scheme}:// needs tensorflow-io: pip install 'strategos[s3]'"
     return (
-        f"{scheme}:// needs tensorflow-io, which there is for Python 3.10 (TensorFlow "
-        "2.16) alone; use that, gs:// or a folder"
+        f"{scheme}:// needs tensorflow-io, whose last version, 0.37.1, loads in "
+        "TensorFlow 2.16 (Python 3.10) but not in 2.21 (undefined symbols); use that, "
+        "gs:// or a folder"
     )
+
+
+def needs_copies(uri: str) -> bool:
+    """Whether executors need local copies of artifacts, as TensorFlow cannot open them.
+
+    Args:
+      uri: Path or URL of a root.
+    """
+    return uri.startswith("s3://") and missing(uri) is not None
 
 
 def register(uri: str) -> None:
@@ -125,6 +138,8 @@ def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") ->
 
 def _write_problem(path: str) -> str:
     """Why a file cannot be written; "" if it can."""
+    if needs_copies(path):
+        return _write_problem_of_arrow(path)
     import tensorflow as tf
 
     try:
@@ -136,8 +151,21 @@ def _write_problem(path: str) -> str:
     return ""
 
 
+def _write_problem_of_arrow(path: str) -> str:
+    from strategos.components.files import arrow_files
+
+    try:
+        files = arrow_files.connect(path)
+        with files.open_output_stream(arrow_files.path_of(path)) as file:
+            file.write(b"probe")
+        files.delete_file(arrow_files.path_of(path))
+    except OSError as error:
+        return first_line(str(error))
+    return ""
+
+
 def register_with_tfx(uri: str) -> None:
-    """Like `register`; also lets TFX see empty folders on S3.
+    """Lets TFX use a path or URL, and see empty folders on S3.
 
     TFX creates the folder of each output beforehand, and reuses an output from the
     cache only if its folder still exists. S3 has objects only, and a folder is a common
@@ -150,9 +178,21 @@ def register_with_tfx(uri: str) -> None:
     Raises:
       UserError: The file system is not supported here.
     """
+    if needs_copies(uri):
+        _use_arrow()
+        return
     register(uri)
     if uri.startswith("s3://"):
         _leave_markers()
+
+
+@functools.cache
+def _use_arrow() -> None:
+    from tfx.dsl.io import filesystem_registry
+
+    from strategos.components.files.tfx_s3 import S3
+
+    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(S3, priority=0)
 
 
 @functools.cache

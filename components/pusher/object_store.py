@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files.arrow_files import (
-    CHUNK,
     connect,
     files_below,
     path_of,
     problems_of,
     remove,
+    upload_file,
 )
 from strategos.components.pusher.targets import Target, local
 
@@ -111,12 +111,13 @@ class ObjectStore(Target):
         files, folder = connect(self.uri), f"{self._path}/{version}"
         names = {str(p.relative_to(model)) for p in model.rglob("*") if p.is_file()}
         for name in sorted(names - {exported.SAVED_MODEL, exported.MANIFEST}):
-            _copy(model / name, files, f"{folder}/{name}")
+            upload_file(model / name, files, f"{folder}/{name}")
         if manifest is not None:
             about = json.dumps(manifest, indent=2).encode()
             _write(about, files, f"{folder}/{exported.MANIFEST}")
         elif exported.MANIFEST in names:
-            _copy(model / exported.MANIFEST, files, f"{folder}/{exported.MANIFEST}")
+            manifest_path = f"{folder}/{exported.MANIFEST}"
+            upload_file(model / exported.MANIFEST, files, manifest_path)
         last = (model / exported.SAVED_MODEL).read_bytes()
         _write(last, files, f"{folder}/{exported.SAVED_MODEL}")
 
@@ -133,12 +134,6 @@ def _check_bucket(files: fs.FileSystem, uri: str) -> None:
             received=uri,
             remedy="Create it, or name another one.",
         )
-
-
-def _copy(source: Path, files: fs.FileSystem, path: str) -> None:
-    with source.open("rb") as file, files.open_output_stream(path) as out:
-        while chunk := file.read(CHUNK):
-            out.write(chunk)
 
 
 def _write(content: bytes, files: fs.FileSystem, path: str) -> None:

@@ -25,13 +25,44 @@ def test_unknown_scheme_is_refused_by_name():
 
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="there is none for this Python")
 def test_missing_s3_names_the_extra_to_install(monkeypatch):
+    assert not filesystems.needs_copies("s3://bucket/root")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "strategos[s3]" in filesystems.missing("s3://bucket")
+    assert filesystems.needs_copies("s3://bucket/root")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the other stack has s3")
-def test_s3_is_refused_on_the_newer_stack():
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="TensorFlow opens S3 there")
+def test_tensorflow_cannot_open_s3_on_the_newer_stack():
     assert "Python 3.10" in filesystems.missing("s3://bucket")
+    assert filesystems.needs_copies("s3://bucket/root")
+
+
+def test_only_s3_is_copied():
+    assert not filesystems.needs_copies("gs://bucket/root")
+    assert not filesystems.needs_copies("/root/s3")
+
+
+@pytest.fixture
+def no_tensorflow_io(monkeypatch):
+    """As where TensorFlow cannot open S3."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def test_bucket_is_tried_without_tensorflow(no_tensorflow_io, bucket):
+    filesystems.check_writable(f"{bucket}/root")
+    with pytest.raises(BadInputError, match="nothing can be written there") as error:
+        filesystems.check_writable("s3://other/root")
+    assert "AWS_ACCESS_KEY_ID" in str(error.value)
+
+
+def test_s3_that_does_not_answer_is_not_waited_for(no_tensorflow_io, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("S3_ENDPOINT", f"http://127.0.0.1:{port}")
+        with pytest.raises(BadInputError, match="written there: no answer in 0.2 s"):
+            filesystems.check_writable("s3://silent/b", 0.2)
 
 
 def test_bucket_that_cannot_be_written_is_named_with_what_credentials_it_needs():

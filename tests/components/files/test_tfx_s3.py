@@ -1,0 +1,51 @@
+"""S3 for TFX's Launcher, without TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+from tfx.dsl.io import filesystem
+
+from strategos.components.errors import UserError
+from strategos.components.files.tfx_s3 import S3
+
+
+@pytest.fixture
+def folder(bucket, bucket_client, request):
+    """A folder with two folders, one of which is empty; and what puts objects there."""
+    url = f"{bucket}/{request.node.name}"
+    S3.makedirs(f"{url}/node/1")
+    S3.mkdir(f"{url}/node/2")
+    key = f"{request.node.name}/node/1/file"
+    bucket_client.put_object(Bucket="bucket", Key=key, Body=b"content")
+    return f"{url}/node"
+
+
+def test_empty_folders_exist(folder):
+    found = [f"{folder}/1", f"{folder}/1/file", f"{folder}/2", f"{folder}/2/"]
+    assert all(map(S3.exists, found)) and not S3.exists(f"{folder}/3")
+    assert list(map(S3.isdir, found)) == [True, False, True, True]
+    assert sorted(S3.listdir(folder)) == ["1", "2"]
+    assert S3.listdir(f"{folder}/3") == []
+
+
+def test_patterns_fit_files_and_folders(folder):
+    assert sorted(S3.glob(f"{folder}/*")) == [f"{folder}/1", f"{folder}/2"]
+    assert S3.glob(f"{folder}/*/fi*") == [f"{folder}/1/file"]
+    assert S3.glob(f"{folder}/3/*") == []
+
+
+def test_what_is_removed_is_gone_and_what_is_missing_is_what_tfx_catches(folder):
+    S3.remove(f"{folder}/1/file")
+    assert not S3.exists(f"{folder}/1/file") and S3.exists(f"{folder}/1")
+    S3.rmtree(f"{folder}/2")
+    assert S3.glob(f"{folder}/*") == [f"{folder}/1"]
+    with pytest.raises(filesystem.NotFoundError):
+        S3.rmtree(f"{folder}/2")
+
+
+def test_missing_bucket_is_named_with_what_to_check(bucket):
+    with pytest.raises(
+        UserError, match="s3://other/a: nothing can be written"
+    ) as error:
+        S3.makedirs("s3://other/a")
+    assert error.value.key == "run.root" and "AWS_ACCESS_KEY_ID" in str(error.value)
