@@ -85,6 +85,22 @@ def forget(model_dir: str) -> None:
             fileio.rmtree(os.path.dirname(path))
 
 
+def unpublished(trainer: Path) -> list[Path]:
+    """The folders that later runs need to take finished models or to resume.
+
+    Args:
+      trainer: The local folder of a Trainer's outputs.
+
+    Returns:
+      Checkpoints, and models and logs that are not registered in ML Metadata.
+    """
+    found = list(trainer.glob("checkpoints/*"))
+    for mark in trainer.glob(f"checkpoints/*/{MARK}"):
+        named = json.loads(mark.read_text())
+        found += [trainer / named["model"], trainer / named["logs"]]
+    return found
+
+
 def remove(path: str) -> None:
     """Removes the file or folder `path` if it exists."""
     from tensorflow.io import gfile

@@ -12,6 +12,9 @@ from typing import Any
 CACHE_LIMIT = 10**9
 """Default limit for the parsed examples of a split kept in memory, in bytes."""
 
+CHECKPOINT_MARK = "state.json"
+"""The last file of a complete checkpoint, a folder in `WorkerSpec.checkpoint_dir`."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:

@@ -17,7 +17,12 @@ from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.example_gen.listing import Listing
 from strategos.components.files import reading
-from strategos.components.files.filesystems import is_remote, missing, unknown
+from strategos.components.files.filesystems import (
+    is_remote,
+    missing,
+    needs_copies,
+    unknown,
+)
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
 from strategos.pipeline.checks.columns import column_problems
@@ -324,8 +329,11 @@ def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
 def _weights_problems(config: Config) -> Iterator[UserError]:
     """Yields a problem if the model to start from is missing."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
-    if folder and missing(folder):
-        yield config.problem(key, missing(folder) or "")
+    # Downloaded, unless the training's own files are remote.
+    by_tensorflow = is_remote(config.run.root) and not needs_copies(config.run.root)
+    cause = folder and (missing if by_tensorflow else unknown)(folder)
+    if cause:
+        yield config.problem(key, cause)
     elif folder and not is_remote(folder) and not Path(folder).is_dir():
         yield config.problem(
             key,
@@ -351,8 +359,7 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
             expected="a folder without `*`, `?` and `[` in its path",
         )
     for key, folder in folders.items():
-        needs = missing if key == "run.root" else unknown
-        cause = needs(folder) if is_remote(folder) else _not_writable(folder)
+        cause = unknown(folder) if is_remote(folder) else _not_writable(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield config.problem(key, cause, remedy=remedy)

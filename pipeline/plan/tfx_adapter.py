@@ -8,7 +8,8 @@ import the operators. The module is in `plan`, the lowest floor that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
     from tfx.orchestration.portable.data_types import ExecutionInfo
     from tfx.proto.orchestration import execution_result_pb2, pipeline_pb2
+    from tfx.types import Artifact
 
 
 def import_launcher() -> None:
@@ -180,6 +182,54 @@ def execution_as_text(spec: Any, execution: ExecutionInfo) -> dict[str, Any]:
         "spec": binary_utils.serialize_executable_spec(spec),
         "info": binary_utils.serialize_execution_info(execution),
     }
+
+
+def relocated(execution: ExecutionInfo, change: Callable[[str], str]) -> ExecutionInfo:
+    """A copy of an execution with other URIs.
+
+    Args:
+      execution: The execution.
+      change: Returns the new URI, given an old one.
+    """
+    moved = copy.deepcopy(execution)
+    for artifact in artifacts(moved.input_dict) + artifacts(moved.output_dict):
+        artifact.uri = change(artifact.uri)
+    moved.execution_output_uri = change(moved.execution_output_uri)
+    moved.stateful_working_dir = change(moved.stateful_working_dir)
+    moved.tmp_dir = change(moved.tmp_dir)
+    return moved
+
+
+def relocate_output(
+    output: execution_result_pb2.ExecutorOutput, change: Callable[[str], str]
+) -> None:
+    """Changes the URIs in an executor's output, in place.
+
+    Args:
+      output: The output. Properties of artifacts may have URIs too.
+      change: Returns the new URI, given an old one; other texts as they are.
+    """
+    for found in output.output_artifacts.values():
+        for artifact in found.artifacts:
+            artifact.uri = change(artifact.uri)
+            for value in artifact.custom_properties.values():
+                if value.HasField("string_value"):
+                    value.string_value = change(value.string_value)
+
+
+def artifacts(named: Mapping[str, Sequence[Artifact]]) -> list[Artifact]:
+    """All artifacts of an execution's inputs or outputs."""
+    return [artifact for found in named.values() for artifact in found]
+
+
+def execute(spec: Any, execution: ExecutionInfo) -> execution_result_pb2.ExecutorOutput:
+    """Runs an executor in this process by TFX's own operator.
+
+    Args:
+      spec: The executor spec.
+      execution: The execution.
+    """
+    return run_executor(**execution_as_text(spec, execution))
 
 
 def run_executor(

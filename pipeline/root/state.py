@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 
+from strategos.components.container.mounts import VARIABLE, Mounts
 from strategos.components.files.filesystems import is_remote
 
 _LONGEST_NAME = 60
@@ -30,6 +31,15 @@ def state_folder(root: str | Path) -> Path:
     name = re.sub("[^A-Za-z0-9]+", "-", url)[:_LONGEST_NAME].strip("-")
     digest = hashlib.sha256(url.encode()).hexdigest()[:8]
     return user_folder() / "roots" / f"{name}-{digest}"
+
+
+def copies(root: str) -> Mounts:
+    """Maps the URLs of artifacts to the places of their copies in the local state.
+
+    Args:
+      root: The URL of the pipeline root.
+    """
+    return Mounts({VARIABLE: str(state_folder(root) / "copies")})
 
 
 def file_hashes(root: str | Path) -> Path:

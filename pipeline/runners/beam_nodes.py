@@ -7,6 +7,7 @@ saves a checkpoint before the process ends.
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -16,17 +17,19 @@ from typing import Any
 from tfx.orchestration.beam import beam_dag_runner
 from tfx.proto.orchestration import pipeline_pb2
 
+from strategos.pipeline.runners.copies.artifacts import Copies
 from strategos.pipeline.runners.launching import launch
 
-_calls: queue.SimpleQueue[Callable[[float], None] | None] = queue.SimpleQueue()
+_calls: queue.SimpleQueue[Callable[..., None] | None] = queue.SimpleQueue()
 
 
-def run(ir: pipeline_pb2.Pipeline, wait: float) -> None:
+def run(ir: pipeline_pb2.Pipeline, wait: float, made: Copies | None) -> None:
     """Runs a pipeline, with its nodes in the calling thread: the main thread.
 
     Args:
       ir: The compiled pipeline, with its connection to ML Metadata.
       wait: Seconds to wait for a server of ML Metadata that does not answer.
+      made: Local copies of artifacts, if executors cannot open the root's files.
 
     Raises:
       Exception: Whatever BeamDagRunner raises.
@@ -39,7 +42,7 @@ def run(ir: pipeline_pb2.Pipeline, wait: float) -> None:
 
     threading.Thread(target=work, daemon=True).start()
     while (call := _calls.get()) is not None:
-        call(wait)
+        call(wait, copies=made)
     outcome.result()
 
 
@@ -54,7 +57,7 @@ class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):
             self._mlmd_connection_config,
         )
         launched: futures.Future[None] = futures.Future()
-        _calls.put(lambda wait: _settle(launched, launch, *arguments, wait))
+        _calls.put(functools.partial(_settle, launched, launch, *arguments))
         launched.result()
 
 
@@ -64,8 +67,10 @@ class Runner(beam_dag_runner.BeamDagRunner):
     _PIPELINE_NODE_DO_FN_CLS = NodeDoFn
 
 
-def _settle(future: futures.Future, function: Callable[..., Any], *arguments: Any):
+def _settle(
+    future: futures.Future, function: Callable[..., Any], *arguments: Any, **more: Any
+):
     try:
-        future.set_result(function(*arguments))
+        future.set_result(function(*arguments, **more))
     except BaseException as error:  # else the waiting thread would wait for ever
         future.set_exception(error)

@@ -36,8 +36,12 @@ def main(parent: int) -> int:
     try:
         with without_collections():
             from strategos.pipeline.runners import beam_nodes
+            from strategos.pipeline.runners.copies import artifacts
 
-        beam_nodes.run(_ir(request), request["wait"])
+        ir = _ir(request)
+        root = ir.runtime_spec.pipeline_root.field_value.string_value
+        with artifacts.of(root, os.environ) as made:
+            beam_nodes.run(ir, request["wait"], made)
     except Exception:
         logging.exception("the run failed")
         return ExitCode.FAILED

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids
-from strategos.components.errors import BadInputError, UserError
+from strategos.components.errors import BadInputError, InterruptedRunError, UserError
 from strategos.components.files import filesystems, full_disk
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root import lease
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError, described, read_result
+
+if TYPE_CHECKING:
+    from strategos.pipeline.runners.copies.artifacts import Copies, Execute
 
 
 def launch(
@@ -20,7 +23,8 @@ def launch(
     deployment: Any,
     connection: Any,
     wait: float,
-    executor_operators: dict[Any, Any] | None = None,
+    execute: Execute | None = None,
+    copies: Copies | None = None,
 ) -> None:
     """Runs a node, or takes its outputs from the cache, and reports its events.
 
@@ -30,7 +34,8 @@ def launch(
       deployment: Its `LocalDeploymentConfig`.
       connection: ML Metadata's connection config.
       wait: Seconds to wait for a server of ML Metadata that does not answer.
-      executor_operators: From `tfx_adapter.executor_operators`; None for TFX's own.
+      execute: Runs an executor; by default in this process.
+      copies: Local copies of artifacts, if executors cannot open the root's files.
 
     Raises:
       NodeFailedError: The node failed; ML Metadata has a failed execution of it.
@@ -40,9 +45,11 @@ def launch(
     events.emit("node_started")
     started = time.monotonic()
     try:
-        state = _launch(node, ir, deployment, connection, wait, executor_operators)
-    except Exception as error:
-        failure = NodeFailedError(name, _described(error, connection, _root(ir)))
+        operators = _operators(execute, copies)
+        state = _launch(node, ir, deployment, connection, wait, operators, copies)
+    except (Exception, KeyboardInterrupt) as error:
+        disk = copies.folder if copies else _root(ir)
+        failure = NodeFailedError(name, _described(error, connection, disk))
         seconds = round(time.monotonic() - started, 3)
         events.emit("node_failed", **failure.to_json(), seconds=seconds)
         raise failure from error
@@ -52,6 +59,23 @@ def launch(
     events.emit("node_finished", node=name, state=state, seconds=seconds)
 
 
+def _operators(execute: Execute | None, copies: Copies | None) -> dict[Any, Any] | None:
+    """The executor operators for TFX's Launcher; None for TFX's own."""
+    if execute is None and copies is None:
+        return None
+
+    def run(spec: Any, info: Any) -> Any:
+        try:
+            if copies:
+                return copies.execute(execute or tfx_adapter.execute, spec, info)
+            return execute(spec, info)
+        except KeyboardInterrupt:
+            # The Launcher publishes and cleans up after an Exception only.
+            raise InterruptedRunError("interrupted") from None
+
+    return tfx_adapter.executor_operators(run)
+
+
 def _launch(
     node: Any,
     ir: Any,
@@ -59,6 +83,7 @@ def _launch(
     connection: Any,
     wait: float,
     executor_operators: Any,
+    copies: Copies | None,
 ) -> str:
     # Each access enters the handle again, and so waits for a server that is away.
     handle = tfx_adapter.metadata_handle(
@@ -79,7 +104,7 @@ def _launch(
     with handle:
         (execution,) = handle.store.get_executions_by_id([info.execution_id])
         if name == node_ids.TRAINER:
-            _forget_checkpoints(handle.store, execution)
+            _forget_checkpoints(handle.store, execution, copies)
     if info.execution_output_uri:
         return "complete"
     # Not executed: cached, or TFX could not resolve the inputs; then it publishes a
@@ -120,7 +145,7 @@ def _reject_lost_history(store: Any, node: Any, root: str) -> None:
         )
 
 
-def _forget_checkpoints(store: Any, execution: Any) -> None:
+def _forget_checkpoints(store: Any, execution: Any, copies: Copies | None) -> None:
     """Removes a training's checkpoints, once its model is published."""
     from strategos.components.trainer import finished
 
@@ -128,15 +153,18 @@ def _forget_checkpoints(store: Any, execution: Any) -> None:
     outputs = [each.artifact_id for each in events if each.type == each.OUTPUT]
     for artifact in store.get_artifacts_by_id(outputs) if outputs else ():
         if artifact.type == "Model":
-            finished.forget(artifact.uri)
+            forget = copies.forget_checkpoints if copies else finished.forget
+            forget(artifact.uri)
 
 
 def _root(ir: Any) -> str:
     return ir.runtime_spec.pipeline_root.field_value.string_value
 
 
-def _described(error: Exception, connection: Any, root: str) -> UserError:
-    """Converts the error of a node to one for users."""
+def _described(error: BaseException, connection: Any, disk: str) -> UserError:
+    """Converts the error of a node, whose files are in `disk`, to one for users."""
+    if isinstance(error, KeyboardInterrupt):
+        return InterruptedRunError("interrupted")
     if is_failure(error):
         return unusable(connection, error)
     output = getattr(error, "executor_output", None)  # of TFX's Launcher
@@ -146,6 +174,6 @@ def _described(error: Exception, connection: Any, root: str) -> UserError:
         return error
     else:
         found = described(error)
-    if full_disk.is_reported(str(found)) and not filesystems.is_remote(root):
-        return UserError(full_disk.message(str(found), root))
+    if full_disk.is_reported(str(found)) and not filesystems.is_remote(disk):
+        return UserError(full_disk.message(str(found), disk))
     return found

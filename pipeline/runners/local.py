@@ -1,8 +1,9 @@
 """The local runner: LocalDagRunner's loop, with executors in one warm process.
 
 The loop looks nodes up in the cache, which needs neither TensorFlow nor Beam. The
-executor process starts at the first node that is not cached. A remote root needs
-TensorFlow even to list files, so its nodes are launched in the executor process.
+executor process starts at the first node that is not cached. Where TensorFlow opens the
+files of a remote root, it is needed even to list them, so nodes are launched in the
+executor process; elsewhere executors work on local copies.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 
 from strategos.components import events
 from strategos.components.errors import InterruptedRunError, UserError
-from strategos.components.files import filesystems
+from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.runners import NodeFailedError, light
+from strategos.pipeline.runners.copies import artifacts
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.launching import launch
 
@@ -40,23 +42,23 @@ class LocalRunner:
         """
         light.hide_heavy_imports()
         events.open_sink(str(plan.events))
+        nodes = [
+            node.pipeline_node
+            for node in plan.ir.nodes
+            if not node.pipeline_node.execution_options.HasField("skip")
+        ]
+        if is_remote(plan.root) and not needs_copies(plan.root):
+            for node in nodes:
+                self._launch_in_process(node.node_info.id, plan)
+            return
         deployment = tfx_adapter.deployment_config(plan.ir)
-        for node in plan.ir.nodes:
-            if node.pipeline_node.execution_options.HasField("skip"):
-                continue
-            if filesystems.is_remote(plan.root):
-                self._launch_in_process(node.pipeline_node.node_info.id, plan)
-                continue
-            launch(
-                node.pipeline_node,
-                plan.ir,
-                deployment,
-                plan.connection,
-                plan.metadata_wait,
-                tfx_adapter.executor_operators(
-                    functools.partial(_execute, self._executors, plan.environment)
-                ),
-            )
+        execute = functools.partial(_execute, self._executors, plan.environment)
+        with artifacts.of(plan.root, plan.environment) as made:
+            for node in nodes:
+                launch(
+                    *(node, plan.ir, deployment, plan.connection),
+                    *(plan.metadata_wait, execute, made),
+                )
 
     def _launch_in_process(self, node: str, plan: Plan) -> None:
         """Launches a node in the executor process, and reports if that process dies."""
@@ -75,8 +77,4 @@ def _execute(
     executors: ExecutorClient, environment: Mapping[str, str], spec: Any, info: Any
 ) -> Any:
     """Runs an execution in the executor process."""
-    try:
-        return executors.execute(spec, info, environment)
-    except KeyboardInterrupt:
-        # The Launcher publishes and cleans up after an Exception only.
-        raise InterruptedRunError("interrupted") from None
+    return executors.execute(spec, info, environment)

@@ -214,6 +214,11 @@ class Workspace:
         process.communicate(timeout=60)
         return process.returncode
 
+    def wait_for_event(self, text: str, seconds: float = 200) -> None:
+        """Returns once the events of the newest run contain `text`."""
+        log = max(self._run_folders(), key=lambda run: run.name) / "events.jsonl"
+        wait_for(lambda: text in log.read_text(), seconds)
+
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         """Returns once `condition()` holds; fails if it does not in time."""
         wait_for(condition, seconds)

@@ -57,10 +57,23 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
         return run.facts()
 
 
+def check(root: str, _: Mapping[str, Any]) -> None:
+    """Rejects a root that hosts cannot share as files.
+
+    Args:
+      root: Path or URL of the root, or a folder in it.
+
+    Raises:
+      UserError: `root` is remote.
+    """
+    rendezvous.folder_of(f"{root}/Trainer/model/0")
+
+
 LAUNCHER = Launcher(
     "external",
     "waits for hosts that join by `strategos worker`",
     launch,
+    check=check,
     hosts_join=True,
 )
 

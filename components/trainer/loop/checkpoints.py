@@ -21,9 +21,9 @@ from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3, partitioned_variables
+from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
 from strategos.components.wording import first
 
-_STATE = "state.json"
 _ARRAYS = "arrays.npz"
 _NAME = re.compile(r"step-(\d{10})/?")
 _FULL = ("No space left", "Disk quota exceeded", "RESOURCE_EXHAUSTED")

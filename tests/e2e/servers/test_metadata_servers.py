@@ -46,7 +46,7 @@ def test_run_waits_for_a_server_that_was_restarted(
     arguments = ("--to", "Trainer", "--runner", runner, "--set", f"trainer.seed={seed}")
     arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.url}")
     run = _start_training(small, *arguments, until=mariadb_server.stop)
-    _wait_for_event(small, "does not answer")
+    small.wait_for_event("does not answer")
     mariadb_server.start()
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 0, said
@@ -76,15 +76,9 @@ def _start_training(workspace, *arguments, until):
     """Starts a run whose training ends only after `until` was called."""
     with workspace.held("Trainer"):
         run = workspace.start(*arguments, node="Trainer")
-        _wait_for_event(workspace, "epoch 1/")
+        workspace.wait_for_event("epoch 1/")
         until()
     return run
-
-
-def _wait_for_event(workspace, text):
-    folders = (workspace.folder / "runs" / ".strategos" / "runs").iterdir()
-    log = max(folders) / "events.jsonl"
-    workspace.wait_for(lambda: text in log.read_text(), seconds=200)
 
 
 def test_server_that_is_away_at_the_start_is_named_at_once(

@@ -9,15 +9,10 @@ import signal
 
 import pytest
 
-from strategos.components.files import filesystems
-
 
 @pytest.fixture(scope="module")
 def remote(bucket, mariadb, metadata_password, small):
     """The small workspace with a remote root."""
-    problem = filesystems.missing(bucket)
-    if problem:
-        pytest.skip(problem)
     with small.yaml.open("a") as file:
         file.write(f"run: {{root: {bucket}/small, metadata: '{mariadb}'}}\n")
     return small
@@ -35,6 +30,20 @@ def test_run_on_a_remote_root_is_blessed_and_pushed(remote):
     assert not (remote.folder / "runs").exists()
     shown = remote.strategos("lineage", version, str(remote.yaml)).stdout
     assert "data/span-1" in shown
+
+
+def test_values_are_those_of_a_local_root(remote, make_small, tmp_path):
+    local = make_small(tmp_path)
+    local.run()
+    metrics = remote.last_run()["metrics"]  # MySQL keeps six digits
+    assert local.last_run()["metrics"] == pytest.approx(metrics, abs=1e-6)
+    assert _variables(local) == _variables(remote)
+
+
+def _variables(workspace):
+    """The content of the files with the weights of the model that was pushed last."""
+    version = workspace.folder / "serving" / "small" / workspace.serving()[-1]
+    return [path.read_bytes() for path in sorted(version.glob("variables/*"))]
 
 
 def test_unchanged_run_is_cached_as_a_whole(remote):
@@ -71,9 +80,35 @@ def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
     assert len(remote.serving()) == 1
 
 
+def test_training_of_a_killed_run_is_resumed_on_another_machine(
+    remote, bucket_client, make_small, tmp_path
+):
+    sets = ("--set", "trainer.epochs=5", "--set", "trainer.checkpoint.every=1 steps")
+
+    def checkpoints():
+        found = bucket_client.list_objects_v2(Bucket="bucket").get("Contents", ())
+        keys = (each["Key"] for each in found)
+        return [key for key in keys if "/checkpoints/" in key and key[-1] != "/"]
+
+    with remote.held("Trainer"):
+        run = remote.start(*sets, node="Trainer")
+        remote.wait_for(lambda: "state.json" in str(checkpoints()), 120)
+        assert remote.end(run, signal.SIGKILL) == -signal.SIGKILL
+        remote.wait_until_nothing_is_left()
+    words = ("run", str(remote.yaml), *sets)
+    done = remote.call(*words, XDG_STATE_HOME=str(tmp_path / "state"))
+    assert done.returncode == 0, done.stderr
+    assert "resuming at step" in done.stderr
+    assert checkpoints() == []
+    local = make_small(tmp_path)
+    local.run(*sets)
+    assert _variables(local) == _variables(remote)
+
+
 def test_death_of_the_executor_process_is_a_failed_node(remote):
     with remote.held("Trainer"):
         process = remote.start("--set", "trainer.epochs=4", node="Trainer")
+        remote.wait_for_event("epoch 1/")
         os.kill(remote.process("executor_process"), signal.SIGKILL)
         process.communicate(timeout=60)
         remote.wait_until_nothing_is_left()
