@@ -10,10 +10,11 @@ from pathlib import Path
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.components.files.filesystems import is_remote
+from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root.state import copies
 
 _RUNS = 10  # Number of newest runs that are shown.
 _PROGRAM = "strategos.pipeline.history.tensorboard_process"
@@ -71,7 +72,8 @@ def command(folders: Mapping[str, str], port: int | None) -> list[str]:
     named = ",".join(
         f"{run.replace(':', '.')}:{folder}" for run, folder in folders.items()
     )
-    root = next(iter(folders.values()))
+    places = list(folders.values())
+    root = next(filter(is_remote, places), places[0])
     ports = [] if port is None else ["--port", str(port)]
     # TensorBoard has no authentication: only this machine may connect.
     flags = ["--logdir_spec", named, "--host", "localhost", *ports]
@@ -90,6 +92,8 @@ def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
             # Not published yet. TFX names an output's folder by its execution.
             trainer = f"{store.root}/{run.pipeline}/{node_ids.TRAINER}"
             logged = [f"{trainer}/model_run/{execution}"]
+            if needs_copies(trainer):  # uploaded when the training ends
+                logged = [copies(store.root).local(each) for each in logged]
         yield from logged
 
 

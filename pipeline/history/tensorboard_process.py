@@ -1,12 +1,14 @@
-"""Runs TensorBoard: `python -m … FOLDER FLAGS…`.
+"""Runs TensorBoard: `python -m … FOLDER --logdir_spec FOLDERS FLAGS…`.
 
-FOLDER names the file system of the logs. TensorFlow 2.16 comes with a TensorBoard that
+FOLDER names the file system of the logs. Logs that TensorFlow cannot open are
+downloaded once, to a temporary folder. TensorFlow 2.16 comes with a TensorBoard that
 imports `pkg_resources`, a module that setuptools no longer has. If it is missing, this
 module provides the two functions of it that TensorBoard uses.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import types
@@ -15,7 +17,7 @@ from typing import Any
 
 from packaging import version
 
-from strategos.components.files import filesystems
+from strategos.components.files import arrow_files, filesystems, temporary
 
 
 class _EntryPoint:
@@ -41,11 +43,31 @@ def provide_pkg_resources() -> None:
 
 def main() -> None:
     """Runs TensorBoard with the flags of the command line."""
-    filesystems.register(sys.argv.pop(1))
-    provide_pkg_resources()
-    from tensorboard.main import run_main
+    root = sys.argv.pop(1)
+    with contextlib.ExitStack() as stack:
+        if filesystems.needs_copies(root):
+            folder = stack.enter_context(temporary.folder())
+            at = sys.argv.index("--logdir_spec") + 1
+            sys.argv[at] = ",".join(
+                _local(each, folder) for each in sys.argv[at].split(",")
+            )
+        else:
+            filesystems.register(root)
+        provide_pkg_resources()
+        from tensorboard.main import run_main
 
-    run_main()
+        run_main()
+
+
+def _local(logs: str, folder: str) -> str:
+    """Downloads the logs `RUN:URL`; returns `RUN:FOLDER`. A path stays as it is."""
+    run, _, url = logs.partition(":")
+    if not filesystems.is_remote(url):
+        return logs
+    target = f"{folder}/{run}"
+    with contextlib.suppress(FileNotFoundError):  # nothing was logged
+        arrow_files.download(url, target)
+    return f"{run}:{target}"
 
 
 if __name__ == "__main__":

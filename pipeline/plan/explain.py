@@ -17,13 +17,13 @@ import dataclasses
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids, runtime_parameters, worker_process
-from strategos.components.files import filesystems
+from strategos.components.files import arrow_files, filesystems, temporary
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
@@ -153,7 +153,21 @@ def distribution(config: Config, choice: Choice, cluster: ClusterSpec) -> Explan
     if transformed is None:
         command = f"strategos run {filesystems.short(str(config.path))} --to Transform"
         return dataclasses.replace(found, missing=command)
-    return _measured(found, config, transformed, shares_cores)
+    with _local(transformed) as folders:
+        return _measured(found, config, folders, shares_cores)
+
+
+@contextlib.contextmanager
+def _local(folders: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Folders that TensorFlow can open: downloaded, if it cannot open their URLs."""
+    with contextlib.ExitStack() as stack:
+        for name, url in folders.items():
+            if filesystems.needs_copies(url):
+                folder = stack.enter_context(temporary.folder())
+                with arrow_files.problems_of(url, "run.root", "read"):
+                    arrow_files.download(url, folder)
+                folders = {**folders, name: folder}
+        yield folders
 
 
 def exchange_seconds(choice: Choice, model: Model, bandwidth: float) -> float:
@@ -214,8 +228,10 @@ def _transformed(config: Config) -> dict[str, str] | None:
     connection = metadata.connection(run.root, run.metadata, config.metadata_password)
     found = _last_transform(Store(connection, root=run.root), config.name)
     needed = {"schema", "transform_graph", "transformed_examples"}
+    if not needed <= found.keys():
+        return None
     exist = all(is_remote(uri) or os.path.isdir(uri) for uri in found.values())
-    return found if needed <= found.keys() and exist else None
+    return {name: found[name] for name in needed} if exist else None
 
 
 @reads_store
