@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import filesystems
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 22
 """Bytes of a file that are in memory at once."""
 
+_AT_A_TIME = 8
 _RETRIES = datetime.timedelta(seconds=30)
 
 
@@ -80,12 +82,15 @@ def download(uri: str, folder: str) -> None:
     files, path, found = connect(uri), path_of(uri), files_below(uri)
     if not found:
         raise FileNotFoundError("there are no objects")
-    for each in found:
+
+    def fetch(each: fs.FileInfo) -> None:
         target = Path(folder, each.path[len(path) + 1 :])
         target.parent.mkdir(parents=True, exist_ok=True)
         with files.open_input_stream(each.path) as source, target.open("wb") as out:
             while chunk := source.read(CHUNK):
                 out.write(chunk)
+
+    _for_each(fetch, found)
 
 
 def upload(folder: str, uri: str, *, last: str = "") -> None:
@@ -104,8 +109,23 @@ def upload(folder: str, uri: str, *, last: str = "") -> None:
         for parent, _, names in os.walk(folder)
         for name in names
     ]
-    for name in sorted(found, key=lambda name: (name == last, name)):
+
+    def send(name: str) -> None:
         upload_file(os.path.join(folder, name), files, f"{path}/{name}")
+
+    _for_each(send, [name for name in found if name != last])
+    if last:
+        send(last)
+
+
+def _for_each(function: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Calls a function for each item, some at a time: most of the time is latency."""
+    pool = futures.ThreadPoolExecutor(_AT_A_TIME)
+    try:
+        for _ in pool.map(function, items):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def upload_file(file: str | Path, files: fs.FileSystem, path: str) -> None:
