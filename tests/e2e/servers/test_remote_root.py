@@ -92,7 +92,7 @@ def test_training_of_a_killed_run_is_resumed_on_another_machine(
 
     with remote.held("Trainer"):
         run = remote.start(*sets, node="Trainer")
-        remote.wait_for(lambda: "state.json" in str(checkpoints()), 120)
+        remote.wait_for(lambda: "/state.json'" in str(checkpoints()), 120)
         assert remote.end(run, signal.SIGKILL) == -signal.SIGKILL
         remote.wait_until_nothing_is_left()
     words = ("run", str(remote.yaml), *sets)
