@@ -218,13 +218,18 @@ def _is_hidden(path: str) -> bool:
 
 
 def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
-    """Logs of runs, compiled pipelines, and statistics of spans."""
+    """Logs of runs, compiled pipelines, copied checkpoints, and statistics of spans."""
     for path in tree.folders(f"{tree.root}/runs"):
         if os.path.basename(path) not in runs:
             yield "log", path
     compiled = map(str, Path(tree.root, "ir").glob("*.pb"))
     for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:
         yield "compiled", path
+    # Of trainings under a root that TensorFlow cannot open.
+    for checkpoints in Path(tree.root, "copies").rglob(
+        f"{node_ids.TRAINER}/checkpoints"
+    ):
+        yield from (("checkpoint", str(path)) for path in checkpoints.iterdir())
     for file in Path(tree.root, "span-statistics").glob("*"):
         yield "statistics", str(file)
 

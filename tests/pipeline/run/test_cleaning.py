@@ -204,6 +204,18 @@ def test_statistics_of_spans_go_by_their_last_use(root):
     assert (found.kind, found.path) == ("statistics", str(folder / "old.pb"))
 
 
+def test_local_checkpoints_of_a_remote_root_go_by_their_age(root):
+    trainer = root.path / ".strategos/copies/s3/bucket/root/p/Trainer"
+    for name, age in (("old", 100), ("new", 0)):
+        file = trainer / "checkpoints" / name / "step-1" / "state.json"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        for path in (file, file.parent, file.parent.parent):
+            os.utime(path, (time.time() - age,) * 2)
+    (found,) = cleaning.find(root.store, keep=9, before=time.time() - LATER)
+    assert (found.kind, found.path) == ("checkpoint", f"{trainer}/checkpoints/old")
+
+
 def test_a_remote_root_and_target_are_cleaned_alike(root, bucket, bucket_client):
     """The same runs, whose artifacts and versions are in an object store."""
     url, serving = f"{bucket}/runs", f"{bucket}/serving"
