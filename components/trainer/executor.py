@@ -133,8 +133,8 @@ def worker_spec(
 def with_local_weights(spec: WorkerSpec) -> WorkerSpec:
     """Downloads weights from an object store, where the training's files are local.
 
-    TensorFlow reads `s3://` on one of the stacks only, and a step of a compiled
-    pipeline starts from weights there.
+    TensorFlow may be unable to open `s3://`, and a step of a compiled pipeline starts
+    from weights there.
 
     Args:
       spec: The training.
