@@ -16,7 +16,7 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
   tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \
     test_flights.py test_interruption.py test_readme.py test_runners.py \
     test_strategies.py test_text.py servers/test_metadata_servers.py \
-    servers/test_remote_root.py)
+    servers/test_remote_root.py servers/test_remote_data.py)
 # Test files that run at a time, each with up to two gigabytes. Tests wait for processes
 # a fifth of the time: three files keep two cores busy.
 JOBS ?= 3
