@@ -57,6 +57,10 @@ class ExecutorClient:
 
     def __exit__(self, *_: object) -> None:
         """Ends the process, if it was started."""
+        self.end()
+
+    def end(self) -> None:
+        """Ends the process, if it was started; a training saves a checkpoint first."""
         if self._process is None:
             return
         try:

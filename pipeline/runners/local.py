@@ -52,8 +52,10 @@ class LocalRunner:
                 self._launch_in_process(node.node_info.id, plan)
             return
         deployment = tfx_adapter.deployment_config(plan.ir)
-        execute = functools.partial(_execute, self._executors, plan.environment)
         with artifacts.of(plan.root, plan.environment) as made:
+            execute = functools.partial(
+                _execute, self._executors, plan.environment, made is not None
+            )
             for node in nodes:
                 launch(
                     *(node, plan.ir, deployment, plan.connection),
@@ -74,7 +76,16 @@ class LocalRunner:
 
 
 def _execute(
-    executors: ExecutorClient, environment: Mapping[str, str], spec: Any, info: Any
+    executors: ExecutorClient,
+    environment: Mapping[str, str],
+    on_copies: bool,
+    spec: Any,
+    info: Any,
 ) -> Any:
     """Runs an execution in the executor process."""
-    return executors.execute(spec, info, environment)
+    try:
+        return executors.execute(spec, info, environment)
+    except KeyboardInterrupt:
+        if on_copies:  # before these are removed, and checkpoints copied a last time
+            executors.end()
+        raise

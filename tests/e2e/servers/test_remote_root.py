@@ -80,16 +80,34 @@ def test_interrupted_run_goes_on_and_a_gate_stops_it(remote):
     assert len(remote.serving()) == 1
 
 
+@pytest.fixture
+def checkpoints(bucket_client):
+    """Returns the keys of the files of checkpoints in the bucket."""
+
+    def keys():
+        found = bucket_client.list_objects_v2(Bucket="bucket").get("Contents", ())
+        names = (each["Key"] for each in found)
+        return [key for key in names if "/checkpoints/" in key and key[-1] != "/"]
+
+    return keys
+
+
+def test_interrupted_training_leaves_its_checkpoint_in_the_bucket(remote, checkpoints):
+    assert checkpoints() == []
+    with remote.held("Trainer"):
+        run = remote.start("--set", "trainer.epochs=6", node="Trainer")
+        remote.wait_for_event("epoch 1/")
+        assert remote.end(run, signal.SIGINT) == 130
+        remote.wait_until_nothing_is_left()
+    assert "/state.json'" in str(checkpoints())
+    resumed = remote.run("--set", "trainer.epochs=6")
+    assert "resuming at step" in resumed.stderr and checkpoints() == []
+
+
 def test_training_of_a_killed_run_is_resumed_on_another_machine(
-    remote, bucket_client, make_small, tmp_path
+    remote, checkpoints, make_small, tmp_path
 ):
     sets = ("--set", "trainer.epochs=5", "--set", "trainer.checkpoint.every=1 steps")
-
-    def checkpoints():
-        found = bucket_client.list_objects_v2(Bucket="bucket").get("Contents", ())
-        keys = (each["Key"] for each in found)
-        return [key for key in keys if "/checkpoints/" in key and key[-1] != "/"]
-
     with remote.held("Trainer"):
         run = remote.start(*sets, node="Trainer")
         remote.wait_for(lambda: "/state.json'" in str(checkpoints()), 120)
