@@ -13,7 +13,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from strategos.components.errors import BadInputError
@@ -195,13 +195,15 @@ def _objects(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]
     Raises:
       BadInputError: The pattern names no bucket, or the object store cannot be read.
     """
-    found = _below(pattern)
-    folders = {folder for url in found for folder in _folders_of(url)}
-    return found, sorted(filter(regex.fullmatch, folders))
+    files, folders = _below(pattern)
+    return files, list(filter(regex.fullmatch, folders))
 
 
-def _below(pattern: str) -> list[str]:
-    """The objects below the folder that a pattern begins with."""
+def _below(pattern: str) -> tuple[list[str], list[str]]:
+    """Objects and folders below the folder that a pattern begins with.
+
+    Only as deep as the pattern goes: it may begin with a large bucket.
+    """
     folder = patterns.fixed_folder(pattern)
     if not re.fullmatch(r"[a-z0-9]+://[^/]+(/.*)?", folder):
         raise BadInputError(
@@ -211,18 +213,12 @@ def _below(pattern: str) -> list[str]:
             expected="a bucket without placeholders, as in s3://BUCKET/data/*.csv",
         )
     try:
-        return reading.objects(folder)
+        rest = pattern[len(folder) + 1 :]
+        return reading.below(folder, None if "**" in rest else rest.count("/"))
     except OSError as error:
         raise BadInputError(
             f"{folder} cannot be read: {error.strerror}", key="data.examples"
         ) from error
-
-
-def _folders_of(url: str) -> Iterator[str]:
-    """The folders that contain an object, below the bucket."""
-    while url.count("/") > 3:
-        url = url.rpartition("/")[0]
-        yield url
 
 
 def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
@@ -308,9 +304,12 @@ def _in_64_bits(digits: str, path: str) -> int:
 def _nothing_found(pattern: str) -> str:
     if is_remote(pattern):
         folder = patterns.fixed_folder(pattern)
-        names = [url[len(folder) + 1 :] for url in _below(pattern)]
-        shown = abridged(names, _SHOWN)
-        return f"{pattern} matches no object. Below {folder}: {shown or 'nothing'}"
+        files, folders = _below(pattern)
+        names = [
+            url[len(folder) + 1 :] for url in (*files, *(f"{f}/" for f in folders))
+        ]
+        shown = abridged(sorted(names), _SHOWN) or "nothing, or there is no such bucket"
+        return f"{pattern} matches no object. Below {folder}: {shown}"
     folder = _deepest_folder(pattern)
     entries = sorted(entry for entry in os.listdir(folder) if entry[0] != ".")
     names = [name + "/" * os.path.isdir(f"{folder}/{name}") for name in entries]

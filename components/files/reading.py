@@ -13,6 +13,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from strategos.components.errors import first_line
@@ -20,6 +21,7 @@ from strategos.components.files import arrow_files, filesystems
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import fs
 
 _BUFFER = 1 << 20  # bytes that one request for an object reads at least
 _REQUESTS = 16  # at a time, where each file of many is opened
@@ -108,21 +110,38 @@ def statuses(paths: Sequence[str]) -> list[Status]:
     return [Status(info.size, info.mtime_ns) for info in infos]
 
 
-def objects(url: str) -> list[str]:
-    """The URLs of all objects below a URL, but hidden ones; [] if there are none.
+def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
+    """The URLs of objects and of folders below a URL, sorted, but no hidden ones.
 
     As for a glob, a name that begins with a dot hides an object or a folder.
 
     Args:
       url: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
+      depth: Levels of folders that are opened below this one; None for all.
 
     Raises:
       OSError: The object store does not answer, or rejects that.
     """
-    scheme, start = url.partition("://")[0], len(arrow_files.path_of(url))
+    from pyarrow import fs
+
+    scheme, path = url.partition("://")[0], arrow_files.path_of(url)
+    store = arrow_files.connect(url)
+    kinds: dict[Any, list[str]] = {fs.FileType.File: [], fs.FileType.Directory: []}
+
+    def listed(folder: str) -> list[fs.FileInfo]:
+        how = {"allow_not_found": True, "recursive": depth is None}
+        found = store.get_file_info(fs.FileSelector(folder, **how))
+        return [info for info in found if "/." not in info.path[len(path) :]]
+
+    level = [path]
     with _problems(url):
-        found = [each.path for each in arrow_files.files_below(url)]
-    return sorted(f"{scheme}://{path}" for path in found if "/." not in path[start:])
+        for _ in range(1 + (depth or 0)):
+            infos = list(chain.from_iterable(each(listed, level)))
+            level = [i.path for i in infos if i.type == fs.FileType.Directory]
+            for info in infos:
+                kinds[info.type].append(f"{scheme}://{info.path}")
+    files, folders = map(sorted, kinds.values())
+    return files, folders
 
 
 def each(work: Callable[[_Path], _Result], paths: Iterable[_Path]) -> list[_Result]:

@@ -73,8 +73,18 @@ def test_patterns_match_the_objects_that_they_match_as_files(tmp_path, upload):
 
 def test_nothing_found_names_what_is_there(tmp_path, upload):
     write(tmp_path, "span-1/a.csv")
-    with pytest.raises(spans.NoFilesError, match="Below s3://bucket/data: span-1/a.cs"):
+    with pytest.raises(spans.NoFilesError, match="Below s3://bucket/data: span-1/, "):
         spans.find_spans(f"{upload(tmp_path)}/*/b.csv")
+
+
+def test_what_is_deeper_than_the_pattern_is_not_listed(tmp_path, upload, bucket_client):
+    write(tmp_path, "a.csv")
+    url = upload(tmp_path)
+    # Arrow cannot list below an empty name.
+    bucket_client.put_object(Bucket="bucket", Key="data/x//b.csv", Body=b"a\n1\n")
+    assert found(url, "*.csv") == [(0, None, None, ["a.csv"])]
+    with pytest.raises(BadInputError, match="cannot be read: .* nesting depth"):
+        spans.find_spans(f"{url}/**/*.csv")
 
 
 def test_folder_named_as_a_file_is_refused(tmp_path, upload):
