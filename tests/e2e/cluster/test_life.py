@@ -68,10 +68,11 @@ def traces():
 def control_groups():
     """The control groups of containers and servers, with their processes."""
     found = {}
-    for groups in ("k8s.io/*", "strategos-cluster"):
-        for file in Path("/sys/fs/cgroup").glob(f"**/{groups}/cgroup.procs"):
-            with contextlib.suppress(OSError):  # ended in the meantime
-                found[file.parent] = file.read_text()
+    for path, *_ in os.walk("/sys/fs/cgroup"):  # without those that end meanwhile
+        group = Path(path)
+        if group.parent.name == "k8s.io" or group.name == "strategos-cluster":
+            with contextlib.suppress(OSError):
+                found[group] = (group / "cgroup.procs").read_text()
     return found
 
 
