@@ -193,9 +193,18 @@ def _objects(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]
     """Objects that a pattern may match, and folders, with objects, that it matches.
 
     Raises:
-      BadInputError: The pattern names no bucket, or the object store cannot be read.
+      BadInputError: The pattern names no bucket, the object store cannot be read, or
+        `**` reaches an object that no pattern matches.
     """
     files, folders = _below(pattern)
+    for url in files:
+        if "//" in url.partition("://")[2] and url.endswith(SUFFIXES):
+            raise BadInputError(
+                f"{url} has an empty name between two slashes, and no pattern matches "
+                "that",
+                key="data.examples",
+                remedy="Rename the object, or write a pattern without `**`.",
+            )
     return files, list(filter(regex.fullmatch, folders))
 
 

@@ -131,7 +131,11 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
     def listed(folder: str) -> list[fs.FileInfo]:
         how = {"allow_not_found": True, "recursive": depth is None}
         found = store.get_file_info(fs.FileSelector(folder, **how))
-        return [info for info in found if "/." not in info.path[len(path) :]]
+        return [
+            info
+            for info in found
+            if "/." not in info.path[len(path) :] and info.path.rstrip("/") != folder
+        ]
 
     level = [path]
     with _problems(url):

@@ -80,10 +80,11 @@ def test_nothing_found_names_what_is_there(tmp_path, upload):
 def test_what_is_deeper_than_the_pattern_is_not_listed(tmp_path, upload, bucket_client):
     write(tmp_path, "a.csv")
     url = upload(tmp_path)
-    # Arrow cannot list below an empty name.
     bucket_client.put_object(Bucket="bucket", Key="data/x//b.csv", Body=b"a\n1\n")
     assert found(url, "*.csv") == [(0, None, None, ["a.csv"])]
-    with pytest.raises(BadInputError, match="cannot be read: .* nesting depth"):
+    # Older releases of Arrow cannot list below an empty name.
+    message = "nesting depth|data/x//b.csv has an empty name"
+    with pytest.raises(BadInputError, match=message):
         spans.find_spans(f"{url}/**/*.csv")
 
 
