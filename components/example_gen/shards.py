@@ -16,7 +16,7 @@ from strategos.components import events
 from strategos.components.example_gen import numerals, spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
-from strategos.components.files import patterns, reading
+from strategos.components.files import arrow_files, patterns, reading
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.wording import abridged
@@ -69,7 +69,7 @@ def open_files(chosen: Sequence[spans.Span]) -> list[File]:
       UserError: A file cannot be opened, or is not what its name says.
     """
     files = [(span, path) for span in chosen for path in span.files]
-    sources = reading.each(open_source, [path for _, path in files])
+    sources = arrow_files.each(open_source, [path for _, path in files])
     return [(span, source) for (span, _), source in zip(files, sources, strict=True)]
 
 

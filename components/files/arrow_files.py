@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import filesystems
@@ -24,6 +24,8 @@ CHUNK = 1 << 22
 """Bytes of a file that are in memory at once."""
 
 _AT_A_TIME = 8
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _RETRIES = datetime.timedelta(seconds=30)
 
 
@@ -83,14 +85,14 @@ def download(uri: str, folder: str) -> None:
     if not found:
         raise FileNotFoundError("there are no objects")
 
-    def fetch(each: fs.FileInfo) -> None:
-        target = Path(folder, each.path[len(path) + 1 :])
+    def fetch(info: fs.FileInfo) -> None:
+        target = Path(folder, info.path[len(path) + 1 :])
         target.parent.mkdir(parents=True, exist_ok=True)
-        with files.open_input_stream(each.path) as source, target.open("wb") as out:
+        with files.open_input_stream(info.path) as source, target.open("wb") as out:
             while chunk := source.read(CHUNK):
                 out.write(chunk)
 
-    _for_each(fetch, found)
+    each(fetch, found)
 
 
 def upload(folder: str, uri: str, *, last: str = "") -> None:
@@ -113,17 +115,28 @@ def upload(folder: str, uri: str, *, last: str = "") -> None:
     def send(name: str) -> None:
         upload_file(os.path.join(folder, name), files, f"{path}/{name}")
 
-    _for_each(send, [name for name in found if name != last])
+    each(send, [name for name in found if name != last])
     if last:
         send(last)
 
 
-def _for_each(function: Callable[[Any], None], items: Iterable[Any]) -> None:
-    """Calls a function for each item, some at a time: most of the time is latency."""
+def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Calls `work` for each item, some at a time: most of the time is latency.
+
+    Args:
+      work: Opens an object; safe to call in several threads.
+      items: Its arguments.
+
+    Returns:
+      The results, in the order of `items`.
+
+    Raises:
+      Exception: The one that `work` raised for the earliest item; later ones may not
+        have begun.
+    """
     pool = futures.ThreadPoolExecutor(_AT_A_TIME)
     try:
-        for _ in pool.map(function, items):
-            pass
+        return list(pool.map(work, items))
     finally:
         pool.shutdown(cancel_futures=True)
 

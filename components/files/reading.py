@@ -11,10 +11,9 @@ import dataclasses
 import errno
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from strategos.components.errors import first_line
 from strategos.components.files import arrow_files, filesystems
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _BUFFER = 1 << 20  # bytes that one request for an object reads at least
-_REQUESTS = 16  # at a time, where each file of many is opened
-
-_Path = TypeVar("_Path")
-_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,26 +135,12 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
     level = [path]
     with _problems(url):
         for _ in range(1 + (depth or 0)):
-            infos = list(chain.from_iterable(each(listed, level)))
+            infos = list(chain.from_iterable(arrow_files.each(listed, level)))
             level = [i.path for i in infos if i.type == fs.FileType.Directory]
             for info in infos:
                 kinds[info.type].append(f"{scheme}://{info.path}")
     files, folders = map(sorted, kinds.values())
     return files, folders
-
-
-def each(work: Callable[[_Path], _Result], paths: Iterable[_Path]) -> list[_Result]:
-    """Calls `work` for each file, for several at a time: objects take a while to open.
-
-    Args:
-      work: Reads a little of a file.
-      paths: The files.
-
-    Returns:
-      The results, in the order of `paths`.
-    """
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        return list(pool.map(work, paths))
 
 
 @contextlib.contextmanager

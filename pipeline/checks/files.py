@@ -16,7 +16,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.example_gen.listing import Listing
-from strategos.components.files import reading
+from strategos.components.files import arrow_files
 from strategos.components.files.filesystems import (
     is_remote,
     missing,
@@ -59,8 +59,8 @@ def check(
     """
     elsewhere, weights = seen or (lambda path: False), config.trainer.named_weights
     files, problems, examples = [], [], config.data.examples
-    at_steps = is_remote(examples) if seen else False
-    if not (at_steps or (elsewhere(examples) and data.is_empty)):
+    only_at_steps = seen is not None and is_remote(examples)
+    if not (only_at_steps or (elsewhere(examples) and data.is_empty)):
         files, problems = data_files(config, data)
     schema, found = _schema_features(config)
     return [
@@ -307,7 +307,7 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
             return config.located(error, "data.examples")
         return None
 
-    yield from filter(None, reading.each(problem, files))
+    yield from filter(None, arrow_files.each(problem, files))
 
 
 def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:

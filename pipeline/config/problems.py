@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from strategos.components.errors import BadInputError, Place, UserError, mask
-from strategos.components.files.filesystems import is_remote
+from strategos.components.files.filesystems import short
 from strategos.components.wording import abridged, cut, nearest
 from strategos.pipeline.config import introspect
 
@@ -44,10 +43,7 @@ class ConfigError(BadInputError):
 
 def shown(path: str | Path) -> str:
     """`path` relative to the current folder, if it is inside; URLs as they are."""
-    if is_remote(str(path)):
-        return str(path)
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+    return short(str(path))
 
 
 def listed(names: Sequence[str]) -> str:

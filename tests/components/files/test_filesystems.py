@@ -39,7 +39,7 @@ def test_tensorflow_cannot_open_s3_on_the_newer_stack():
 
 def test_only_s3_is_copied():
     assert not filesystems.needs_copies("gs://bucket/root")
-    assert not filesystems.needs_copies("/root/s3")
+    assert not filesystems.needs_copies("/data/s3")
 
 
 @pytest.fixture
