@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import enum
 import os
+import pickle
 import re
 import signal
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -153,6 +155,36 @@ def from_json(described: Mapping[str, Any]) -> UserError:
         line, column = int(place.get("line", 0)), int(place.get("column", 0))
         fields["place"] = Place(place["source"], line, column)
     return kind(**fields)
+
+
+def packed(error: Exception) -> tuple[Exception, str]:
+    """What another process can be sent of an exception, with its traceback as text.
+
+    Args:
+      error: As caught. One that cannot be pickled keeps the name of its class and its
+        message only.
+    """
+    text = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return error, text
+
+
+def unpacked(error: Exception, text: str) -> Exception:
+    """The exception of another process, caused by its traceback there.
+
+    Args:
+      error: From `packed`.
+      text: From `packed`.
+    """
+    error.__cause__ = _OtherTraceback(text)
+    return error
+
+
+class _OtherTraceback(Exception):
+    """Shows where another process raised an exception."""
 
 
 def first_line(text: object) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 VARIABLE = "STRATEGOS_ENGINE"
 """Name of the environment variable that holds an `Engine` as JSON."""
 
+_OTHERS = 1_500 << 20  # bytes that the other processes of a run take
+_OF_HELPER = 400 << 20
+
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
@@ -32,6 +35,8 @@ class Engine:
         behind a Beam job server. `dataflow`: Google Cloud Dataflow.
       workers: Number of shards worked on at a time; None for one per available core,
         or, for the last three runners, for what the runner has.
+      memory: Bytes that all processes of the run may take; None for three quarters of
+        the memory that this process may use.
       job_endpoint: Address of the job server of `spark` and `portable`, as `HOST:PORT`.
       master: Address of the REST API of a Flink cluster, as `HOST:PORT`; None to start
         a cluster on this machine.
@@ -46,6 +51,7 @@ class Engine:
 
     runner: str = "direct"
     workers: int | None = None
+    memory: int | None = None
     job_endpoint: str | None = None
     master: str | None = None
     taskmanagers: int = 1
@@ -60,6 +66,14 @@ class Engine:
     def threads(self) -> int:
         """Threads of this process that work on data."""
         return self.workers or available_cores()
+
+    @property
+    def helpers(self) -> int:
+        """The most processes that threads may go on in, by memory."""
+        memory = (
+            control_groups.memory() * 3 // 4 if self.memory is None else self.memory
+        )
+        return max(0, (memory - _OTHERS) // _OF_HELPER)
 
     def make_pipeline(self) -> beam.Pipeline:
         """Makes a Beam pipeline that runs on this engine."""

@@ -44,7 +44,8 @@ def fold(
     if engine.runner == "direct":
         from strategos.components.shards import threads
 
-        return threads.fold(shards, work, merge, engine.threads, _GROUP)
+        workers, helpers = engine.threads, engine.helpers
+        return threads.fold(shards, work, merge, workers, helpers, _GROUP)
     from strategos.components.shards import pipeline
 
     return pipeline.fold(engine.make_pipeline, shards, work, merge, folder, _GROUP)

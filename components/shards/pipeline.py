@@ -9,7 +9,6 @@ import functools
 import os
 import pickle
 import socket
-import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 from tfx.dsl.io import fileio
 
+from strategos.components import errors
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 
@@ -77,13 +77,8 @@ def fold(
         for path in fileio.glob(f"{result}*"):
             fileio.remove(path)
     if failure is not None:
-        error, trace = failure
-        raise error from _WorkerTraceback(trace)
+        raise errors.unpacked(*failure)
     return value
-
-
-class _WorkerTraceback(Exception):
-    """Shows, as the cause of an exception, where a worker raised it."""
 
 
 def _touch(path: str) -> None:
@@ -139,7 +134,7 @@ class _Work(beam.DoFn):
                 self._check()
                 outcome = (None, self._work(shard))
             except Exception as error:
-                outcome = (_failure(error), None)
+                outcome = (errors.packed(error), None)
                 _touch(f"{self._result}.{number:09}{_FAILED}")
         yield number // self._group, (number, outcome)
 
@@ -164,24 +159,14 @@ class _Merge(beam.DoFn):
     ) -> Iterator[tuple[int, Any]]:
         group, outcomes = element
         ordered = [outcome for _, outcome in sorted(outcomes, key=lambda each: each[0])]
-        failures = [failure for failure, _ in ordered if failure is not None]
-        yield 0, (group, (failures[0], None) if failures else self._merged(ordered))
+        failed = [failure for failure, _ in ordered if failure is not None]
+        yield 0, (group, (failed[0], None) if failed else self._merged(ordered))
 
     def _merged(self, outcomes: Sequence[tuple[None, Any]]) -> tuple[Any, Any]:
         try:
             return None, functools.reduce(self._merge, (each for _, each in outcomes))
         except Exception as error:
-            return _failure(error), None
-
-
-def _failure(error: Exception) -> tuple[Exception, str]:
-    """An exception that can be pickled, and its traceback as text."""
-    text = "".join(traceback.format_exception(error))
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    return error, text
+            return errors.packed(error), None
 
 
 class _Save(beam.DoFn):

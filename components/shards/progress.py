@@ -1,21 +1,46 @@
 """Rows that the workers of a fold have read, for the live view.
 
-Workers that share the executor's process add to one count, whatever their number;
-those on other machines report nothing here.
+Workers that are threads of the executor's process, or its helpers, add to one count,
+whatever their number; those on other machines report nothing here.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from strategos.components import events
-from strategos.components.shards import threads
 
 _lock = threading.Lock()
 _rows = 0
 _total: int | None = None
 _reported = 0.0
+_forward: Callable[[int], None] | None = None
+_thread = threading.local()
+
+
+class EndedError(Exception):
+    """The fold that a thread works for has ended with the error of another shard."""
+
+
+def work_for(ended: threading.Event) -> None:
+    """Has `add` end the work of this thread once its fold has ended.
+
+    Args:
+      ended: Set when the fold has ended.
+    """
+    _thread.ended = ended
+
+
+def forward(send: Callable[[int], None]) -> None:
+    """Has the executor's process count what this one, its helper, adds.
+
+    Args:
+      send: Sends a number of rows there.
+    """
+    global _forward
+    _forward = send
 
 
 def begin(total: int | None) -> None:
@@ -36,7 +61,11 @@ def add(rows: int) -> None:
       EndedError: The fold has ended; the caller must not catch it.
     """
     global _rows, _reported
-    threads.check()
+    if _forward is not None:
+        _forward(rows)
+        return
+    if (ended := getattr(_thread, "ended", None)) and ended.is_set():
+        raise EndedError
     with _lock:
         _rows += rows
         now = time.monotonic()

@@ -1,6 +1,8 @@
-"""A fold in threads of this process.
+"""A fold in threads of this process, which go on in processes if it takes long.
 
-Arrow, ISA-L and NumPy release Python's lock where most of the work is done.
+Arrow, ISA-L and NumPy release Python's lock in much of their work, and threads share
+what they load. But for Python code threads wait for each other, the longer the more of
+them there are. So after a second each thread but one gets a helper.
 """
 
 from __future__ import annotations
@@ -9,19 +11,19 @@ import collections
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import TypeVar
+from typing import Generic, TypeVar
+
+from strategos.components.shards import progress
+from strategos.components.shards.helpers import Helper
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 _AHEAD = 2  # shards for each thread that are begun before the oldest one is merged
-_thread = threading.local()
-
-
-class EndedError(Exception):
-    """The fold that a thread works for has ended with the error of another shard."""
+_ALONE_SECONDS = 1.0
 
 
 def fold(
@@ -29,6 +31,7 @@ def fold(
     work: Callable[[Shard], Result],
     merge: Callable[[Result, Result], Result],
     threads: int,
+    helpers: int,
     group: int,
 ) -> Result:
     """Works on every shard and merges the results; see `fold.fold`.
@@ -40,6 +43,7 @@ def fold(
       work: Safe to call in several threads.
       merge: Of the results of two neighbours; called in this thread.
       threads: Number of threads; 1 for this one.
+      helpers: The most processes that threads may go on in.
       group: Number of neighbours that are merged at a time.
 
     Raises:
@@ -48,32 +52,66 @@ def fold(
     threads = min(threads, len(shards))
     if threads == 1:
         return _merged(map(work, shards), merge, group)
-    ended = threading.Event()
+    crew = _Crew(work, len(shards), min(helpers, threads - 1))
     with futures.ThreadPoolExecutor(
-        threads, "shards", initializer=_serve, initargs=(ended,)
+        threads, "shards", initializer=progress.work_for, initargs=(crew.ended,)
     ) as pool:
         try:
-            results = _in_order(pool, shards, work, _AHEAD * threads)
+            results = _in_order(pool, shards, crew.work, _AHEAD * threads)
             return _merged(results, merge, group)
-        except BaseException:
-            ended.set()
+        finally:
+            crew.end()
             pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
-def check() -> None:
-    """Ends the work of this thread if its fold has ended.
+class _Crew(Generic[Shard, Result]):
+    """The threads of a fold, and their helpers.
 
-    Raises:
-      EndedError: Later shards are not needed any more.
+    Args:
+      work: What is done with a shard.
+      shards: Number of all shards.
+      helpers: The most helpers.
+
+    Attributes:
+      ended: Set when the fold has ended.
     """
-    ended = getattr(_thread, "ended", None)
-    if ended is not None and ended.is_set():
-        raise EndedError
 
+    def __init__(self, work: Callable[[Shard], Result], shards: int, helpers: int):
+        self.ended = threading.Event()
+        self._work, self._shards, self._most = work, shards, helpers
+        self._began, self._done = time.monotonic(), 0
+        self._lock = threading.Lock()
+        self._helpers: dict[int, Helper | None] = {}  # by thread; None: there is none
 
-def _serve(ended: threading.Event) -> None:
-    _thread.ended = ended
+    def work(self, shard: Shard) -> Result:
+        """Works on a shard, in this thread or by its helper."""
+        helper = self._helper()
+        result = helper.work(self._work, shard) if helper else self._work(shard)
+        with self._lock:
+            self._done += 1
+        return result
+
+    def end(self) -> None:
+        """Ends the work of threads that are not needed any more, and the helpers."""
+        self.ended.set()
+        with self._lock:
+            for helper in filter(None, self._helpers.values()):
+                helper.end()
+
+    def _helper(self) -> Helper | None:
+        """This thread's helper; a new one if that pays."""
+        thread = threading.get_ident()
+        with self._lock:
+            if thread not in self._helpers and self._pays():
+                self._helpers[thread] = Helper.start()
+            return self._helpers.get(thread)
+
+    def _pays(self) -> bool:
+        """Whether another helper pays: it has to load what threads have loaded."""
+        is_long = time.monotonic() - self._began > _ALONE_SECONDS
+        is_early = 2 * self._done <= self._shards
+        more = len(self._helpers) < self._most and not self.ended.is_set()
+        return is_long and is_early and more
 
 
 def _in_order(

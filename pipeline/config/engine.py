@@ -116,10 +116,11 @@ class Engine(Section):
 
     runner: Literal["direct", "flink", "spark", "portable", "dataflow"] = Field(
         "direct",
-        description="`direct`: threads of the executor's process. `flink`: a Flink "
-        "cluster. `spark`: Beam's Spark job server. `portable`: another Beam job "
-        "server. Workers of the last three see the same files and the same Python "
-        "environment as this machine. `dataflow`: Google Cloud Dataflow, for data and "
+        description="`direct`: threads of the executor's process, of which all but one "
+        "go on in processes after a second. `flink`: a Flink cluster. `spark`: Beam's "
+        "Spark job server. `portable`: another Beam job server. Workers of the last "
+        "three see the same files and the same Python environment as this machine. "
+        "`dataflow`: Google Cloud Dataflow, for data and "
         "root on gs://; nothing has run on the service yet.",
     )
     workers: Positive | None = Field(
@@ -164,12 +165,17 @@ class Engine(Section):
                     remedy=f"Add `--set run.engine.options.{name}=…`.",
                 )
 
-    def settings(self) -> Settings:
-        """The settings that executors receive."""
+    def settings(self, memory: int | None = None) -> Settings:
+        """The settings that executors receive.
+
+        Args:
+          memory: Bytes that the run may take; None where nobody knows.
+        """
         cluster = self.options.local_cluster or LocalCluster()
         return Settings(
             runner=self.runner,
             workers=self.workers,
+            memory=memory,
             job_endpoint=self.options.job_endpoint,
             master=self.options.master,
             taskmanagers=cluster.taskmanagers,

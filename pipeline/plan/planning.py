@@ -190,6 +190,7 @@ def plan(
         from_scratch=options.from_scratch,
     )
     caching.allow(ir, config, connection)
+    engine = config.run.engine.settings(memory=config.run.memory_bytes)
     plan = Plan(
         files.run_id,
         ir,
@@ -199,7 +200,7 @@ def plan(
         _facts(values, config, options),
         {
             **operation.to_environment(),
-            **config.run.engine.settings().to_environment(),
+            **engine.to_environment(),
             **graph.workload_paths(config).to_environment(),
             **pushes,
             FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),

@@ -12,6 +12,10 @@ def prepare(*closed: int) -> None:
       *closed: File descriptors of this process that workers must not keep open.
     """
     with fork_server.without_collections():
-        # What training, the export and the InfraValidator's probe import.
+        # What training, the export and the InfraValidator's probe import, and helpers.
+        from strategos.components.evaluator import scoring  # noqa: F401
+        from strategos.components.example_gen import writing  # noqa: F401
+        from strategos.components.statistics_gen import executor  # noqa: F401
         from strategos.components.trainer.run import session  # noqa: F401
+        from strategos.components.transform import materialize  # noqa: F401
     fork_server.start(*closed)

@@ -1,0 +1,115 @@
+"""Helpers of a fold: processes that work on shards as this process would.
+
+Python's lock lets one thread of a process run Python code at a time, which leaves idle
+most cores of a machine with many. A helper is a fork of the server that has imported
+what shards need (`fork_server`), so it starts in milliseconds; what it has loaded,
+such as a graph of TensorFlow, and the memory that it holds, go with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import connection
+from typing import Any
+
+from strategos.components import errors, fork_server, oom
+from strategos.components.errors import UserError
+from strategos.components.shards import progress
+
+_RESULT, _FAILURE, _ROWS = "result", "failure", "rows"
+
+
+class Helper:
+    """A process that works for one thread of this one, until `end`."""
+
+    def __init__(self, process: fork_server.Child, pipe: connection.Connection):
+        """See `start`."""
+        self._kills = oom.OomKills()
+        self._lock = threading.Lock()  # two threads must not wait for the process
+        self._process, self._pipe = process, pipe
+
+    @classmethod
+    def start(cls) -> Helper | None:
+        """Starts a helper; None where no fork server runs."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = fork_server.call(__name__, _serve.__name__, theirs)
+        if process is None:
+            ours.close()
+            return None
+        pipe = connection.Connection(ours.detach())
+        with contextlib.suppress(OSError):  # it died: its first work says so
+            pipe.send((dict(os.environ), sys.path))
+        return cls(process, pipe)
+
+    def work(self, work: Callable[[Any], Any], shard: Any) -> Any:
+        """Has the helper call `work` for a shard, and returns the result.
+
+        Args:
+          work: Picklable, from an importable module.
+          shard: Its argument.
+
+        Raises:
+          Exception: The one that `work` raised.
+          UserError: The helper was killed.
+          EndedError: The fold has ended.
+        """
+        kind, value = self._asked((work, shard))
+        while kind == _ROWS:
+            progress.add(value)
+            kind, value = self._asked()
+        if kind == _FAILURE:
+            raise errors.unpacked(*value)
+        return value
+
+    def end(self) -> None:
+        """Ends the process; a thread that waits for its work gets an error."""
+        with self._lock:
+            self._process.kill()
+        self._pipe.close()
+
+    def _asked(self, *given: Any) -> tuple[str, Any]:
+        """Sends what is given, and returns the helper's next message."""
+        try:
+            for each in given:
+                self._pipe.send(each)
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+
+    def _death(self) -> UserError:
+        with self._lock:
+            code = self._process.wait()
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        remedy = "use fewer `run.engine.workers`, or a machine with more memory"
+        why = self._kills.explain(remedy) if code == -signal.SIGKILL else ""
+        return UserError(f"a process that worked on data {how}. {why}".strip())
+
+
+def _serve(descriptor: int) -> None:
+    """Works in a helper until the other side closes the pipe."""
+    pipe = connection.Connection(descriptor)
+    with contextlib.suppress(EOFError):
+        environ, path = pipe.recv()
+        os.environ.clear()
+        os.environ.update(environ)
+        sys.path[:] = path
+        progress.forward(lambda rows: pipe.send((_ROWS, rows)))
+        while True:
+            work, shard = pipe.recv()
+            pipe.send(_outcome(work, shard))
+
+
+def _outcome(work: Callable[[Any], Any], shard: Any) -> tuple[str, Any]:
+    try:
+        return _RESULT, work(shard)
+    except Exception as error:
+        return _FAILURE, errors.packed(error)
