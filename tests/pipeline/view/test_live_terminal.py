@@ -77,7 +77,14 @@ class Window:
         time.sleep(0.5)  # some frames
 
     def lines(self):
-        """The terminal's screen with its history."""
+        """The terminal's screen with its history, not in the midst of a frame."""
+        shown, before = self._captured(), None
+        while shown != before:
+            time.sleep(0.02)
+            shown, before = self._captured(), shown
+        return shown
+
+    def _captured(self):
         text = self.tmux("capture-pane", "-p", "-S", "-")
         return [line.rstrip() for line in text.rstrip().splitlines()]
 
