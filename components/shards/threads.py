@@ -2,7 +2,7 @@
 
 Arrow, ISA-L and NumPy release Python's lock in much of their work, and threads share
 what they load. But for Python code threads wait for each other, the longer the more of
-them there are. So after a second each thread but one gets a helper.
+them there are. So each thread but one gets a helper, if much is left to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 _AHEAD = 2  # shards for each thread that are begun before the oldest one is merged
-_ALONE_SECONDS = 1.0
+_ALONE_SECONDS = 0.5
+_LEAST_SECONDS = 1.0  # that are left when a helper starts, which takes a third of that
 
 
 def fold(
@@ -108,10 +109,11 @@ class _Crew(Generic[Shard, Result]):
 
     def _pays(self) -> bool:
         """Whether another helper pays: it has to load what threads have loaded."""
-        is_long = time.monotonic() - self._began > _ALONE_SECONDS
-        is_early = 2 * self._done <= self._shards
-        more = len(self._helpers) < self._most and not self.ended.is_set()
-        return is_long and is_early and more
+        if self.ended.is_set() or len(self._helpers) >= self._most or not self._done:
+            return False
+        taken = time.monotonic() - self._began
+        left = taken / self._done * (self._shards - self._done)
+        return taken >= _ALONE_SECONDS and left >= _LEAST_SECONDS
 
 
 def _in_order(

@@ -116,8 +116,8 @@ class Engine(Section):
 
     runner: Literal["direct", "flink", "spark", "portable", "dataflow"] = Field(
         "direct",
-        description="`direct`: threads of the executor's process, of which all but one "
-        "go on in processes after a second. `flink`: a Flink cluster. `spark`: Beam's "
+        description="`direct`: threads of the executor's process, and helpers that it "
+        "starts for work of some seconds. `flink`: a Flink cluster. `spark`: Beam's "
         "Spark job server. `portable`: another Beam job server. Workers of the last "
         "three see the same files and the same Python environment as this machine. "
         "`dataflow`: Google Cloud Dataflow, for data and "

@@ -30,7 +30,8 @@ def server(monkeypatch):
         plain.setattr(sys, "stdout", sys.__stdout__)
         plain.setattr(sys, "stderr", sys.__stderr__)
         fork_server.start()
-    monkeypatch.setattr(threads, "_ALONE_SECONDS", -1.0)
+    monkeypatch.setattr(threads, "_ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "_LEAST_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_rows_of_helpers_are_counted(fold, monkeypatch):
 
 def test_without_a_server_threads_work_on(tmp_path, monkeypatch):
     monkeypatch.setattr(fork_server, "_channel", None)
-    monkeypatch.setattr(threads, "_ALONE_SECONDS", -1.0)
+    monkeypatch.setattr(threads, "_ALONE_SECONDS", 0.0)
     found = folds.fold(Engine(workers=3), range(9), which_process, join, str(tmp_path))
     assert [(shard, pid) for shard, pid, *_ in found] == [
         (shard, os.getpid()) for shard in range(9)
@@ -164,22 +165,23 @@ def test_memory_of_the_run_bounds_the_helpers():
 def test_helpers_end_with_the_process_that_is_killed(tmp_path):
     (tmp_path / "work.py").write_text(
         "import os, time\n"
-        "def work(folder):\n"
-        "    open(f'{folder}/{os.getpid()}', 'w').close()\n"
-        "    time.sleep(60)\n"
+        "def work(parent):\n"
+        "    open(f'pids/{os.getpid()}', 'w').close()\n"
+        "    time.sleep(0.1 if os.getpid() == parent else 60)\n"
+        "    return 0\n"
     )
     (tmp_path / "pids").mkdir()
     code = f"""
-        import sys
-        sys.path.append({str(tmp_path)!r})
+        import os
         from strategos.components import fork_server
         from strategos.components.shards import threads
         from work import work
         fork_server.start()
-        threads._ALONE_SECONDS = -1.0
-        threads.fold([{str(tmp_path / "pids")!r}] * 9, work, max, 3, 2, 32)
+        threads._ALONE_SECONDS = threads._LEAST_SECONDS = 0.0
+        threads.fold([os.getpid()] * 600, work, max, 3, 2, 32)
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    process = subprocess.Popen(command, cwd=tmp_path)
     until = time.monotonic() + 60
     while len(pids := os.listdir(tmp_path / "pids")) < 3:
         assert time.monotonic() < until
