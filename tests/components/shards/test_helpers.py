@@ -171,7 +171,7 @@ def test_helpers_end_with_the_process_that_is_killed(tmp_path):
         "    return 0\n"
     )
     (tmp_path / "pids").mkdir()
-    code = f"""
+    code = """
         import os
         from strategos.components import fork_server
         from strategos.components.shards import threads
