@@ -5,7 +5,8 @@
 Under the launcher of Kubeflow Pipelines, TFX's entry point alone fails: inputs come
 without their types, and with URLs that TensorFlow cannot open although the files are in
 a folder of the container. So types are taken from the specification of the inputs, and
-URLs become paths and, in the output file, URLs again.
+URLs become paths and, in the output file, URLs again. Before the executor runs, the
+user's modules are downloaded if the environment names their archive.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from strategos.components import worker_process
 from strategos.components.container import mounts
 from strategos.components.errors import UserError
 from strategos.components.fork_server import without_collections
+from strategos.components.user_code import archive
 
 _CALL = "--json_serialized_invocation_args"
 _INPUTS = "--json_serialized_inputs_spec_args"
@@ -36,10 +38,11 @@ def main(arguments: Sequence[str]) -> int:
     for name, value in worker_process.TENSORFLOW.items():
         os.environ.setdefault(name, value)
     try:
-        if launcher == "kubeflow":
-            _execute_on_mounts(rest, mounts.Mounts())
-        else:
-            _execute(rest)
+        with archive.of_step(launcher):
+            if launcher == "kubeflow":
+                _execute_on_mounts(rest, mounts.Mounts())
+            else:
+                _execute(rest)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -88,9 +88,7 @@ def download(uri: str, folder: str) -> None:
     def fetch(info: fs.FileInfo) -> None:
         target = Path(folder, info.path[len(path) + 1 :])
         target.parent.mkdir(parents=True, exist_ok=True)
-        with files.open_input_stream(info.path) as source, target.open("wb") as out:
-            while chunk := source.read(CHUNK):
-                out.write(chunk)
+        _fetch(files, info.path, target)
 
     each(fetch, found)
 
@@ -150,6 +148,25 @@ def upload_file(file: str | Path, files: fs.FileSystem, path: str) -> None:
       path: The object's path in `files`.
     """
     with open(file, "rb") as source, files.open_output_stream(path) as out:
+        while chunk := source.read(CHUNK):
+            out.write(chunk)
+
+
+def download_file(uri: str, file: str | Path) -> None:
+    """Copies an object to a local file.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      file: The local file; replaced if it exists.
+
+    Raises:
+      FileNotFoundError: There is no such object.
+    """
+    _fetch(connect(uri), path_of(uri), file)
+
+
+def _fetch(files: fs.FileSystem, path: str, file: str | Path) -> None:
+    with files.open_input_stream(path) as source, open(file, "wb") as out:
         while chunk := source.read(CHUNK):
             out.write(chunk)
 

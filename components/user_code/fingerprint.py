@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -57,6 +58,23 @@ def fingerprint(
     for name in sorted(code.variables()) if environ is not None else ():
         digest.update(f"{name}={environ.get(name)}\0".encode())
     return digest.hexdigest()[:16]
+
+
+def members(folder: str, module: str) -> dict[Path, Path]:
+    """The files whose contents `fingerprint` hashes.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+
+    Returns:
+      The path of each file, by the absolute path that it needs beside the module. A
+      module elsewhere on the import path needs one in `folder`. Files that the code
+      names by an absolute path outside of `folder` are left out.
+    """
+    code = _Code(Path(folder).resolve())
+    code.add(module)
+    return code.members()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,23 +121,41 @@ class _Code:
 
     def files(self) -> set[tuple[str, Path]]:
         """Existing files that the code names, each with the name in the code."""
-        found = set()
+        return {
+            (name, path)
+            for source in self.sources.values()
+            for name, path in _files(source, {self._folder, source.path.parent})
+        }
+
+    def members(self) -> dict[Path, Path]:
+        """See the function of this name."""
+        found = {}
         for source in self.sources.values():
-            bases = {self._folder, source.path.parent}
-            names = set(_literals(source.tree))
-            folders = {base / n for base in bases for n in names if (base / n).is_dir()}
-            for base in bases | folders:
-                for name in names:
-                    path = base / name
-                    if path.is_file() and path.suffix not in (".py", ".pyc"):
-                        found.add((name, path))
-        return found
+            beside = self._folder.joinpath(*source.package.split("."))
+            found[beside / source.path.name] = source.path
+            bases = {self._folder: self._folder, source.path.parent: beside}
+            for base, target in bases.items():
+                for _, path in _files(source, {base}):
+                    with contextlib.suppress(ValueError):
+                        found[target / path.relative_to(base)] = path
+        return {Path(os.path.normpath(at)): path for at, path in found.items()}
 
     def variables(self) -> set[str]:
         """Environment variables that the code reads by a literal name."""
         return {
             name for source in self.sources.values() for name in _variables(source.tree)
         }
+
+
+def _files(source: _Source, bases: set[Path]) -> Iterator[tuple[str, Path]]:
+    """Existing files that a source names, in `bases` or in folders that it names."""
+    names = set(_literals(source.tree))
+    folders = {base / n for base in bases for n in names if (base / n).is_dir()}
+    for base in bases | folders:
+        for name in names:
+            path = base / name
+            if path.is_file() and path.suffix not in (".py", ".pyc"):
+                yield name, path
 
 
 def _elsewhere(name: str) -> Path | None:
