@@ -137,13 +137,16 @@ def join(trainer_folder: str, code_folder: str, timeout: float) -> None:
     _take_part(membership, _spec(call, trainer_folder, code_folder), call)
 
 
-def join_job(folder: Path, cluster: ClusterSpec, timeout: float) -> None:
+def join_job(
+    folder: Path, cluster: ClusterSpec, timeout: float, code_folder: str = ""
+) -> None:
     """Joins the run of the job that this process belongs to, as one of its tasks.
 
     Args:
       folder: The folder where the run and the tasks of the job meet.
       cluster: All tasks, and which of them this process is.
       timeout: Seconds to wait for the run.
+      code_folder: The user's modules on this host; by default at the run's path.
 
     Raises:
       UserError, WorkerError: As for `join`.
@@ -151,7 +154,9 @@ def join_job(folder: Path, cluster: ClusterSpec, timeout: float) -> None:
     shared = Rendezvous(folder)
     call = _await_call(shared, timeout)
     membership = _register(shared, call, cluster)
-    _take_part(membership, WorkerSpec.from_json(call["spec"]), call)
+    spec = WorkerSpec.from_json(call["spec"])
+    spec = dataclasses.replace(spec, folder=code_folder or spec.folder)
+    _take_part(membership, spec, call)
 
 
 def _register(

@@ -71,8 +71,8 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     with temporary.folder() as scratch:
         jobs = TFJobs(settings, Path(scratch), code)
         moved = staging.staged(spec, settings)
-        if code:
-            moved = staging.in_image(moved, settings)
+        if code or settings.get("modules"):
+            moved = staging.in_image(moved, settings, "kubeflow.modules")
         facts = training.launch(moved, operation, jobs)
     staging.remove(spec, settings)
     return facts

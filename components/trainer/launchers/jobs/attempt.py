@@ -58,11 +58,14 @@ class Attempt:
     Attributes:
       folder: Its folder, which all machines of the job share under the same path.
       scratch: Folder for files that grow or change often; by default `folder`.
+      modules: Folder of this machine with the user's modules; by default that of the
+        request.
       look_seconds: How often launcher and tasks look for what the others wrote.
     """
 
     folder: Place
     scratch: Path | None = None
+    modules: str = ""
     look_seconds: ClassVar[float] = 0.5
 
     @property
@@ -127,7 +130,8 @@ class Attempt:
     def request(self) -> tuple[WorkerSpec, Operation]:
         """What this attempt trains, and how."""
         operation = Operation.from_json(self._asked["operation"])
-        return WorkerSpec.from_json(self._asked["spec"]), operation
+        spec = WorkerSpec.from_json(self._asked["spec"])
+        return dataclasses.replace(spec, folder=self.modules or spec.folder), operation
 
     @property
     def token(self) -> str:

@@ -77,7 +77,8 @@ def _do(attempt: RemoteAttempt, target: str) -> NoReturn:
     attempt.fetch()
     cluster = task.cluster_or_alone(attempt)
     try:
-        if cluster.is_chief:  # all have the same image
+        attempt = task.with_modules(attempt, attempt.scratch, target)
+        if cluster.is_chief and not attempt.modules:  # all have the same image
             reject_other_code(attempt, os.environ, target)
         _meet(attempt, cluster)
     except UserError as error:

@@ -21,6 +21,7 @@ from strategos.components.files import filesystems, places
 from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import archive
 
 KEY = "trainer.distribution.tfjob"
 
@@ -28,14 +29,25 @@ _CHECKPOINTS = "checkpoints"
 _COMPLETE = ".complete"  # ends the name of the object that is written after a folder's
 
 
-def in_image(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
-    """The training, with the user's modules where an image has them.
+def in_image(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpec:
+    """The training, with the user's modules where an image or object store has them.
 
     Args:
       spec: The training.
       settings: Settings of the job: the image has the folder `context` as `workload`.
-        In a step the modules are there already.
+        In a step the modules are there already. `modules`, if set, is the URL of the
+        folder with their archive, which is uploaded unless it is there.
+      key: The setting that `modules` is from, for messages.
+
+    Raises:
+      UserError: The modules cannot be uploaded.
     """
+    modules = settings.get("modules")
+    if modules:
+        url = os.environ.get(archive.VARIABLE) or archive.upload(
+            spec.folder, spec.module, modules, key
+        )
+        return dataclasses.replace(spec, folder=url)
     context = settings["context"]
     if not context or not Path(spec.folder).is_relative_to(context):
         return spec

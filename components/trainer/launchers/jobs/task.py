@@ -6,6 +6,7 @@ The first process of the job is the chief. It runs the training as the launcher
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import NoReturn
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import worker
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
@@ -26,6 +28,7 @@ from strategos.components.trainer.launchers.jobs.attempt import (
     RemoteAttempt,
     cluster_of,
 )
+from strategos.components.user_code import archive
 from strategos.components.worker_process import WorkerError
 
 _CHILD = "strategos.components.trainer.launchers.jobs.task"
@@ -67,6 +70,24 @@ def cluster_or_alone(attempt: Attempt) -> ClusterSpec:
         cluster = cluster_of(attempt.tasks, [_ALONE], 0)
     os.environ["TF_CONFIG"] = cluster.tf_config()
     return cluster
+
+
+def with_modules(attempt: Attempt, scratch: Path, target: str) -> Attempt:
+    """The attempt, with the user's modules downloaded if they are in an object store.
+
+    Args:
+      attempt: The attempt.
+      scratch: Folder of this machine for the modules.
+      target: `kubeflow` or `vertex`, whose section has `modules`.
+
+    Raises:
+      UserError: The modules are missing, cannot be read, or have other content.
+    """
+    spec, _ = attempt.request()
+    if not filesystems.is_remote(spec.folder):
+        return attempt
+    folder = archive.download(spec.folder, scratch, f"{target}.modules")
+    return dataclasses.replace(attempt, modules=folder)
 
 
 def _end(*_: object) -> NoReturn:
@@ -128,8 +149,9 @@ def end_if_unwanted(attempt: Attempt) -> None:
 
 def _take_part(attempt: Attempt, cluster: ClusterSpec) -> None:
     _, operation = attempt.request()
+    timeout = operation.start_timeout
     try:
-        worker.join_job(attempt.gang, cluster, operation.start_timeout)
+        worker.join_job(attempt.gang, cluster, timeout, attempt.modules)
     except (UserError, WorkerError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
 

@@ -10,7 +10,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+from strategos.components.errors import UserError
+from strategos.components.files import temporary
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs import remote_task, staging, task
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
@@ -36,12 +39,22 @@ def main(folder: str) -> None:
         os.dup2(copying.stdin.fileno(), stream)
     copying.stdin.close()
     try:
-        task.run(attempt)
+        with temporary.folder() as scratch:
+            _do(attempt, Path(scratch))
     finally:
         sys.stdout.flush()
         for stream in (1, 2):
             os.close(stream)
         copying.wait(_LAST_SECONDS)
+
+
+def _do(attempt: Attempt, scratch: Path) -> NoReturn:
+    try:
+        attempt = task.with_modules(attempt, scratch, "kubeflow")
+    except UserError as error:
+        attempt.put_answer(error=error.to_json())
+        sys.exit(f"error: {error}")
+    task.run(attempt)
 
 
 if __name__ == "__main__":

@@ -129,10 +129,11 @@ def test_object_store_that_cannot_be_written_is_one_message(keys, settings, spec
 def test_modules_are_where_the_image_has_them(spec):
     settings = {"context": "/home/me/flights", "workload": "/workload"}
     mine = dataclasses.replace(spec, folder="/home/me/flights/model")
-    assert staging.in_image(mine, settings).folder == "/workload/model"
+    key = "kubeflow.modules"
+    assert staging.in_image(mine, settings, key).folder == "/workload/model"
     in_step = dataclasses.replace(spec, folder="/workload/model")
-    assert staging.in_image(in_step, settings) == in_step
-    assert staging.in_image(mine, settings | {"context": None}) == mine
+    assert staging.in_image(in_step, settings, key) == in_step
+    assert staging.in_image(mine, settings | {"context": None}, key) == mine
 
 
 def test_root_is_in_an_object_store_or_on_a_volume_unless_files_are_copied(settings):
