@@ -95,13 +95,13 @@ def _path_problems(
         "schema.file": config.schema_.file,
         "trainer.warm_start": config.trainer.named_weights,
     }
-    if not paths.is_in_image(str(config.folder), section):
+    if not (section.modules or paths.is_in_image(str(config.folder), section)):
         yield config.problem(
             f"{target}.context",
             f"which does not contain {config.folder}, the folder of the YAML and its "
             "modules",
             received=section.context,
-            remedy="Name a folder above it.",
+            remedy=f"Name a folder above it, or set `{target}.modules`.",
         )
     for key, path in named.items():
         if not path or is_remote(path):  # of remote ones `files` knows which

@@ -163,8 +163,9 @@ class Tfjob(Section):
           service: The section `kubeflow`; its `context` is in the image.
         """
         plain = _in_seconds(self.model_dump(mode="json"))
-        context = service.context if service else None
-        return {**plain, "context": context, "workload": WORKLOAD}
+        names = ("context", "modules")
+        taken = {name: getattr(service, name, None) for name in names}
+        return {**plain, **taken, "workload": WORKLOAD}
 
 
 class VertexJob(Section):
@@ -221,9 +222,9 @@ class VertexJob(Section):
         Args:
           service: The section `vertex`.
         """
-        shared = ("project", "region", "endpoint", "service_account", "context")
+        shared = ("project", "region", "endpoint", "service_account")
         plain = _in_seconds(self.model_dump(mode="json"))
-        taken = service.model_dump(mode="json", include=set(shared))
+        taken = service.model_dump(mode="json", include={*shared, "context", "modules"})
         image = self.image or service.image
         return {**plain, **taken, "image": image, "workload": WORKLOAD}
 

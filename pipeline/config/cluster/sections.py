@@ -18,6 +18,7 @@ from strategos.pipeline.config.cluster.types import (
     ClusterName,
     Cpu,
     Endpoint,
+    FolderUrl,
     LabelKey,
     LabelValue,
     Memory,
@@ -195,8 +196,13 @@ _STEPS = (
     "those of `default` hold for all others."
 )
 _CONTEXT = (
-    f"Folder that the image contains as `{WORKLOAD}`, with the modules, the schema and "
-    "the data."
+    f"Folder that the image contains as `{WORKLOAD}`, with the modules (unless "
+    "`modules` is set), the schema and the data."
+)
+_MODULES = (
+    "URL of a folder, `s3://…` or `gs://…`. `compile`, `run` and `schedule create` "
+    "upload the user's modules there, and steps download them. By default, steps use "
+    "those in the image."
 )
 
 
@@ -231,6 +237,7 @@ class Kubeflow(Section):
         Allowed("minio://BUCKET/FOLDER, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
     ] = Field("minio://mlpipeline/v2/artifacts", description="URL of the artifacts.")
     context: PathText = Field(".", validate_default=True, description=_CONTEXT)
+    modules: FolderUrl | None = Field(None, description=_MODULES)
     steps: Annotated[dict[str, PodStep], AfterValidator(_is_step)] = Field(
         default_factory=dict, description=_STEPS
     )
@@ -285,6 +292,7 @@ class Vertex(Section):
         "Compute Engine's.",
     )
     context: PathText = Field(".", validate_default=True, description=_CONTEXT)
+    modules: FolderUrl | None = Field(None, description=_MODULES)
     steps: Annotated[dict[str, Step], AfterValidator(_is_step)] = Field(
         default_factory=dict, description=_STEPS
     )

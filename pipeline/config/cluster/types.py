@@ -80,6 +80,11 @@ FolderOrUrl = Annotated[
     StringConstraints(pattern=r"^(/|(s3|gs)://[^/\s]+/)[^/\s:]+(/[^/\s:]+)*/?$"),
     Allowed("s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or an absolute path"),
 ]
+FolderUrl = Annotated[
+    str,
+    StringConstraints(pattern=r"^(s3|gs)://[^/\s]+(/[^/\s]+)*/?$"),
+    Allowed("s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+]
 MountPath = Annotated[
     str,
     StringConstraints(pattern=r"^/([^/\s:]+(/[^/\s:]+)*)?$"),

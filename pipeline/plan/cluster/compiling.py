@@ -21,9 +21,10 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.container import ENTRY
 from strategos.components.pusher import WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
+from strategos.components.user_code import archive
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import caching, graph, tfx_adapter
-from strategos.pipeline.plan.cluster import paths, resolve, steps
+from strategos.pipeline.plan.cluster import paths, resolve, steps, uploads
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
@@ -43,14 +44,21 @@ class _Dumper(yaml.SafeDumper):
 def compile_to(config: Config, target: str, output: Path) -> None:
     """Writes the pipeline of `config` for `target` to a file.
 
+    Uploads the user's modules first, if the target's section has `modules`.
+
     Args:
       config: The effective settings, already checked for the target.
       target: `kubeflow` (YAML: the pipeline spec and, if a step needs one, the platform
         spec) or `vertex` (JSON: the pipeline job).
       output: The file; replaced as a whole.
+
+    Raises:
+      BadInputError: The modules cannot be uploaded.
     """
-    section = getattr(config, target)
+    section, modules = getattr(config, target), uploads.upload(config, target)
     job = _compile(config, section, target)
+    for node, url in modules.items():
+        _set_environment(job["pipelineSpec"], node, {archive.VARIABLE: url})
     if target == "vertex":
         text = json.dumps(job, indent=1, sort_keys=True) + "\n"
     else:
@@ -101,5 +109,5 @@ def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
 
 def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:
     """Sets environment variables of a node: how it works, which is no parameter."""
-    container = steps.container(spec, node)
-    container["env"] = [{"name": k, "value": v} for k, v in variables.items()]
+    found = steps.container(spec, node).setdefault("env", [])
+    found += ({"name": k, "value": v} for k, v in variables.items())

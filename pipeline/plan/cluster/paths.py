@@ -69,5 +69,12 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
             },
         }
     )
-    copy._path = Path(in_step(str(config.path), section))
+    copy._path = _yaml(config.path, section)
     return copy
+
+
+def _yaml(path: Path, section: Kubeflow | Vertex) -> Path:
+    """The path of the YAML in steps, which name the modules by its folder."""
+    if section.modules and not is_in_image(str(path), section):
+        return Path(WORKLOAD, path.name)  # of this machine's folders, steps see none
+    return Path(in_step(str(path), section))

@@ -28,6 +28,20 @@ def test_pipeline_that_its_target_can_run_has_no_problem(workload):
     assert check(workload, "pusher.to=/gcs/bucket/x", target="vertex") == {}
 
 
+def test_image_needs_no_modules_that_steps_download(workload, write):
+    write("for-image/schema.pbtxt", workload.with_name("schema.pbtxt").read_text())
+    context, modules = "kubeflow.context=for-image", "kubeflow.modules=s3://b/modules"
+    mounted = "data.examples=/mnt/v/span-{SPAN}/*.csv"
+    found = check(workload, context, mounted)
+    assert found.keys() == {"kubeflow.context"}
+    assert "or set `kubeflow.modules`" in found["kubeflow.context"]
+    found = check(workload, context, modules, "schema.file=schema.pbtxt")
+    assert found.keys() == {"data.examples", "schema.file"}
+    assert "which no step would see" in found["schema.file"]
+    inside = "schema.file=for-image/schema.pbtxt"
+    assert check(workload, context, modules, mounted, inside) == {}
+
+
 def test_files_on_a_volume_need_not_be_on_this_machine(workload):
     sets = ["data.examples=/mnt/v/span-{SPAN}/*.csv", "trainer.warm_start=/mnt/v/model"]
     assert check(workload, *sets) == {}
@@ -181,6 +195,8 @@ def test_vertex_pushes_to_buckets_only(workload):
         ),
         ("secrets=[{name: a}]", "secrets.0", "Set `env` or `path`"),
         ("secrets=[{name: a, env: {1A: k}}]", "secrets.0.env.1A", "variable"),
+        ("modules=/mnt/v", "modules", "s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+        ("modules=minio://b/m", "modules", "s3://BUCKET/FOLDER"),
         ("root=/tmp", "root", "minio://BUCKET/FOLDER"),
         ("image=", "image", "the required key is missing"),
     ],

@@ -1,0 +1,44 @@
+"""Uploads the user's modules to where the steps of a compiled pipeline find them.
+
+Each node that runs a module gets an archive of that module alone, so a change of the
+model's module leaves the other nodes' containers as they are.
+"""
+
+from __future__ import annotations
+
+from strategos.components import node_ids
+from strategos.components.errors import UserError
+from strategos.components.user_code import archive
+from strategos.pipeline.config.sections import Config
+
+
+def upload(config: Config, target: str) -> dict[str, str]:
+    """Uploads the modules if the target's section names a folder for them.
+
+    Args:
+      config: The effective settings, already checked for the target.
+      target: `kubeflow` or `vertex`.
+
+    Returns:
+      The URL of its archive for each node that runs a module; {} without `modules`.
+
+    Raises:
+      BadInputError: The object store does not answer, or rejects that.
+    """
+    url = getattr(config, target).modules
+    if not url:
+        return {}
+    modules = {
+        node_ids.TRANSFORM: config.transform.module,
+        node_ids.TRAINER: config.trainer.module,
+    }
+    key = f"{target}.modules"
+    try:
+        return {
+            node: archive.upload(str(config.folder), module, url, key)
+            for node, module in modules.items()
+        }
+    except UserError as error:
+        raise config.problem(
+            key, error.message, received=error.received, remedy=error.remedy
+        ) from None
