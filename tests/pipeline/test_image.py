@@ -96,6 +96,20 @@ def test_image_is_built_of_the_context_and_pushed(build, workload, write):
     assert "STEP 1" in output.err and "STEP 1" not in output.out
 
 
+def test_image_without_a_workload_is_built_of_an_empty_folder(build, tmp_path):
+    (tmp_path / "empty").mkdir()
+    section = {"image": "x", "context": "empty", "modules": "s3://b/modules"}
+    code, calls, output = build(section=section)
+    assert (code, calls) == (2, [])
+    assert "data.examples: received" in output.err
+    assert "kubeflow.context: " not in output.err
+    section["volumes"] = [{"claim": "c", "path": "/mnt/v"}]
+    others = ["data.examples=/mnt/v/span-{SPAN}/*.csv"]
+    code, (made,), _ = build(section=section, others=others)
+    assert code == 0
+    assert made["words"][-1] == str(tmp_path / "empty")
+
+
 def test_missing_data_are_made_before_the_image_that_contains_them(
     build, workload, write
 ):

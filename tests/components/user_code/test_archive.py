@@ -100,6 +100,13 @@ def test_same_files_make_the_same_archive_elsewhere(folder, tmp_path, monkeypatc
     assert archive.pack(str(elsewhere / "w"), "model", tmp_path).name != file.name
 
 
+def test_all_pythons_make_the_same_archive(tmp_path):
+    (tmp_path / "model.py").write_text("import émile\n")
+    (tmp_path / "émile.py").write_text("A = 1\n")
+    file = archive.pack(str(tmp_path), "model", tmp_path)
+    assert file.name == "model-d75c10fa1cc7f7de3e27a5fbc6ae015c.zip"
+
+
 def test_what_was_downloaded_is_what_was_uploaded_once(folder, objects, tmp_path):
     url = archive.upload(folder, "model", f"{URL}/", KEY)
     stored = objects()
