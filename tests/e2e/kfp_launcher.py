@@ -25,14 +25,14 @@ class Launcher:
     """Runs of a pipeline spec; each reads what those before it have left.
 
     Args:
-      spec: The PipelineSpec.
+      spec: The PipelineSpec; another one may be set for later runs.
       folder: An empty folder for the object store and the containers.
       warm: A process that has imported TFX, which the steps are forks of.
       image: The folder that the image holds as `/workload`.
     """
 
     def __init__(self, spec: Mapping[str, Any], folder: Path, warm: Any, image: Path):
-        self._spec, self._folder, self._warm, self._image = spec, folder, warm, image
+        self.spec, self._folder, self._warm, self._image = spec, folder, warm, image
         self._store, self._run = folder / "store", 0
         self.artifacts: dict[tuple[str, str], dict] = {}
         self.outputs: dict[tuple[str, str], str] = {}
@@ -45,7 +45,7 @@ class Launcher:
           **parameters: Those of the run.
         """
         self._run += 1
-        given = self._spec["root"]["inputDefinitions"]["parameters"]
+        given = self.spec["root"]["inputDefinitions"]["parameters"]
         values = {name: each["defaultValue"] for name, each in given.items()}
         for node in self._order():
             if only and node not in only:
@@ -57,7 +57,7 @@ class Launcher:
         return self._store / self.artifacts[node, output]["uri"].split("://")[1]
 
     def _order(self) -> Iterator[str]:
-        tasks, done = dict(self._spec["root"]["dag"]["tasks"]), set()
+        tasks, done = dict(self.spec["root"]["dag"]["tasks"]), set()
         while tasks:
             ready = sorted(n for n, t in tasks.items() if done >= _needs(t))
             assert ready, f"a cycle of {sorted(tasks)}"
@@ -66,8 +66,8 @@ class Launcher:
             tasks.pop(ready[0])
 
     def _step(self, node: str, parameters: Mapping[str, Any]) -> None:
-        label = self._spec["components"][node]["executorLabel"]
-        container = self._spec["deploymentSpec"]["executors"][label]["container"]
+        label = self.spec["components"][node]["executorLabel"]
+        container = self.spec["deploymentSpec"]["executors"][label]["container"]
         place = self._folder / "containers" / f"{node}-{self._run}"
         call = self._call(node, parameters, place)
         for _, artifact in _artifacts(call["inputs"]):
@@ -87,10 +87,10 @@ class Launcher:
         self, node: str, parameters: Mapping[str, Any], place: Path
     ) -> dict[str, Any]:
         """The ExecutorInput of a step."""
-        component = self._spec["components"][node]
-        inputs = self._spec["root"]["dag"]["tasks"][node].get("inputs", {})
+        component = self.spec["components"][node]
+        inputs = self.spec["root"]["dag"]["tasks"][node].get("inputs", {})
         produced = component.get("outputDefinitions", {})
-        base = f"{self._spec['defaultPipelineRoot']}/run-{self._run}/{node}"
+        base = f"{self.spec['defaultPipelineRoot']}/run-{self._run}/{node}"
         return {
             "inputs": {
                 "parameterValues": {
