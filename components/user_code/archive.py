@@ -79,7 +79,7 @@ def upload(folder: str, module: str, url: str, key: str) -> str:
                 f"but the modules cannot be uploaded there: {first_line(str(error))}",
                 key=key,
                 received=url,
-                remedy=f"Check the bucket, and the credentials: "
+                remedy="Check the bucket, and the credentials: "
                 f"{filesystems.credentials(url)}.",
             ) from error
     return target

@@ -16,6 +16,13 @@ CLI = [sys.executable, "-m", "strategos.pipeline.cli"]
 KFP_METADATA = "grpc://10.250.0.1:8080"
 GONE = 20.0  # seconds
 
+# As in the Secret `object-store`.
+STORE = {
+    "AWS_ACCESS_KEY_ID": "minio",
+    "AWS_SECRET_ACCESS_KEY": "minio123",
+    "AWS_REGION": "us-east-1",
+    "S3_ENDPOINT": "http://10.250.0.1:9000",
+}
 BUCKET = """
 import json, sys
 from pathlib import Path
@@ -113,6 +120,7 @@ class Pipelines:
         pairs = (("--set", each) for each in (*workspace.settings, *settings))
         self._sets = [word for pair in pairs for word in pair]
         self.called = set()  # commands, without their arguments
+        self._env = {**cluster.environment, **STORE}
         self.logs = []  # of runs that are followed
 
     def command(self, *words):
@@ -143,7 +151,7 @@ class Pipelines:
     def _said(self, command, expect=0):
         done = subprocess.run(
             command,
-            env=self.cluster.environment,
+            env=self._env,
             capture_output=True,
             text=True,
         )
@@ -171,7 +179,7 @@ class Pipelines:
             words = ("run", "--", "--runner", "kubeflow", "--wait", *options)
             return subprocess.Popen(
                 self.command(*words),
-                env=self.cluster.environment,
+                env=self._env,
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
@@ -270,17 +278,19 @@ def start_local(copy_flights, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pipelines(cluster, copy_flights):
-    """The flights: the modules on the cluster's volume, the data in a bucket only."""
-    volume = {"claim": "serving", "path": str(cluster.volume)}
-    workspace = copy_flights(cluster.volume / "checkout")
+def pipelines(cluster, copy_flights, tmp_path_factory):
+    """The flights: modules, schema and data in a bucket only, nothing in the image."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    workspace = copy_flights(checkout)
     found = Pipelines(
         cluster,
         workspace,
-        f"kubeflow.volumes={json.dumps([volume])}",
-        f"kubeflow.context={cluster.volume}",
+        f"kubeflow.context={tmp_path_factory.mktemp('nothing')}",
+        "kubeflow.modules=s3://models/modules",
+        "schema.file=s3://models/schemas/flights.pbtxt",
         "data.examples=s3://models/data/span-{SPAN}/*.csv",
     )
     found.upload(workspace.folder / "data", "data")
+    found.upload(checkout / "schemas", "schemas")
     shutil.rmtree(workspace.folder / "data")
     return found

@@ -37,6 +37,12 @@ STORED = {
     "secrets": [{"name": "object-store", "env": {k: k for k in STORE}, "path": None}],
     "context": str(ROOT),
 }
+# Pods download the user's modules.
+MODULES = {
+    "modules": "s3://models/modules",
+    "secrets": STORED["secrets"],
+    "context": None,
+}
 LIST = """
 import json
 from kubernetes import client, config
@@ -272,12 +278,13 @@ def test_killed_launcher_and_api_server_leave_the_training_as_it_is(
     cluster, launcher, stored, tfjobs, assert_trained
 ):
     spec = stored()
-    first = launcher(spec, **STORED).start()
+    settings = {**STORED, **MODULES}
+    first = launcher(spec, **settings).start()
     first.wait_for("submitted Kubernetes job")
     (job,) = submitted(first)
     first.wait_for(lambda: len(in_pods(job)) == 2)
     first.kill()
-    second = launcher(spec, **STORED).start()
+    second = launcher(spec, **settings).start()
     second.wait_for(f"joining Kubernetes job {job}: running")
     end_process("kube-apiserver", cluster.folder)  # it starts again
     cluster.python(RESTART_ARGO)
@@ -323,12 +330,12 @@ def test_terminated_launcher_deletes_the_tfjob_and_the_next_resumes(
     launcher, training, tfjobs, assert_trained
 ):
     spec = training("paused", distribution=GANG)
-    first = launcher(spec).start()
+    first = launcher(spec, **MODULES).start()
     first.wait_for(lambda: len(paused(spec)) == 2)
     first.kill(signal.SIGTERM)
     await_none(tfjobs)
     (marks_of(spec) / "go").touch()
-    second = launcher(spec).start()
+    second = launcher(spec, **MODULES).start()
     assert_trained(spec, second.facts())
 
 

@@ -16,7 +16,7 @@ from strategos.components.files import filesystems
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4  # as of `undisturbed`
-
+MODULES = "s3://bucket/modules"
 
 _ANONYMOUS = """
 import os
@@ -118,11 +118,11 @@ def test_killed_launcher_and_replica_change_nothing(
     cloud, launcher, training, assert_complete
 ):
     spec = training("paused", distribution=GANG)
-    first = launcher(spec).start()
+    first = launcher(spec, modules=MODULES).start()
     first.wait_for(lambda: len(paused(spec)) == 2)
     (job,) = cloud.live()
     first.kill()
-    second = launcher(spec).start()
+    second = launcher(spec, modules=MODULES).start()
     second.wait_for(f"joining Vertex AI job {job}: RUNNING")
     os.kill(cloud.replicas[job]["workerpool1-0"].pid, signal.SIGKILL)
     (marks_of(spec) / "go").touch()
@@ -133,6 +133,30 @@ def test_killed_launcher_and_replica_change_nothing(
     assert "[worker-0] " in log and "[chief-0] " in log
     assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
     assert not cloud.live() and len(cloud.jobs) == 2
+
+
+@pytest.mark.cluster
+def test_modules_that_are_gone_end_the_training_with_one_message(
+    cloud, launcher, training, bucket_client
+):
+    spec = training(distribution=GANG)
+    waiting = launcher(spec, modules=MODULES)
+    found = cloud.start
+
+    def start(*words, **environ):
+        listed = bucket_client.list_objects_v2(Bucket="bucket", Prefix="modules/")
+        for each in listed.get("Contents", ()):
+            bucket_client.delete_object(Bucket="bucket", Key=each["Key"])
+        return found(*words, **environ)
+
+    cloud.start = start
+    try:
+        error = waiting.start().error()
+    finally:
+        cloud.start = found
+    assert f"vertex.modules: {MODULES}/model-" in error
+    assert "there is no such object" in error
+    assert not cloud.live()
 
 
 @pytest.mark.cluster
