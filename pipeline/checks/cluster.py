@@ -21,9 +21,10 @@ from strategos.pipeline.plan.cluster import paths
 from strategos.pipeline.plan.cluster.resolve import GANGS
 
 _FIXES = {
-    "kubeflow": "Move it below `kubeflow.context`, or name a folder of "
-    "`kubeflow.volumes`.",
-    "vertex": "Move it below `vertex.context`, or name a folder below /gcs/BUCKET.",
+    "kubeflow": "Move it below `kubeflow.context`, or name a URL such as s3://BUCKET/… "
+    "or a folder of `kubeflow.volumes`.",
+    "vertex": "Move it below `vertex.context`, or name a URL such as gs://BUCKET/… or "
+    "a folder below /gcs/BUCKET.",
 }
 _PUSH_FIXES = {
     "kubeflow": "Name a folder of `kubeflow.volumes`, or a URL such as "
