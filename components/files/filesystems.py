@@ -3,10 +3,14 @@
 TensorFlow supports `gs://` itself, and `s3://` once tensorflow-io is imported. Each
 process whose TensorFlow reads or writes a URL calls `register` on it first. Where
 tensorflow-io is missing, runs use S3 through Arrow instead: see `needs_copies`.
+
+Workers of an engine register what the process has registered that sends them work:
+`REGISTERED`. They take credentials and addresses from their own environment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -15,6 +19,7 @@ import re
 import sys
 import threading
 import uuid
+from collections.abc import MutableMapping
 
 from strategos.components.errors import BadInputError, UserError, first_line
 
@@ -27,6 +32,13 @@ _CREDENTIALS = {
 # The last tensorflow-io, 0.37.1, does not load in TensorFlow 2.21: 20 symbols that it
 # needs are gone, such as `tsl::mutex::unlock`.
 _HAS_S3 = sys.version_info < (3, 11)
+
+REGISTERED = "STRATEGOS_FILE_SYSTEMS"
+"""Names the schemes that a worker of an engine registers, separated by commas."""
+
+# What Beam's S3, which is boto3's, reads for the variables of TensorFlow's.
+_OF_BOTO3 = {"S3_ENDPOINT": "AWS_ENDPOINT_URL_S3", "AWS_REGION": "AWS_DEFAULT_REGION"}
+_registered: set[str] = set()
 
 
 def is_remote(uri: str) -> bool:
@@ -76,6 +88,21 @@ def missing(uri: str) -> str | None:
     )
 
 
+def missing_in_workers(uri: str) -> str | None:
+    """Why workers of an engine cannot use a path or URL; None if they can.
+
+    Args:
+      uri: Path or URL of a root.
+    """
+    if uri.startswith("s3://") and not missing(uri) and not _has_boto3():
+        return "s3:// needs boto3 for Beam: pip install 'strategos[s3]'"
+    return missing(uri)
+
+
+def _has_boto3() -> bool:
+    return importlib.util.find_spec("boto3") is not None
+
+
 def needs_copies(uri: str) -> bool:
     """Whether executors need local copies of artifacts, as TensorFlow cannot open them.
 
@@ -99,6 +126,35 @@ def register(uri: str) -> None:
         raise UserError(f"{uri}: {problem}.")
     if uri.startswith("s3://"):
         import tensorflow_io  # noqa: F401
+
+        _registered.add("s3")
+        _set_up_boto3(os.environ)
+
+
+def registered() -> dict[str, str]:
+    """The variable that has workers register what this process has; may be empty."""
+    return {REGISTERED: ",".join(sorted(_registered))} if _registered else {}
+
+
+def register_in_worker(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Registers, in a worker of an engine, what its driver has registered.
+
+    What is not supported here is left out: a worker that ends while it starts can stop
+    a job for ever, and the first work on the files reports it.
+
+    Args:
+      environ: The environment, by default this process's.
+    """
+    for scheme in filter(None, environ.get(REGISTERED, "").split(",")):
+        with contextlib.suppress(UserError):
+            register(f"{scheme}://")
+
+
+def _set_up_boto3(environ: MutableMapping[str, str]) -> None:
+    """Lets Beam's pipelines use the same server as TensorFlow."""
+    for ours, theirs in _OF_BOTO3.items():
+        if ours in environ:
+            environ.setdefault(theirs, environ[ours])
 
 
 @functools.cache
@@ -212,6 +268,22 @@ def _leave_markers() -> None:
 
     registry = filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY
     registry.register(S3, priority=0)
+
+
+def remove_markers(uri: str) -> None:
+    """Removes the empty objects that stand for folders, where there are some.
+
+    The launcher of Kubeflow Pipelines takes them for files and then cannot copy what is
+    in the folders.
+
+    Args:
+      uri: URL of a folder, of a file system that is registered.
+    """
+    import tensorflow as tf
+
+    for folder, _, _ in list(tf.io.gfile.walk(uri)):
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(folder.rstrip("/") + "/")
 
 
 def short(name: str) -> str:

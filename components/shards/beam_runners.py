@@ -13,6 +13,7 @@ import apache_beam as beam
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 from strategos.components.shards import worker_boot
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.flink import shared
@@ -37,7 +38,9 @@ _JOB_SECONDS = 30 * 24 * 3600
 # again. Flink restarts a job after a longer time, with new workers.
 _KEEP_WORKER_MILLIS = 3000
 
-# Variables of this process that workers get.
+# Variables of this process that workers get. Others see them, in a user interface of
+# the runner: there are no credentials among them, nor addresses of object stores, which
+# may have other names where workers are.
 _PASSED = (
     "ARROW_DEFAULT_MEMORY_POOL",
     "GRPC_VERBOSITY",
@@ -82,6 +85,7 @@ def _portable(environ: Mapping[str, str]) -> list[str]:
     anyone.
     """
     variables = {name: environ[name] for name in _PASSED if name in environ}
+    variables |= filesystems.registered()
     worker = {"command": _worker_command(), "env": variables}
     return [
         "--runner=PortableRunner",

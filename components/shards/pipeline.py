@@ -18,7 +18,7 @@ from tfx.dsl.io import fileio
 
 from strategos.components import errors
 from strategos.components.errors import UserError
-from strategos.components.files.filesystems import is_remote
+from strategos.components.files import filesystems
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -100,7 +100,8 @@ def _check_writable(folder: str) -> None:
     Raises:
       UserError: Complete by its message, as Beam drops the other fields.
     """
-    if is_remote(folder):
+    if filesystems.is_remote(folder):
+        _check_remote(folder)
         return
     try:
         os.makedirs(folder, exist_ok=True)
@@ -112,6 +113,17 @@ def _check_writable(folder: str) -> None:
             f"run.root: a worker on {socket.gethostname()} (user id {os.geteuid()}) "
             f"cannot write to {folder}. Let it, or use another folder."
         )
+
+
+def _check_remote(folder: str) -> None:
+    try:
+        filesystems.register(folder)
+        filesystems.check_writable(folder)
+    except UserError as error:
+        raise UserError(
+            f"on {socket.gethostname()}, whose workers take credentials and addresses "
+            f"from their own environment: {error}"
+        ) from error
 
 
 class _Work(beam.DoFn):

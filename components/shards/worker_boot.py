@@ -17,7 +17,8 @@ import sys
 import threading
 from typing import Any
 
-from strategos.components import fork_server
+from strategos.components import fork_server, worker_process
+from strategos.components.files import filesystems
 from strategos.components.shards import warm_workers
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
@@ -33,6 +34,7 @@ def main() -> None:
     _end_with_parent()
     if not warm_workers.lend(sys.argv[1:]):
         work(sys.argv[1:])
+    worker_process.leave(0)
 
 
 def work(arguments: list[str]) -> None:
@@ -48,6 +50,7 @@ def work(arguments: list[str]) -> None:
     folder = WorkloadPaths.from_environment().folder
     if folder:
         modules.activate(folder)
+    filesystems.register_in_worker()
     with fork_server.without_collections():
         from apache_beam.runners.worker import sdk_worker_main
     os.environ.update(_described(given.id, given.provision_endpoint))

@@ -71,7 +71,7 @@ def _analyze(
     folder: str,
 ) -> None:
     with (
-        _temporary(folder) as temporary,
+        _temporary(engine, folder) as temporary,
         engine.make_pipeline() as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
@@ -95,12 +95,13 @@ def _analyze(
 
 
 @contextlib.contextmanager
-def _temporary(folder: str) -> Iterator[str]:
-    """A temporary folder for the analysis in `folder`; local if `folder` is remote.
+def _temporary(engine: Engine, folder: str) -> Iterator[str]:
+    """A temporary folder for the analysis in `folder`, where all workers see it.
 
-    Beam writes vocabularies to it, and does not support TensorFlow's file systems.
+    Threads of this process use a local one instead of a remote one: Beam writes
+    vocabularies to it, by a file system of its own.
     """
-    if is_remote(folder):
+    if engine.runner == "direct" and is_remote(folder):
         with tempfile.TemporaryDirectory(prefix="transform-") as here:
             yield here
         return

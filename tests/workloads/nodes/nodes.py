@@ -1,6 +1,7 @@
 """Runs one component, on the engine of the environment: `of(NODE)(INPUTS, URI)`.
 
-Inputs are cut into more shards than a job would otherwise be worth.
+Both are folders, here or in an object store. Inputs are cut into more shards than a job
+would otherwise be worth.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts as artifacts
 
 from strategos.components.evaluator import executor as evaluator
 from strategos.components.evaluator import scoring
 from strategos.components.example_gen import executor as example_gen
 from strategos.components.example_gen import shards
+from strategos.components.files import reading
 from strategos.components.records import columns
 from strategos.components.shards.engine import Engine
 from strategos.components.statistics_gen import executor as statistics_gen
@@ -40,20 +43,25 @@ def of(node):
 
 def prepare(inputs):
     """Makes what components after ExampleGen read, from `data/a.csv`."""
-    write_examples(inputs, inputs / "examples")
-    analyze(inputs, inputs / "graph")
-    signatures = (Model(), inputs / "model" / "Format-Serving")
-    save(*signatures)
-    (inputs / "schema").mkdir()
-    (inputs / "schema" / "schema.pbtxt").write_text(str(schema()))
+    write_examples(inputs, f"{inputs}/examples")
+    analyze(inputs, f"{inputs}/graph")
+    prepare_evaluation(inputs)
 
 
-def write_examples(inputs, uri):
-    table = inputs / "data" / "a.csv"
-    shards._LEAST_BYTES = table.stat().st_size // SHARDS
+def prepare_evaluation(inputs, described=None):
+    save(Model(), f"{inputs}/model/Format-Serving")
+    fileio.makedirs(f"{inputs}/schema")
+    with fileio.open(f"{inputs}/schema/schema.pbtxt", "w") as file:
+        file.write(str(described or schema()))
+
+
+def write_examples(inputs, uri, table="a.csv"):
+    table = f"{inputs}/data/{table}"
+    (status,) = reading.statuses([table])
+    shards._LEAST_BYTES = status.size // SHARDS
     names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
     properties = dict.fromkeys(names, "") | {
-        "pattern": str(table),
+        "pattern": table,
         "spans": "[]",
         "null_values": "[]",
         "split": json.dumps({"by": "hash", "keys": ["key"], "train": 8, "eval": 2}),
@@ -63,38 +71,39 @@ def write_examples(inputs, uri):
 
 
 def write_statistics(inputs, uri):
-    examples = artifact(artifacts.Examples, inputs / "examples")
+    examples = artifact(artifacts.Examples, f"{inputs}/examples")
     examples.split_names = json.dumps(SPLITS)
     made = artifact(artifacts.ExampleStatistics, uri)
     outputs = {"statistics": [made]}
     statistics_gen.Executor().Do({"examples": [examples]}, outputs, {})
 
 
-def analyze(inputs, uri):
-    files = columns.files(str(inputs / "examples"), "train")
+def analyze(inputs, uri, function=None, described=None):
+    files = columns.files(f"{inputs}/examples", "train")
+    function, described = function or preprocessing_fn, described or schema()
     engine = Engine.from_environment()
-    analysis.analyze(engine, preprocessing_fn, files, schema(), str(uri))
+    analysis.analyze(engine, function, files, described, str(uri))
 
 
 def transform(inputs, uri, graph=None):
-    files = {split: columns.files(str(inputs / "examples"), split) for split in SPLITS}
-    graph = str(graph or inputs / "graph")
+    files = {split: columns.files(f"{inputs}/examples", split) for split in SPLITS}
+    graph = str(graph or f"{inputs}/graph")
     materialize(Engine.from_environment(), graph, files, str(uri))
 
 
 def evaluate(inputs, uri):
-    examples = artifact(artifacts.Examples, inputs / "examples")
+    examples = artifact(artifacts.Examples, f"{inputs}/examples")
     examples.split_names = json.dumps(SPLITS)
     section = {"task": "regression", "metrics": ["mse", "mae"], "slices": ["text"]}
     settings = json.dumps({"evaluator": section, "label": "key"})
     given = {
         "examples": [examples],
-        "model": [artifact(artifacts.Model, inputs / "model")],
-        "schema": [artifact(artifacts.Schema, inputs / "schema")],
+        "model": [artifact(artifacts.Model, f"{inputs}/model")],
+        "schema": [artifact(artifacts.Schema, f"{inputs}/schema")],
     }
     outputs = {
-        "evaluation": [artifact(artifacts.ModelEvaluation, uri / "evaluation")],
-        "blessing": [artifact(artifacts.ModelBlessing, uri / "blessing")],
+        "evaluation": [artifact(artifacts.ModelEvaluation, f"{uri}/evaluation")],
+        "blessing": [artifact(artifacts.ModelBlessing, f"{uri}/blessing")],
     }
     for made in outputs.values():
         tf.io.gfile.makedirs(made[0].uri)

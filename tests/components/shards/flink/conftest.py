@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +38,20 @@ def wait_until() -> Callable[..., None]:
             time.sleep(0.02)
 
     return wait_until
+
+
+@pytest.fixture
+def pids() -> Callable[[Path, str], list[int]]:
+    """The processes of a test whose command has a part: `pids(folder, part)`."""
+
+    def pids(folder: Path, part: str) -> list[int]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes()
+                about = command + (entry / "environ").read_bytes()
+                if part.encode() in command and os.fsencode(folder) in about:
+                    found.append(int(entry.name))
+        return sorted(found)
+
+    return pids

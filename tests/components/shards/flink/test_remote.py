@@ -1,0 +1,116 @@
+"""All components that work on data, with their files on a real S3 server, on Flink.
+
+On the stack whose TensorFlow opens s3://.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from strategos.components.files import filesystems
+from strategos.components.shards.engine import Engine
+from strategos.components.user_code.workload_paths import WorkloadPaths
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(
+        filesystems.needs_copies("s3://bucket"), reason="TensorFlow opens no s3://"
+    ),
+]
+
+DRIVER = """
+import sys
+
+from strategos.components.user_code import modules
+
+folder, base = sys.argv[1:]
+modules.activate(folder)
+import chain
+
+chain.run(base)
+"""
+KILLS = 1
+# Graphs and models count by what they make of the rows; this one names the model.
+OWN = ("graph/transform_fn/", "model/", "evaluation/eval_config.json")
+
+
+@pytest.fixture
+def start(copy_workload, warm_tfx, tmp_path):
+    """Starts the chain of components on an engine: `start(engine, base)`."""
+    folder = tmp_path / "workload"
+    copy_workload("nodes", folder)
+
+    def start(engine, base):
+        return warm_tfx.script(
+            DRIVER,
+            *(str(folder), base),
+            TMPDIR=str(tmp_path),
+            **engine.to_environment(),
+            **WorkloadPaths(folder=str(folder)).to_environment(),
+        )
+
+    return start
+
+
+@pytest.fixture
+def table(start, tmp_path):
+    """The data, in a folder `local`."""
+    path = tmp_path / "local" / "data" / "a.parquet"
+    path.parent.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "workload")
+        import chain
+
+        chain.write_table(path)
+        for name in ("chain", "nodes"):
+            sys.modules.pop(name)
+    return path
+
+
+def local_files(folder):
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def remote_files(client, below):
+    found = client.list_objects_v2(Bucket="bucket", Prefix=below)["Contents"]
+    keys = (each["Key"] for each in found if each["Key"][-1] != "/")  # no folders
+    bodies = {key: client.get_object(Bucket="bucket", Key=key)["Body"] for key in keys}
+    return {key.removeprefix(below): body.read() for key, body in bodies.items()}
+
+
+def kill_workers(driver, pids, folder):
+    """Kills a worker process now and then; how many were killed."""
+    killed = 0
+    while driver.poll() is None and killed < KILLS:
+        time.sleep(2.0)
+        for pid in pids(folder, "strategos-worker")[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def test_files_on_s3_are_those_of_threads_here_though_workers_are_killed(
+    bucket, bucket_client, start, table, pids, tmp_path
+):
+    local = table.parents[1]
+    threads = start(Engine(), str(local))
+    bucket_client.upload_file(str(table), "bucket", "chain/data/a.parquet")
+    flink = start(Engine("flink", 2, taskmanagers=2), f"{bucket}/chain")
+    killed = kill_workers(flink, pids, tmp_path)
+    threads.output()
+    flink.output()
+    assert killed == KILLS
+    ours, theirs = remote_files(bucket_client, "chain/"), local_files(local)
+    assert ours.keys() == theirs.keys()
+    differing = [name for name in ours if ours[name] != theirs[name]]
+    assert [name for name in differing if not name.startswith(OWN)] == []
+    folders = {name.partition("/")[0] for name in ours}
+    assert {"examples", "statistics", "rows", "evaluation"} <= folders
