@@ -7,6 +7,9 @@ without their types, and with URLs that TensorFlow cannot open although the file
 a folder of the container. So types are taken from the specification of the inputs, and
 URLs become paths and, in the output file, URLs again. Before the executor runs, the
 user's modules are downloaded if the environment names their archive.
+
+With an engine other than `direct`, workers in other containers open the artifacts. So
+their URLs stay, and the launcher finds no files to copy.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from typing import Any
 from strategos.components import worker_process
 from strategos.components.container import mounts
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 from strategos.components.fork_server import without_collections
+from strategos.components.shards.engine import Engine
 from strategos.components.user_code import archive
 
 _CALL = "--json_serialized_invocation_args"
@@ -39,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
         os.environ.setdefault(name, value)
     try:
         with archive.of_step(launcher):
-            if launcher == "kubeflow":
+            if launcher == "kubeflow" and Engine.from_environment().runner != "direct":
+                _execute_on_urls(rest)
+            elif launcher == "kubeflow":
                 _execute_on_mounts(rest, mounts.Mounts())
             else:
                 _execute(rest)
@@ -64,6 +71,26 @@ def _execute_on_mounts(arguments: Sequence[str], mounted: mounts.Mounts) -> None
     written = json.loads(file.read_text())
     remote = mounts.mapped(written, lambda uri: mounted.remote(uri, scheme))
     file.write_text(json.dumps(remote))
+
+
+def _execute_on_urls(arguments: Sequence[str]) -> None:
+    """Runs an executor on the files of the object store.
+
+    Raises:
+      UserError: Nothing can be written to the store.
+    """
+    words = list(arguments)
+    at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
+    call = json.loads(words[at_call])
+    _fill_types(call, json.loads(words[at_inputs]))
+    outputs = _outputs(call)
+    for uri in outputs[:1]:
+        filesystems.register(uri)
+        filesystems.check_writable(uri, key="kubeflow.root")
+    words[at_call] = json.dumps(call)
+    _execute(words)
+    for uri in outputs:
+        filesystems.remove_markers(uri)
 
 
 def _outputs(call: dict[str, Any]) -> list[str]:

@@ -62,7 +62,7 @@ def check(config: Config, data: Listing, target: str) -> list[UserError]:
         ]
     return [
         *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
-        *engine.check(config, here=False),
+        *engine.check(config, target=target),
         *_name_problems(config),
         *_path_problems(config, section, target),
         *_pusher_problems(config, section, target),

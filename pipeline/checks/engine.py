@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 from strategos.components.errors import UserError
-from strategos.components.files.filesystems import is_remote
+from strategos.components.files.filesystems import missing_in_workers
 from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.master import Master
 from strategos.pipeline.config.sections import Config
@@ -14,35 +14,24 @@ from strategos.pipeline.config.sections import Config
 _SECONDS = 5.0
 
 
-def check(config: Config, *, here: bool = True) -> Iterator[UserError]:
-    """Yields problems that make the engine of a run impossible here.
+def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
+    """Yields problems that make the engine of a run impossible.
 
     Args:
       config: The effective settings.
-      here: Whether the pipeline runs on this machine; False for a cluster.
+      target: `kubeflow` or `vertex`, where the pipeline is compiled for one. What
+        listens there, this machine need not see. By default, it runs here.
     """
     engine = config.run.engine
     if engine.runner == "direct":
         return
-    if not here:
-        yield config.problem(
-            "run.engine.runner",
-            "but the workers of a runner do not see the files of a container",
-            received=engine.runner,
-            expected="direct, for `strategos compile`",
-            remedy="Remove it, or run the pipeline by `strategos run`.",
-        )
-        return
     if engine.runner == "dataflow":
-        yield from _unseen_by_dataflow(config)
-    elif is_remote(config.run.root):
-        yield config.problem(
-            "run.root",
-            f"but workers of `run.engine.runner: {engine.runner}` cannot write there",
-            received=config.run.root,
-            expected="a folder that all workers see",
-            remedy="Use `run.engine.runner: direct`, or a shared folder.",
-        )
+        yield from _unseen_by_dataflow(config, target)
+    else:
+        yield from _root_problems(config, target)
+    if target:
+        yield from _problems_of_image(config)
+        return
     if engine.runner == "flink":
         yield from _flink_problems(config)
     endpoint = engine.options.job_endpoint
@@ -56,18 +45,56 @@ def check(config: Config, *, here: bool = True) -> Iterator[UserError]:
         )
 
 
-def _unseen_by_dataflow(config: Config) -> Iterator[UserError]:
-    paths = {"data.examples": config.data.examples, "run.root": config.run.root}
-    for key, path in paths.items():
+def _root(config: Config, target: str | None) -> tuple[str, str]:
+    """The setting of the root, and the root."""
+    if target is None:
+        return "run.root", config.run.root
+    return f"{target}.root", getattr(config, target).root
+
+
+def _unseen_by_dataflow(config: Config, target: str | None) -> Iterator[UserError]:
+    key, root = _root(config, target)
+    for name, path in {"data.examples": config.data.examples, key: root}.items():
         if not path.startswith("gs://"):
             yield config.problem(
-                key,
+                name,
                 "which workers of `run.engine.runner: dataflow` do not see",
                 received=path,
                 expected="gs://BUCKET/FOLDER",
                 remedy="Move it there; or use `flink` or `portable`, on hosts that "
                 "see it.",
             )
+
+
+def _root_problems(config: Config, target: str | None) -> Iterator[UserError]:
+    """Yields a problem if workers, on other hosts perhaps, cannot open the root."""
+    key, root = _root(config, target)
+    unseen = f"which workers of `run.engine.runner: {config.run.engine.runner}` cannot"
+    if target and not root.startswith(("s3://", "gs://")):
+        yield config.problem(
+            key,
+            f"{unseen} open: only the launcher of Kubeflow Pipelines does",
+            received=root,
+            expected="s3://BUCKET/FOLDER or gs://BUCKET/FOLDER",
+            remedy="Use `run.engine.runner: direct`, or another root.",
+        )
+    elif cause := missing_in_workers(root):
+        yield config.problem(
+            key,
+            f"{unseen} open: {cause}",
+            received=root,
+            remedy="Use `run.engine.runner: direct`, or another root.",
+        )
+
+
+def _problems_of_image(config: Config) -> Iterator[UserError]:
+    if config.run.engine.runner == "flink":
+        yield config.problem(
+            "run.engine.runner",
+            "which needs Java, and the image of the steps has none",
+            received="flink",
+            remedy="Use `portable` with the job server of a Flink cluster.",
+        )
 
 
 def _flink_problems(config: Config) -> Iterator[UserError]:

@@ -2,8 +2,8 @@
 
 Recorded from KFP 2.0.5: inputs are handed over with an empty type and the URL of an
 object store, while their files lie in a folder of the container; outputs are uploaded
-from that folder; metadata pass through JSON. An object store holds files, no folders.
-Each step has a container's view: only its own inputs are there.
+from that folder, if it exists; metadata pass through JSON. An object store holds files,
+no folders. Each step has a container's view: only its own inputs are there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ class Launcher:
       folder: An empty folder for the object store and the containers.
       warm: A process that has imported TFX, which the steps are forks of.
       image: The folder that the image holds as `/workload`.
+      s3: A client of the object store; by default, a folder is the store.
     """
 
-    def __init__(self, spec: Mapping[str, Any], folder: Path, warm: Any, image: Path):
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        folder: Path,
+        warm: Any,
+        image: Path,
+        s3: Any = None,
+    ):
         self.spec, self._folder, self._warm, self._image = spec, folder, warm, image
-        self._store, self._run = folder / "store", 0
+        self._store, self._run = (_S3(s3) if s3 else _Folder(folder / "store")), 0
+        self._mount = "s3" if s3 else "minio"
         self.artifacts: dict[tuple[str, str], dict] = {}
         self.outputs: dict[tuple[str, str], str] = {}
 
@@ -53,8 +62,8 @@ class Launcher:
             self._step(node, values | parameters)
 
     def files(self, node: str, output: str) -> Path:
-        """The folder of an output in the object store."""
-        return self._store / self.artifacts[node, output]["uri"].split("://")[1]
+        """The folder of an output in a store that is a folder."""
+        return self._store.base / _path(self.artifacts[node, output])
 
     def _order(self) -> Iterator[str]:
         tasks, done = dict(self.spec["root"]["dag"]["tasks"]), set()
@@ -71,17 +80,20 @@ class Launcher:
         place = self._folder / "containers" / f"{node}-{self._run}"
         call = self._call(node, parameters, place)
         for _, artifact in _artifacts(call["inputs"]):
-            path = artifact["uri"].split("://")[1]
-            if (self._store / path).exists():
-                shutil.copytree(self._store / path, place / "minio" / path)
+            path = _path(artifact)
+            self._store.download(path, place / self._mount / path)
         words = [*container["command"], *container["args"]]
         words = [word.replace("{{$}}", json.dumps(call)) for word in words]
-        words = [word.replace("/workload", str(self._image)) for word in words]
+        words = [self._seen_here(word) for word in words]
         assert words[:2] == ["python", "-m"]
-        env = {each["name"]: each["value"] for each in container.get("env", ())}
+        env = container.get("env", ())
+        env = {each["name"]: self._seen_here(each["value"]) for each in env}
         env["STRATEGOS_MOUNTS"] = str(place)
         self._warm.script(_MODULE, *words[2:], **env).output()
         self._publish(node, call, place)
+
+    def _seen_here(self, text: str) -> str:
+        return text.replace("/workload", str(self._image))
 
     def _call(
         self, node: str, parameters: Mapping[str, Any], place: Path
@@ -147,8 +159,8 @@ class Launcher:
         for number, (name, artifact) in enumerate(_artifacts(call["outputs"])):
             (told,) = written["artifacts"][name]["artifacts"]
             assert told["uri"] == artifact["uri"], "files are uploaded from elsewhere"
-            path = artifact["uri"].split("://")[1]
-            _upload(place / "minio" / path, self._store / path)
+            path = _path(artifact)
+            self._store.upload(place / self._mount / path, path)
             named = {"name": f"{node}/{number}", "uri": told["uri"]}
             self.artifacts[node, name] = {**named, "metadata": told.get("metadata", {})}
         for name, output in call["outputs"]["parameters"].items():
@@ -170,10 +182,49 @@ def _artifacts(side: Mapping[str, Any]) -> Iterator[tuple[str, dict]]:
             yield name, artifact
 
 
-def _upload(folder: Path, target: Path) -> None:
-    for parent, _, names in os.walk(folder, followlinks=True):
-        for name in names:
-            file = Path(parent, name)
-            copy = target / file.relative_to(folder)
+def _path(artifact: Mapping[str, Any]) -> str:
+    """Bucket and key."""
+    return artifact["uri"].split("://")[1]
+
+
+class _Folder:
+    """An object store that is a folder."""
+
+    def __init__(self, base: Path):
+        self.base = base
+
+    def download(self, path: str, folder: Path) -> None:
+        if (self.base / path).exists():
+            shutil.copytree(self.base / path, folder)
+
+    def upload(self, folder: Path, path: str) -> None:
+        for file in _files(folder):
+            copy = self.base / path / file.relative_to(folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
+
+
+class _S3:
+    """An S3 server. As with KFP's launcher, each object below a prefix is a file."""
+
+    def __init__(self, client: Any):
+        self._client = client
+
+    def download(self, path: str, folder: Path) -> None:
+        bucket, _, prefix = path.partition("/")
+        listed = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix)
+        for each in listed.get("Contents", ()):
+            file = folder / os.path.relpath(each["Key"], prefix)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._client.download_file(bucket, each["Key"], str(file))
+
+    def upload(self, folder: Path, path: str) -> None:
+        bucket, _, prefix = path.partition("/")
+        for file in _files(folder):
+            key = f"{prefix}/{file.relative_to(folder).as_posix()}"
+            self._client.upload_file(str(file), bucket, key)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder, followlinks=True):
+        yield from (Path(parent, name) for name in names)

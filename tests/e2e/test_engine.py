@@ -1,16 +1,29 @@
-"""A whole pipeline whose data are worked on by a real Flink."""
+"""Whole pipelines whose data are worked on by a Beam runner: Flink, and Beam's own."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
+import yaml
 
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 from strategos.components.shards.flink import jars, java
 
 pytestmark = pytest.mark.engine
 
+DATA = {"ExampleGen": "examples", "StatisticsGen": "statistics"}
+DATA["Transform"] = "transformed_examples"
+STEPS = ("Resolve", *DATA, "ImportSchemaGen", "Trainer", "BaselineModel", "Evaluator")
+WITHOUT_S3 = filesystems.needs_copies("s3://bucket")
 
-@pytest.fixture(scope="module", autouse=True)
+
+@pytest.fixture(scope="module")
 def installed():
     try:
         java.program()
@@ -19,9 +32,17 @@ def installed():
         pytest.skip(error.headline)
 
 
-def test_run_on_flink_has_the_metrics_of_the_run_in_threads(copy_flights, tmp_path):
-    threads, flink = copy_flights(tmp_path / "a"), copy_flights(tmp_path / "b")
-    threads.run()
+@pytest.fixture(scope="module")
+def threads(flights):
+    """The run of the flights in threads."""
+    flights.run()
+    return flights
+
+
+def test_run_on_flink_has_the_metrics_of_the_run_in_threads(
+    installed, threads, copy_flights, tmp_path
+):
+    flink = copy_flights(tmp_path)
     done = flink.run("--set", "run.engine.runner=flink", warm=False)
     flink.wait_until_nothing_is_left(seconds=30)
     ours, theirs = flink.last_run(), threads.last_run()
@@ -31,3 +52,70 @@ def test_run_on_flink_has_the_metrics_of_the_run_in_threads(copy_flights, tmp_pa
     flink.run("--set", "run.engine.runner=flink")  # starts no cluster
     assert set(flink.states().values()) == {"cached"}
     assert len(list(flink.folder.glob("runs/.strategos/runs/*/flink"))) == 1
+
+
+@pytest.fixture
+def job_server(bucket, tmp_path):
+    """The address of Beam's job server in Python."""
+    program = Path(__file__).with_name("beam_job_server.py")
+    with (tmp_path / "server.log").open("wb") as log:
+        words = [sys.executable, "-W", "ignore", str(program), str(tmp_path)]
+        server = subprocess.Popen(words, stdout=log, stderr=log)
+    port = tmp_path / "port"
+    while not port.exists():
+        assert server.poll() is None, (tmp_path / "server.log").read_text()
+        time.sleep(0.1)
+    yield f"127.0.0.1:{port.read_text()}"
+    server.terminate()
+    server.wait()
+
+
+def local_files(folder):
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def objects(client, below):
+    found = client.list_objects_v2(Bucket="bucket", Prefix=below)["Contents"]
+    bodies = {
+        each["Key"]: client.get_object(Bucket="bucket", Key=each["Key"])["Body"]
+        for each in found
+    }
+    return {key.removeprefix(below): body.read() for key, body in bodies.items()}
+
+
+@pytest.mark.skipif(WITHOUT_S3, reason="TensorFlow opens no s3://")
+def test_compiled_pipeline_sends_its_data_to_a_job_server(
+    threads, kfp_launcher, bucket_client, job_server, tmp_path
+):
+    file, overlay = tmp_path / "pipeline.yaml", tmp_path / "cluster.yaml"
+    checkout = threads.folder.parents[1]
+    section = {"image": "registry.example.com/a:1", "context": str(checkout)}
+    options = {"job_endpoint": job_server}
+    overlay.write_text(
+        json.dumps(
+            {
+                "kubeflow": {**section, "root": "s3://bucket/kfp"},
+                "pusher": {"to": "s3://bucket/serving"},
+                "run": {"engine": {"runner": "portable", "options": options}},
+            }
+        )
+    )
+    words = ("--target", "kubeflow", "--overlay", str(overlay), "-o", str(file))
+    threads.strategos("compile", str(threads.yaml), *threads.sets(), *words)
+    spec = next(yaml.safe_load_all(file.read_text()))
+    place = tmp_path / "steps"
+    launcher = kfp_launcher(spec, place, threads.warm, checkout, s3=bucket_client)
+    launcher.run(*STEPS)
+    for node, output in DATA.items():
+        (here,) = threads.folder.glob(f"runs/*/{node}/{output}/*")
+        there = launcher.artifacts[node, output]["uri"].removeprefix("s3://bucket/")
+        found = objects(bucket_client, f"{there}/")
+        assert found == local_files(here) and len(found) > 1
+        assert not list(place.glob(f"containers/{node}-1/s3/{there}"))
+    evaluation = launcher.artifacts["Evaluator", "evaluation"]["uri"]
+    key = f"{evaluation.removeprefix('s3://bucket/')}/summary.json"
+    summary = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
+    assert json.loads(summary)["overall"] == threads.last_run()["metrics"]
+    # Of two splits, and the analysis; other nodes have one shard, and send no job.
+    assert (tmp_path / "server.log").read_text().count("Completed job") == 3

@@ -22,6 +22,7 @@ from strategos.components.container import ENTRY
 from strategos.components.pusher import WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import archive
+from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import caching, graph, tfx_adapter
 from strategos.pipeline.plan.cluster import paths, resolve, steps, uploads
@@ -98,11 +99,14 @@ def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
     spec["defaultPipelineRoot"] = section.root
     resolve.add_to(spec, resolve.Question.of(moved, key), defaults, section.image)
     operation, engine = moved.operation(), config.run.engine.settings()
+    on_engine = engine.to_environment()
+    if engine.runner != "direct":  # workers import the user's modules from there
+        on_engine |= WorkloadPaths(folder=str(moved.folder)).to_environment()
     _set_environment(spec, node_ids.TRAINER, operation.to_environment())
     if config.trainer.warm_start == LATEST:
         _set_environment(spec, node_ids.PUSHER, {WEIGHTS_VARIABLE: "1"})
     for node in spec["components"].keys() & node_ids.ON_ENGINE:
-        _set_environment(spec, node, engine.to_environment())
+        _set_environment(spec, node, on_engine)
     steps.configure(spec, section, config.run.cache)
     return job
 

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from strategos.components.files import filesystems
 from strategos.pipeline.checks import engine
 from strategos.pipeline.config.loading import ConfigError, load
 
@@ -80,21 +81,71 @@ def test_job_server_must_answer_before_data_are_read(workload, runner):
     assert "Connection refused" in problem
 
 
-def test_workers_of_an_engine_need_a_root_that_they_see(workload):
+@pytest.fixture
+def portable():
+    """The settings of a job server that answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        sets = [f"{RUNNER}=portable", f"{ENDPOINT}={address}", "run.root=gs://a/b"]
-        sets += ["run.metadata=mysql://user@host:1/database"]
-        (problem,) = found(workload, *sets)
-    assert "run.root: received gs://a/b, but workers of" in problem
+        yield [
+            *(f"{RUNNER}=portable", f"{ENDPOINT}={address}"),
+            "run.metadata=mysql://user@host:1/database",
+        ]
 
 
-def test_runner_is_for_this_machine_only(workload):
-    (problem,) = found(workload, f"{RUNNER}=flink", here=False)
-    assert f"{RUNNER}: received flink, but the workers of a runner" in problem
+def test_root_may_be_where_workers_open_it_by_themselves(workload, portable):
+    assert found(workload, *portable, "run.root=gs://a/b") == []
+    problems = found(workload, *portable, "run.root=s3://a/b")
+    if filesystems.needs_copies("s3://a/b"):
+        (problem,) = problems
+        assert "run.root: received s3://a/b, which workers of" in problem
+        assert "`run.engine.runner: portable` cannot open: s3:// needs" in problem
+    else:
+        assert problems == []
+
+
+@pytest.mark.skipif(
+    filesystems.needs_copies("s3://a"), reason="TensorFlow opens no s3://"
+)
+def test_package_that_workers_need_for_s3_is_named(workload, portable, monkeypatch):
+    monkeypatch.setattr(filesystems, "_has_boto3", lambda: False)
+    (problem,) = found(workload, *portable, "run.root=s3://a/b")
+    assert "needs boto3 for Beam: pip install 'strategos[s3]'" in problem
 
 
 def test_what_flink_needs_is_named_with_the_setting(workload, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     (problem,) = found(workload, f"{RUNNER}=flink")
     assert f"{RUNNER}: Flink needs java, which is not in JAVA_HOME=/nowhere" in problem
+
+
+def compiled(workload, root, *sets, target="kubeflow"):
+    sections = {
+        "kubeflow": f"kubeflow={{image: i, root: '{root}'}}",
+        "vertex": f"vertex={{image: i, project: p, root: '{root}'}}",
+    }
+    return found(workload, sections[target], *sets, target=target)
+
+
+def test_compiled_pipeline_asks_nothing_of_the_job_server(workload):
+    sets = [f"{RUNNER}=portable", f"{ENDPOINT}=jobs.beam.svc:8099"]
+    assert compiled(workload, "gs://a/b", *sets) == []
+    assert compiled(workload, "gs://a/b", *sets, target="vertex") == []
+    seen = ["data.examples=gs://a/b/*.csv", *DATAFLOW]
+    assert compiled(workload, "gs://a/b", *seen, target="vertex") == []
+
+
+@pytest.mark.parametrize("runner", ["portable", "spark"])
+def test_root_of_a_compiled_pipeline_must_be_one_that_workers_open(workload, runner):
+    sets = [f"{RUNNER}={runner}", f"{ENDPOINT}=jobs.beam.svc:8099"]
+    (problem,) = compiled(workload, "minio://mlpipeline/v2", *sets)
+    assert "kubeflow.root: received minio://mlpipeline/v2, which workers of" in problem
+    assert "Allowed: s3://BUCKET/FOLDER or gs://BUCKET/FOLDER" in problem
+    found = compiled(workload, "s3://a/b", *sets)
+    assert len(found) == filesystems.needs_copies("s3://a/b")
+
+
+def test_flink_is_reached_from_a_step_by_its_job_server(workload):
+    root, java = compiled(workload, "minio://a/b", f"{RUNNER}=flink")
+    assert "kubeflow.root" in root
+    assert f"{RUNNER}: received flink, which needs Java" in java
+    assert "Use `portable` with the job server of a Flink cluster." in java
