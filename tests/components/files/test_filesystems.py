@@ -37,6 +37,43 @@ def test_tensorflow_cannot_open_s3_on_the_newer_stack():
     assert filesystems.needs_copies("s3://bucket/root")
 
 
+MARKERS = """
+import json
+
+from strategos.components.files import filesystems
+
+filesystems.register_in_worker()
+filesystems.remove_markers("s3://bucket/run")
+filesystems.remove_markers("s3://bucket/missing")
+print(json.dumps(filesystems.registered()))
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="TensorFlow opens no s3://")
+def test_objects_that_stand_for_folders_are_removed(bucket_client, warm_tfx):
+    for key in ("run/", "run/a/", "run/a/file", "run/b/c/file", "runs/"):
+        bucket_client.put_object(Bucket="bucket", Key=key, Body=b"")
+    registered = {filesystems.REGISTERED: "s3"}
+    assert warm_tfx.script(MARKERS, **registered).answer() == registered
+    left = bucket_client.list_objects_v2(Bucket="bucket")["Contents"]
+    assert [each["Key"] for each in left] == ["run/a/file", "run/b/c/file", "runs/"]
+
+
+def test_worker_without_a_file_system_starts(no_tensorflow_io):
+    filesystems.register_in_worker({})
+    filesystems.register_in_worker({filesystems.REGISTERED: "s3,gs"})
+
+
+def test_beam_uses_the_server_of_tensorflow():
+    environ = {"S3_ENDPOINT": "http://a:1", "AWS_REGION": "b"}
+    filesystems._set_up_boto3(environ)
+    assert environ["AWS_ENDPOINT_URL_S3"] == "http://a:1"
+    assert environ["AWS_DEFAULT_REGION"] == "b"
+    other = {"S3_ENDPOINT": "http://a:1", "AWS_ENDPOINT_URL_S3": "http://b:2"}
+    filesystems._set_up_boto3(other)
+    assert other["AWS_ENDPOINT_URL_S3"] == "http://b:2"
+
+
 def test_only_s3_is_copied():
     assert not filesystems.needs_copies("gs://bucket/root")
     assert not filesystems.needs_copies("/data/s3")

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from strategos.components import node_ids
+from strategos.components.shards.engine import Engine
+from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config import loading
 from strategos.pipeline.plan.cluster import compiling
 
@@ -137,6 +140,39 @@ def test_every_step_waits_for_the_one_that_resolves(compiled):
     assert tasks["Resolve"]["cachingOptions"] == {}
     caching = [task["cachingOptions"] for n, task in tasks.items() if n != "Resolve"]
     assert all(each == {"enableCache": True} for each in caching)
+
+
+def environments(spec):
+    """The variables of each step's container."""
+    executors = spec["deploymentSpec"]["executors"]
+    variables = {
+        name.removesuffix("_executor"): executor["container"].get("env", ())
+        for name, executor in executors.items()
+    }
+    return {
+        node: {each["name"]: each["value"] for each in some}
+        for node, some in variables.items()
+    }
+
+
+def test_steps_on_an_engine_get_it_and_the_modules_that_workers_import(compiled):
+    sections = "kubeflow: {image: x, root: 's3://bucket/a'}"
+    sets = ["run.engine.runner=portable", "run.engine.options.job_endpoint=jobs:8099"]
+    (spec,) = yaml.safe_load_all(
+        compiled("kubeflow", *sets, sections=sections).read_text()
+    )
+    for node, variables in environments(spec).items():
+        engine = Engine.from_environment(variables)
+        workload = WorkloadPaths.from_environment(variables)
+        if node in node_ids.ON_ENGINE:
+            assert (engine.runner, engine.job_endpoint) == ("portable", "jobs:8099")
+            assert workload == WorkloadPaths(folder="/workload")
+        else:
+            assert (engine, workload) == (Engine(), WorkloadPaths())
+    (spec,) = yaml.safe_load_all(compiled("kubeflow", sections=sections).read_text())
+    plain = environments(spec)["Transform"]
+    assert Engine.from_environment(plain).runner == "direct"
+    assert WorkloadPaths.from_environment(plain) == WorkloadPaths()
 
 
 def test_pipeline_without_cache_or_settings_of_pods(compiled):
