@@ -91,8 +91,8 @@ class Options(Section):
     )
     job_endpoint: Address | None = Field(
         None,
-        description="`spark`, `portable`: address of the Beam job server. Required "
-        "there.",
+        description="`spark`, `portable`: address of the Beam job server, as this "
+        "machine or the steps of a compiled pipeline see it. Required there.",
     )
     project: Project | None = Field(
         None, description="`dataflow`: Google Cloud project. Required there."
@@ -119,9 +119,10 @@ class Engine(Section):
         description="`direct`: threads of the executor's process, and helpers that it "
         "starts for work of some seconds. `flink`: a Flink cluster. `spark`: Beam's "
         "Spark job server. `portable`: another Beam job server. Workers of the last "
-        "three see the same files and the same Python environment as this machine. "
-        "`dataflow`: Google Cloud Dataflow, for data and "
-        "root on gs://; nothing has run on the service yet.",
+        "three see the same files (a shared folder, or an object store) and the same "
+        "Python environment as this machine or the steps of a compiled pipeline, which "
+        "run all but `flink`. `dataflow`: Google Cloud Dataflow, for data and root on "
+        "gs://; nothing has run on the service yet.",
     )
     workers: Positive | None = Field(
         None,
