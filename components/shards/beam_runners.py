@@ -15,6 +15,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.shards import worker_boot
+from strategos.components.shards.endpoint import unreachable
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.flink import shared
 from strategos.components.shards.flink.connection import Connection
@@ -57,8 +58,8 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
     """Makes a Beam pipeline that runs on `engine` at the end of its `with` block.
 
     Raises:
-      UserError: The command that starts workers is not installed, or the runner of the
-        engine did not start.
+      UserError: The command that starts workers is not installed, the runner of the
+        engine did not start, or no job server answers.
     """
     if engine.runner == "direct":
         return beam.Pipeline(argv=list(_IN_PROCESS))
@@ -66,6 +67,8 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
     if engine.runner == "dataflow":
         return Job(name, Connection(), limits, _dataflow(engine))
     connection, workers = Connection(engine.job_endpoint, engine.master), engine.workers
+    if engine.runner != "flink":
+        _check_reachable(engine.job_endpoint)
     spread = []
     if engine.runner == "flink":
         connection, workers = shared.connection(engine), engine.threads
@@ -76,6 +79,20 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
         spread.append(f"--parallelism={workers}")
     endpoint = f"--job_endpoint={connection.job_endpoint}"
     return Job(name, connection, limits, [*_portable(os.environ), endpoint, *spread])
+
+
+def _check_reachable(endpoint: str) -> None:
+    """Rejects an address at which nobody listens: Beam would wait for a month.
+
+    A run on this machine checks that before its first node, a compiled pipeline cannot.
+    """
+    problem = unreachable(endpoint)
+    if problem:
+        raise UserError(
+            f"received {endpoint}, where no job server listens ({problem})",
+            key="run.engine.options.job_endpoint",
+            remedy="Start it, or correct the address.",
+        )
 
 
 def _portable(environ: Mapping[str, str]) -> list[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import missing_in_workers
+from strategos.components.shards.endpoint import unreachable
 from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.master import Master
 from strategos.pipeline.config.sections import Config
-
-_SECONDS = 5.0
 
 
 def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
@@ -35,7 +33,7 @@ def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
     if engine.runner == "flink":
         yield from _flink_problems(config)
     endpoint = engine.options.job_endpoint
-    problem = _unreachable(endpoint) if endpoint else ""
+    problem = unreachable(endpoint) if endpoint else ""
     if problem:
         yield config.problem(
             "run.engine.options.job_endpoint",
@@ -106,13 +104,3 @@ def _flink_problems(config: Config) -> Iterator[UserError]:
             Master(settings.master).check(settings.threads)
     except UserError as error:
         yield config.located(error, "run.engine.runner")
-
-
-def _unreachable(address: str) -> str:
-    """Why nothing answers at `HOST:PORT`; "" if something does."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), _SECONDS).close()
-    except (OSError, OverflowError, UnicodeError) as error:
-        return str(error)
-    return ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
+from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.shards.engine import Engine, available_cores
 
@@ -27,6 +29,14 @@ def test_jobs_hold_no_credentials_and_no_address_of_an_object_store(monkeypatch)
     options = " ".join(beam_runners._portable(environ))
     assert f'"{filesystems.REGISTERED}": "s3"' in options and "KERAS_BACKEND" in options
     assert not [value for value in (*secret.values(), "store") if value in options]
+
+
+@pytest.mark.parametrize("runner", ["portable", "spark"])
+def test_job_server_that_is_gone_is_not_waited_for(runner):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(UserError, match=f"{address}, where no job server listens"):
+        Engine(runner, job_endpoint=address).make_pipeline()
 
 
 @pytest.fixture
