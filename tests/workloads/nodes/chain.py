@@ -59,5 +59,5 @@ def preprocessing_fn(inputs):
     return {
         "tags": tft.compute_and_apply_vocabulary(tags, vocab_filename="tags"),
         "count": tft.scale_to_z_score(lengths),
-        **nodes.preprocessing_fn(inputs),
+        "key": inputs["key"],
     }

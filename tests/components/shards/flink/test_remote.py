@@ -103,7 +103,7 @@ def test_files_on_s3_are_those_of_threads_here_though_workers_are_killed(
     local = table.parents[1]
     threads = start(Engine(), str(local))
     bucket_client.upload_file(str(table), "bucket", "chain/data/a.parquet")
-    flink = start(Engine("flink", 2, taskmanagers=2), f"{bucket}/chain")
+    flink = start(Engine("flink", 2), f"{bucket}/chain")
     killed = kill_workers(flink, pids, tmp_path)
     threads.output()
     flink.output()
