@@ -15,13 +15,12 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.shards import worker_boot
-from strategos.components.shards.endpoint import unreachable
-from strategos.components.shards.engine import Engine
+from strategos.components.shards.engine import Engine, unreachable
 from strategos.components.shards.flink import shared
 from strategos.components.shards.flink.connection import Connection
 from strategos.components.shards.flink.watch import Limits
 from strategos.components.shards.job import Job
-from strategos.components.user_code import workload_paths
+from strategos.components.user_code import archive, workload_paths
 
 # A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
 # Without a requirements file, each pipeline would build an sdist of TFX (1.2 s).
@@ -50,6 +49,7 @@ _PASSED = (
     "PYTHONWARNINGS",
     "TF_CPP_MIN_LOG_LEVEL",
     "TF_USE_LEGACY_KERAS",
+    archive.VARIABLE,
     workload_paths.VARIABLE,
 )
 

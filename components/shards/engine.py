@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 VARIABLE = "STRATEGOS_ENGINE"
 """Name of the environment variable that holds an `Engine` as JSON."""
 
+_SECONDS = 5.0
 _OTHERS = 1_500 << 20  # bytes that the other processes of a run take
 _OF_HELPER = 400 << 20
 
@@ -108,6 +110,20 @@ def available_cores(root: str | Path = "/") -> int:
     groups = control_groups.folders("cpu", Path(root))
     quotas = [quota for quota in map(_quota, groups) if quota]
     return max(1, min([cores, *map(round, quotas)]))
+
+
+def unreachable(address: str) -> str:
+    """Why nothing answers at an address; "" if something does.
+
+    Args:
+      address: `HOST:PORT`.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        return str(error)
+    return ""
 
 
 def _quota(group: Path) -> float | None:

@@ -15,12 +15,14 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from strategos.components import fork_server, worker_process
+from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.shards import warm_workers
-from strategos.components.user_code import modules
+from strategos.components.user_code import archive, modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
 COMMAND = "strategos-worker"
@@ -47,14 +49,30 @@ def work(arguments: list[str]) -> None:
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
     given, _ = parser.parse_known_args(arguments)
-    folder = WorkloadPaths.from_environment().folder
-    if folder:
-        modules.activate(folder)
-    filesystems.register_in_worker()
-    with fork_server.without_collections():
-        from apache_beam.runners.worker import sdk_worker_main
-    os.environ.update(_described(given.id, given.provision_endpoint))
-    sdk_worker_main.main(sys.argv[:1])
+    with _modules():
+        filesystems.register_in_worker()
+        with fork_server.without_collections():
+            from apache_beam.runners.worker import sdk_worker_main
+        os.environ.update(_described(given.id, given.provision_endpoint))
+        sdk_worker_main.main(sys.argv[:1])
+
+
+@contextlib.contextmanager
+def _modules() -> Iterator[None]:
+    """Makes the user's modules importable: those of the driver, or of its archive.
+
+    A worker that ends while it starts can stop a job for ever, so one that cannot
+    download them goes on: what imports them fails.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(archive.of_step("kubeflow"))
+        except UserError as error:
+            print(error, file=sys.stderr, flush=True)
+        folder = WorkloadPaths.from_environment().folder
+        if folder:
+            modules.activate(folder)
+        yield
 
 
 def _end_with_parent() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import missing_in_workers
-from strategos.components.shards.endpoint import unreachable
+from strategos.components.shards.engine import unreachable
 from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.master import Master
 from strategos.pipeline.config.sections import Config
