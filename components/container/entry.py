@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import worker_process
-from strategos.components.container import mounts
+from strategos.components.container import mounts, warm_start
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.fork_server import without_collections
-from strategos.components.shards.engine import Engine
+from strategos.components.shards.engine import VARIABLE, Engine
 from strategos.components.user_code import archive
 
 _CALL = "--json_serialized_invocation_args"
@@ -122,6 +122,8 @@ def _execute(arguments: Sequence[str]) -> None:
         from tfx.orchestration.kubeflow.v2.container import (
             kubeflow_v2_run_executor as tfx,
         )
+    if VARIABLE in os.environ:
+        warm_start.prepare()
     tfx.main(tfx._parse_flags([sys.argv[0], *arguments]))
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
+from strategos.components.container import warm_start
 from strategos.components.fork_server import without_collections
 from strategos.components.processes import die_with_parent, return_freed_memory
 from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
-from strategos.pipeline.runners import warm_start
 
 
 def main(parent: int, descriptor: int, events_path: str) -> None:
