@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
@@ -27,29 +28,46 @@ _AT_A_TIME = 8
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _RETRIES = datetime.timedelta(seconds=30)
+_TRIES, _PATIENT_TRIES = 3, 7  # waiting twice as long before each
 
 
-def connect(uri: str) -> fs.FileSystem:
+def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
     """Arrow's file system for a URL, from the variables that TensorFlow reads too.
+
+    A process has one for each store, whose connections all calls share.
 
     Args:
       uri: `s3://…` or `gs://…`.
+      patient: Whether a request is repeated for about 30 s while S3 does not answer,
+        instead of two. For Cloud Storage it always is.
     """
+    scheme = uri.partition("://")[0]
+    variable = "S3_ENDPOINT" if scheme == "s3" else "STORAGE_EMULATOR_HOST"
+    endpoint, region = os.environ.get(variable, ""), os.environ.get("AWS_REGION")
+    # A fork cannot use the connections of its parent.
+    return _connected(scheme, endpoint, region, patient, os.getpid())
+
+
+@functools.cache
+def _connected(
+    scheme: str, endpoint: str, region: str | None, patient: bool, _: int
+) -> fs.FileSystem:
     from pyarrow import fs
 
-    variable = "S3_ENDPOINT" if uri.startswith("s3://") else "STORAGE_EMULATOR_HOST"
-    scheme, _, host = os.environ.get(variable, "").rpartition("://")
-    if uri.startswith("gs://"):
+    protocol, _, host = endpoint.rpartition("://")
+    if scheme == "gs":
         return fs.GcsFileSystem(
             anonymous=bool(host),  # as all of Google's clients with an emulator
-            scheme=scheme or None,
+            scheme=protocol or None,
             endpoint_override=host or None,
             retry_time_limit=_RETRIES,
         )
+    tries = _PATIENT_TRIES if patient else _TRIES
     return fs.S3FileSystem(
-        region=os.environ.get("AWS_REGION"),
-        scheme=scheme or None,
+        region=region,
+        scheme=protocol or None,
         endpoint_override=host or None,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=tries),
     )
 
 
@@ -58,37 +76,43 @@ def path_of(uri: str) -> str:
     return uri.rstrip("/").partition("://")[2]
 
 
-def files_below(uri: str) -> list[fs.FileInfo]:
+def files_below(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
     """Lists all objects below a URL; [] if there are none.
 
     Args:
       uri: `s3://…` or `gs://…`.
+      patient: As for `connect`.
     """
     from pyarrow import fs
 
     below = fs.FileSelector(path_of(uri), allow_not_found=True, recursive=True)
-    found = connect(uri).get_file_info(below)
+    found = connect(uri, patient=patient).get_file_info(below)
     return [each for each in found if each.type == fs.FileType.File]
 
 
-def download(uri: str, folder: str) -> None:
-    """Copies everything below a URL into a folder.
+def download(uri: str, target: str) -> None:
+    """Copies an object to a file, or everything below a URL into a folder.
 
     Args:
       uri: `s3://…` or `gs://…`.
-      folder: A local folder, created if missing.
+      target: A local file or folder, created with the folders above it.
 
     Raises:
       FileNotFoundError: There are no objects.
     """
-    files, path, found = connect(uri), path_of(uri), files_below(uri)
+    from pyarrow import fs
+
+    files, path = connect(uri, patient=True), path_of(uri)
+    found = [files.get_file_info(path)]
+    if found[0].type != fs.FileType.File:
+        found = files_below(uri, patient=True)
     if not found:
         raise FileNotFoundError("there are no objects")
 
     def fetch(info: fs.FileInfo) -> None:
-        target = Path(folder, info.path[len(path) + 1 :])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _fetch(files, info.path, target)
+        file = Path(target + info.path[len(path) :])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _fetch(files, info.path, file)
 
     each(fetch, found)
 
@@ -103,7 +127,7 @@ def upload(folder: str, uri: str, *, last: str = "") -> None:
     """
     if os.path.islink(folder):
         return
-    files, path = connect(uri), path_of(uri)
+    uri = uri.rstrip("/")
     found = [
         os.path.relpath(os.path.join(parent, name), folder)
         for parent, _, names in os.walk(folder)
@@ -111,7 +135,7 @@ def upload(folder: str, uri: str, *, last: str = "") -> None:
     ]
 
     def send(name: str) -> None:
-        upload_file(os.path.join(folder, name), files, f"{path}/{name}")
+        upload_file(os.path.join(folder, name), f"{uri}/{name}")
 
     each(send, [name for name in found if name != last])
     if last:
@@ -139,15 +163,15 @@ def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Resu
         pool.shutdown(cancel_futures=True)
 
 
-def upload_file(file: str | Path, files: fs.FileSystem, path: str) -> None:
+def upload_file(file: str | Path, uri: str) -> None:
     """Copies a local file to an object, which appears as a whole.
 
     Args:
       file: The local file.
-      files: From `connect`.
-      path: The object's path in `files`.
+      uri: `s3://…` or `gs://…`.
     """
-    with open(file, "rb") as source, files.open_output_stream(path) as out:
+    files = connect(uri, patient=True)
+    with open(file, "rb") as source, files.open_output_stream(path_of(uri)) as out:
         while chunk := source.read(CHUNK):
             out.write(chunk)
 
@@ -178,7 +202,7 @@ def remove(uri: str) -> None:
       uri: `s3://…` or `gs://…`.
     """
     with contextlib.suppress(FileNotFoundError):
-        connect(uri).delete_dir(path_of(uri))
+        connect(uri, patient=True).delete_dir(path_of(uri))
 
 
 @contextlib.contextmanager

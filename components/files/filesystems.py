@@ -104,10 +104,10 @@ def _has_boto3() -> bool:
 
 
 def needs_copies(uri: str) -> bool:
-    """Whether executors need local copies of artifacts, as TensorFlow cannot open them.
+    """Whether programs work on local copies of files, as TensorFlow cannot open them.
 
     Args:
-      uri: Path or URL of a root.
+      uri: Path or URL.
     """
     return uri.startswith("s3://") and missing(uri) is not None
 
@@ -161,11 +161,11 @@ def _set_up_boto3(environ: MutableMapping[str, str]) -> None:
 def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") -> None:
     """Writes a small file below a URL and removes it; a path is not checked.
 
-    Without credentials, TensorFlow's S3 tries again for minutes, and `makedirs` then
-    returns as if it had succeeded.
+    On S3 by Arrow: without credentials, TensorFlow tries again for minutes, and its
+    `makedirs` then returns as if it had succeeded.
 
     Args:
-      uri: Path or URL, of a file system that is registered.
+      uri: Path or URL.
       seconds: Time allowed.
       key: The setting that is at fault if nothing can be written, for the message.
 
@@ -194,7 +194,7 @@ def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") ->
 
 def _write_problem(path: str) -> str:
     """Why a file cannot be written; "" if it can."""
-    if needs_copies(path):
+    if path.startswith("s3://"):
         return _write_problem_of_arrow(path)
     import tensorflow as tf
 

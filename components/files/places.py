@@ -1,9 +1,9 @@
 """Folders and files by path or URL, with the operations of `pathlib.Path`.
 
 For code that keeps small files in a folder that may be in an object store. Objects are
-read and written by TensorFlow, which sees each change at once. A mounted bucket
-(Cloud Storage FUSE) does not: by default it shows other machines' changes of a file
-only after a minute.
+read and written by Arrow, which sees each change at once. A mounted bucket (Cloud
+Storage FUSE) does not: by default it shows other machines' changes of a file only after
+a minute.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import contextlib
 import fnmatch
 import shutil
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from strategos.components.files import filesystems
+from strategos.components.errors import UserError
+from strategos.components.files import arrow_files, filesystems
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 
 class RemotePath:
@@ -23,10 +27,15 @@ class RemotePath:
 
     Args:
       url: `gs://…` or `s3://…`.
+
+    Raises:
+      UserError: It is of another kind.
     """
 
     def __init__(self, url: str):
-        filesystems.register(url)
+        problem = filesystems.unknown(url)
+        if problem:
+            raise UserError(f"{url}: {problem}.")
         self._url = url.rstrip("/")
 
     def __str__(self) -> str:
@@ -51,21 +60,31 @@ class RemotePath:
         return self
 
     def exists(self) -> bool:
-        """Whether there is such an object or folder."""
-        with _problems() as gfile:
-            return gfile.exists(self._url)
+        """Whether there is such an object or folder.
+
+        Raises:
+          OSError: The store does not answer, or rejects that.
+        """
+        found = self._store.get_file_info(self._path)
+        return found.type.name != "NotFound" or bool(self._below())
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
         """Does nothing: folders exist with their objects."""
 
     def glob(self, pattern: str) -> list[RemotePath]:
-        """The objects and folders in this folder whose names fit `pattern`."""
-        try:
-            with _problems() as gfile:
-                names = [name.rstrip("/") for name in gfile.listdir(self._url)]
-        except FileNotFoundError:
-            return []
+        """The objects and folders in this folder whose names fit `pattern`.
+
+        Raises:
+          OSError: The store does not answer, or rejects that.
+        """
+        start = len(self._path) + 1
+        paths = [each.path[start:] for each in self._below()]
+        names = sorted({path.partition("/")[0] for path in paths})
         return [self / name for name in fnmatch.filter(names, pattern)]
+
+    def _below(self) -> list[fs.FileInfo]:
+        """All objects: a folder in Cloud Storage is no more than a part of names."""
+        return arrow_files.files_below(self._url, patient=True)
 
     def read_text(self) -> str:
         """The content of the object.
@@ -73,8 +92,8 @@ class RemotePath:
         Raises:
           OSError: It does not exist, or the store does not answer.
         """
-        with _problems() as gfile, gfile.GFile(self._url) as file:
-            return file.read()
+        with self._store.open_input_stream(self._path) as file:
+            return file.read().decode()
 
     def write_text(self, text: str) -> None:
         """Writes the object, which appears as a whole.
@@ -82,8 +101,16 @@ class RemotePath:
         Raises:
           OSError: The store rejects that, or does not answer.
         """
-        with _problems() as gfile, gfile.GFile(self._url, "w") as file:
-            file.write(text)
+        with self._store.open_output_stream(self._path) as file:
+            file.write(text.encode())
+
+    @property
+    def _store(self) -> fs.FileSystem:
+        return arrow_files.connect(self._url, patient=True)
+
+    @property
+    def _path(self) -> str:
+        return arrow_files.path_of(self._url)
 
 
 Place = Path | RemotePath
@@ -117,20 +144,7 @@ def remove(place: Place) -> None:
       place: The folder; it may be missing.
     """
     if isinstance(place, RemotePath):
-        with contextlib.suppress(OSError), _problems() as gfile:
-            gfile.rmtree(str(place))
+        with contextlib.suppress(OSError):
+            arrow_files.remove(str(place))
     else:
         shutil.rmtree(place, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _problems() -> Iterator:
-    """TensorFlow's `gfile`, whose errors in the block become those of Python."""
-    import tensorflow as tf
-
-    try:
-        yield tf.io.gfile
-    except tf.errors.NotFoundError as error:
-        raise FileNotFoundError(error.message) from None
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from None

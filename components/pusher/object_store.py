@@ -111,13 +111,13 @@ class ObjectStore(Target):
         files, folder = connect(self.uri), f"{self._path}/{version}"
         names = {str(p.relative_to(model)) for p in model.rglob("*") if p.is_file()}
         for name in sorted(names - {exported.SAVED_MODEL, exported.MANIFEST}):
-            upload_file(model / name, files, f"{folder}/{name}")
+            upload_file(model / name, f"{self.uri}/{version}/{name}")
         if manifest is not None:
             about = json.dumps(manifest, indent=2).encode()
             _write(about, files, f"{folder}/{exported.MANIFEST}")
         elif exported.MANIFEST in names:
-            manifest_path = f"{folder}/{exported.MANIFEST}"
-            upload_file(model / exported.MANIFEST, files, manifest_path)
+            place = f"{self.uri}/{version}/{exported.MANIFEST}"
+            upload_file(model / exported.MANIFEST, place)
         last = (model / exported.SAVED_MODEL).read_bytes()
         _write(last, files, f"{folder}/{exported.SAVED_MODEL}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError, first_line
-from strategos.components.files import filesystems, places
+from strategos.components.files import arrow_files, filesystems, places
 from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import WorkerSpec
@@ -126,18 +126,14 @@ def _copy(path: str, folder: Path) -> str:
 
 def _upload(path: str, folder: RemotePath) -> str:
     """Like `_copy`, to an object store; returns the URL."""
-    from tensorflow.io import gfile
-
     target = folder / path.strip("/")
     if not os.path.isdir(path):
         if not target.exists():  # an object appears as a whole
-            gfile.copy(path, str(target))
+            arrow_files.upload_file(path, str(target))
         return str(target)
     mark = folder / f"{path.strip('/')}{_COMPLETE}"
     if not mark.exists():
-        for file in sorted(filter(Path.is_file, Path(path).rglob("*"))):
-            name = file.relative_to(path)
-            gfile.copy(str(file), f"{target}/{name}", overwrite=True)
+        arrow_files.upload(path, str(target))
         mark.write_text("")
     return str(target)
 
@@ -148,14 +144,12 @@ def _problems(place: Place, key: str) -> Iterator[None]:
     if not isinstance(place, RemotePath):
         yield
         return
-    import tensorflow as tf
-
     filesystems.check_writable(str(place), key=key)
     try:
         yield
-    except (tf.errors.OpError, OSError) as error:
+    except OSError as error:
         raise UserError(
-            f"but nothing can be copied there: {first_line(error)}",
+            f"but nothing can be copied there: {first_line(str(error))}",
             key=key,
             received=str(place),
             remedy=f"Check the bucket, and {filesystems.credentials(str(place))}.",
