@@ -37,6 +37,29 @@ def folder() -> Iterator[str]:
             os.close(descriptor)
 
 
+@contextlib.contextmanager
+def shared(name: str) -> Iterator[str]:
+    """A temporary folder whose path is the same for all processes that name it.
+
+    Only this user can read the folder. The last process that leaves the block removes
+    it; if that was killed, a later call of `folder` does.
+
+    Args:
+      name: Part of the folder's name that nobody else uses.
+    """
+    made = Path(tempfile.gettempdir(), f"{_PREFIX}{name}")
+    made.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+    descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield str(made)
+    finally:
+        with contextlib.suppress(OSError):  # another process uses it
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(made, ignore_errors=True)
+        os.close(descriptor)
+
+
 def _remove_abandoned(parent: Path) -> None:
     for path in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # a link, no folder, or another user's

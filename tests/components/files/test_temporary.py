@@ -84,3 +84,15 @@ def test_what_others_may_have_made_is_left_alone(hold, tmp_path):
     with temporary.folder():
         pass
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_shared_folder_lasts_as_long_as_one_process_uses_it(hold, tmp_path):
+    with temporary.shared("name") as one:
+        with temporary.shared("name") as other:
+            assert one == other == str(tmp_path / "strategos-name")
+            Path(one, "file").write_text("large")
+            _age(Path(one))
+            with temporary.folder():
+                assert Path(one, "file").exists()
+        assert Path(one, "file").exists()
+    assert not Path(one).exists()
