@@ -28,7 +28,7 @@ _AT_A_TIME = 8
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _RETRIES = datetime.timedelta(seconds=30)
-_TRIES, _PATIENT_TRIES = 3, 7  # waiting twice as long before each
+_TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
 
 
 def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
@@ -38,8 +38,8 @@ def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
 
     Args:
       uri: `s3://…` or `gs://…`.
-      patient: Whether a request is repeated for about 30 s while S3 does not answer,
-        instead of two. For Cloud Storage it always is.
+      patient: Whether a request is repeated for 20 to 55 s while S3 does not answer,
+        instead of two. For Cloud Storage it always is, for 30.
     """
     scheme = uri.partition("://")[0]
     variable = "S3_ENDPOINT" if scheme == "s3" else "STORAGE_EMULATOR_HOST"

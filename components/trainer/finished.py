@@ -5,17 +5,21 @@ checkpoints. The orchestrator removes that folder once the model is registered i
 Metadata. If the orchestrator dies before, or ML Metadata does not answer, the next run
 with the same data, settings and code finds the mark and reuses the model instead of
 training again.
+
+In an object store that TensorFlow cannot open, model and logs are copies of local ones.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 from strategos.components.exported import FACTS, SERVING_DIR, WEIGHTS_DIR
-from strategos.components.files import filesystems
+from strategos.components.files import arrow_files, filesystems, places
 from strategos.components.trainer.spec import WorkerSpec
 
 ASIDE = ".tmp-export"
@@ -24,47 +28,93 @@ MARK = "finished.json"
 _PARTS = (FACTS, WEIGHTS_DIR, SERVING_DIR)  # in this order: the SavedModel is last
 
 
+def with_local_outputs(spec: WorkerSpec, folder: str) -> WorkerSpec:
+    """The training with a model and logs that TensorFlow can write.
+
+    Args:
+      spec: The training.
+      folder: A local folder, for outputs that TensorFlow cannot open in their place.
+    """
+    if not filesystems.needs_copies(spec.model_dir):
+        return spec
+    return dataclasses.replace(
+        spec, model_dir=f"{folder}/model", log_dir=f"{folder}/logs"
+    )
+
+
 def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
     """Completes a model that was exported aside, moves it to its folder and marks it.
 
     Args:
       spec: The training.
-      weights: Local folder of the weights.
+      weights: Local folder of the weights, and of the outputs if they are local.
       facts: The facts of the training, written to `trainer.json`.
+
+    Raises:
+      OSError: The object store does not answer, or rejects that.
     """
     from tensorflow.io import gfile
 
-    aside = f"{spec.model_dir}/{ASIDE}"
+    local = with_local_outputs(spec, weights)
+    aside = f"{local.model_dir}/{ASIDE}"
     gfile.makedirs(f"{aside}/{WEIGHTS_DIR}")
     for file in Path(weights).glob("weights.*"):
         gfile.copy(str(file), f"{aside}/{WEIGHTS_DIR}/{file.name}")
     _write(f"{aside}/{FACTS}", facts)
-    _move(spec)
+    _move(local)
+    if local != spec:
+        arrow_files.upload(local.log_dir, spec.log_dir)
+        arrow_files.upload(local.model_dir, spec.model_dir)
+    mark(spec)
 
 
-def take(spec: WorkerSpec) -> dict[str, Any] | None:
+def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     """Copies a finished model that no run has published to `spec.model_dir`.
 
     Args:
       spec: The training whose finished model is looked for.
+      new: Whether a job of `spec` has just trained it. Its machines may have had the
+        weights to start from under another path, so settings are not compared.
 
     Returns:
       The facts of its training; None if no such model exists.
+
+    Raises:
+      OSError: The object store does not answer, or rejects that.
+    """
+    if not filesystems.needs_copies(spec.checkpoint_dir):
+        filesystems.register(spec.checkpoint_dir)
+    marked = _read(f"{spec.checkpoint_dir}/{MARK}")
+    if marked is None or not (new or marked["how"] == _how(spec)):
+        return None
+    model = os.path.join(_trainer_folder(spec), marked["model"])
+    if not all(_exists(f"{model}/{part}") for part in _PARTS):
+        return None  # the interrupted run removed its outputs
+    _copy(model, f"{spec.model_dir}/{ASIDE}")
+    _copy(os.path.join(_trainer_folder(spec), marked["logs"]), spec.log_dir)
+    _move(spec)
+    mark(spec)
+    remove(f"{spec.model_dir}/{ASIDE}")
+    return _read(f"{spec.model_dir}/{FACTS}")
+
+
+def mark(spec: WorkerSpec) -> None:
+    """Marks the model in `spec.model_dir` as complete.
+
+    Args:
+      spec: Its training.
     """
     from tensorflow.io import gfile
 
-    filesystems.register(spec.checkpoint_dir)
-    mark = _read(f"{spec.checkpoint_dir}/{MARK}")
-    if mark is None or mark["how"] != _how(spec):
-        return None
-    model = os.path.join(_trainer_folder(spec), mark["model"])
-    if not all(gfile.exists(f"{model}/{part}") for part in _PARTS):
-        return None  # the interrupted run removed its outputs
-    _copy(model, f"{spec.model_dir}/{ASIDE}")
-    _copy(os.path.join(_trainer_folder(spec), mark["logs"]), spec.log_dir)
-    _move(spec)
-    remove(f"{spec.model_dir}/{ASIDE}")
-    return _read(f"{spec.model_dir}/{FACTS}")
+    base = f"{_trainer_folder(spec)}/"  # other hosts may mount it under another path
+    content = {
+        "model": spec.model_dir.removeprefix(base),
+        "logs": spec.log_dir.removeprefix(base),
+        "how": _how(spec),
+    }
+    if not filesystems.needs_copies(spec.checkpoint_dir):
+        gfile.makedirs(spec.checkpoint_dir)
+    _write(f"{spec.checkpoint_dir}/{MARK}", content)
 
 
 def forget(model_dir: str) -> None:
@@ -116,20 +166,12 @@ def clear(model_dir: str) -> None:
 
 
 def _move(spec: WorkerSpec) -> None:
-    """Moves the exported model to its folder, then marks it as complete."""
+    """Moves the exported model to its folder."""
     from tensorflow.io import gfile
 
     for name in _PARTS:
         source = f"{spec.model_dir}/{ASIDE}/{name}"
         gfile.rename(source, f"{spec.model_dir}/{name}", overwrite=True)
-    base = f"{_trainer_folder(spec)}/"  # other hosts may mount it under another path
-    gfile.makedirs(spec.checkpoint_dir)
-    mark = {
-        "model": spec.model_dir.removeprefix(base),
-        "logs": spec.log_dir.removeprefix(base),
-        "how": _how(spec),
-    }
-    _write(f"{spec.checkpoint_dir}/{MARK}", mark)
 
 
 def _how(spec: WorkerSpec) -> dict[str, Any]:
@@ -144,6 +186,10 @@ def _trainer_folder(spec: WorkerSpec) -> str:
 def _copy(source: str, target: str) -> None:
     from tensorflow.io import gfile
 
+    if filesystems.needs_copies(source):
+        with contextlib.suppress(FileNotFoundError):  # a training without logs
+            arrow_files.download(source, target)
+        return
     for folder, _, files in gfile.walk(source):
         there = f"{target}/{folder[len(source) :].strip('/')}".rstrip("/")
         gfile.makedirs(there)
@@ -151,12 +197,24 @@ def _copy(source: str, target: str) -> None:
             gfile.copy(os.path.join(folder, file), f"{there}/{file}", overwrite=True)
 
 
+def _exists(path: str) -> bool:
+    from tensorflow.io import gfile
+
+    if filesystems.needs_copies(path):
+        return places.at(path).exists()
+    return gfile.exists(path)
+
+
 def _write(path: str, content: dict[str, Any]) -> None:
     """Writes a JSON file atomically."""
     from tensorflow.io import gfile
 
+    text = json.dumps(content, indent=1, sort_keys=True)
+    if filesystems.needs_copies(path):
+        places.at(path).write_text(text)
+        return
     with gfile.GFile(f"{path}.tmp", "w") as file:
-        file.write(json.dumps(content, indent=1, sort_keys=True))
+        file.write(text)
     gfile.rename(f"{path}.tmp", path, overwrite=True)
 
 
@@ -164,7 +222,9 @@ def _read(path: str) -> dict[str, Any] | None:
     """The content of a JSON file; None if it does not exist."""
     from tensorflow.io import gfile
 
-    if not gfile.exists(path):
+    if not _exists(path):
         return None
+    if filesystems.needs_copies(path):
+        return json.loads(places.at(path).read_text())
     with gfile.GFile(path) as file:
         return json.loads(file.read())

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.example_gen.listing import Listing
-from strategos.components.files import filesystems
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.checks import engine, files
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
@@ -182,9 +181,6 @@ def _training_job_problems(
             "`trainer.distribution.tfjob.volumes`.",
         )
     elif is_remote(folder):
-        unusable = filesystems.missing(folder)
-        if unusable:
-            yield config.problem(key, f"but {unusable}", received=folder)
         return
     for volume in distribution.tfjob.volumes:
         if volume not in section.volumes:

@@ -21,6 +21,7 @@ from typing import Any
 
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, temporary
+from strategos.components.trainer import finished
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
 from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
@@ -74,6 +75,8 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
         if code or settings.get("modules"):
             moved = staging.in_image(moved, settings, "kubeflow.modules")
         facts = training.launch(moved, operation, jobs)
+    if moved.checkpoint_dir != spec.checkpoint_dir:
+        finished.mark(spec)
     staging.remove(spec, settings)
     return facts
 
@@ -87,14 +90,10 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
 
     Raises:
       UserError: `root` is neither in an object store nor on one of the volumes, and no
-        `folder` is set; or this stack cannot use the object store.
+        `folder` is set.
     """
     folder, mounts = settings["folder"], [v["path"] for v in settings["volumes"]]
-    place, key = (folder, f"{KEY}.folder") if folder else (root, "run.root")
-    problem = filesystems.missing(place)
-    if problem:
-        raise UserError(f"but {problem}", key=key, received=place)
-    if filesystems.is_remote(place) or folder or staging.is_below(root, mounts):
+    if folder or filesystems.is_remote(root) or staging.is_below(root, mounts):
         return
     raise UserError(
         "which is on no volume of the pods of a TFJob",

@@ -96,7 +96,7 @@ class Checkpoints:
             kept = self.steps()[-self._keep :]
             # Also incomplete ones, left by a chief that was killed.
             for old in set(self._begun()) - set(kept):
-                gfile.rmtree(self._path(old))
+                self._remove(old)
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, ascending."""
@@ -106,8 +106,11 @@ class Checkpoints:
         """Steps of all checkpoints, complete or not, ascending."""
         if not gfile.exists(self._folder):
             return []
-        names = map(_NAME.fullmatch, gfile.listdir(self._folder))
-        return sorted(int(match[1]) for match in names if match)
+        names = filter(_NAME.fullmatch, gfile.listdir(self._folder))
+        return sorted(map(step_of, names))
+
+    def _remove(self, step: int) -> None:
+        gfile.rmtree(self._path(step))
 
     def find(self, step: int) -> Found:
         """Reads the Python state of the checkpoint of `step`.
@@ -115,20 +118,19 @@ class Checkpoints:
         Args:
           step: Step of a complete checkpoint.
         """
-        path = self._path(step)
+        path = self._readable(step)
         with gfile.GFile(f"{path}/{_STATE}") as file:
             state = json.loads(file.read())
         with gfile.GFile(f"{path}/{_ARRAYS}", "rb") as file:
             arrays = dict(np.load(io.BytesIO(file.read())))
         return Found(path, step, state, arrays)
 
-    def clear(self) -> None:
-        """Removes all checkpoints."""
-        if self.is_chief and gfile.exists(self._folder):
-            gfile.rmtree(self._folder)
-
     def _path(self, step: int) -> str:
         return f"{self._folder}/step-{step:010d}"
+
+    def _readable(self, step: int) -> str:
+        """A folder where TensorFlow can open the checkpoint of `step`."""
+        return self._path(step)
 
     @contextlib.contextmanager
     def _written_to(self, step: int) -> Iterator[str]:
@@ -137,24 +139,38 @@ class Checkpoints:
                 yield aside
             return
         path = self._path(step)
+        with self._no_space_reported(step, self._folder):
+            try:
+                gfile.makedirs(path)
+                yield path
+            except (OSError, tf.errors.OpError):
+                with contextlib.suppress(tf.errors.OpError):
+                    gfile.rmtree(path)
+                raise
+
+    @contextlib.contextmanager
+    def _no_space_reported(self, step: int, place: str) -> Iterator[None]:
+        """Converts errors of a full disk inside the block to one for users."""
         try:
-            gfile.makedirs(path)
-            yield path
+            yield
         except (OSError, tf.errors.OpError) as error:
-            with contextlib.suppress(tf.errors.OpError):
-                gfile.rmtree(path)
             if not any(words in str(error) for words in _FULL):
                 raise
-            raise UserError(self._no_room(step)) from error
+            raise UserError(self._no_room(step, place)) from error
 
-    def _no_room(self, step: int) -> str:
+    def _no_room(self, step: int, place: str) -> str:
         safe = self.steps()
         until = f"Training up to step {safe[-1]} is safe" if safe else "None exists"
         return (
             f"The checkpoint of step {step} cannot be written: no space left at "
-            f"{self._folder}. {until}: make room there (or write fewer: "
+            f"{place}. {until}: make room there (or write fewer: "
             "trainer.checkpoint.keep) and run again."
         )
+
+
+def step_of(name: str) -> int:
+    """The step of a checkpoint, from the name of its folder."""
+    return int(_NAME.fullmatch(name)[1])
 
 
 def restore(part: Any, path: str) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from strategos.components import events, processes
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import keras3, keras_names, rates
@@ -23,6 +24,7 @@ from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, checkpoints, custom_loop, fit
 from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
+from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import (
     Progress,
@@ -286,8 +288,10 @@ class Training:
         checkpoints.write_weights(model, path)
 
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
-        store = checkpoints.Checkpoints(
-            self._spec.checkpoint_dir,
+        folder = self._spec.checkpoint_dir
+        copied = filesystems.needs_copies(folder)
+        store = (CopiedCheckpoints if copied else checkpoints.Checkpoints)(
+            folder,
             keep=self._operation.checkpoint_keep,
             is_chief=self._context.is_chief,
         )

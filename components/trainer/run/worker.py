@@ -70,16 +70,17 @@ def _train(
     events.emit("progress", message="importing TensorFlow")
     from strategos.components.trainer.run import session
 
-    for place in (spec.model_dir, spec.warm_start):
-        filesystems.register(place)
     convert_user_code_only()
     if operation.from_scratch:
         finished.remove(spec.checkpoint_dir)
     limits = watchdog.Limits.of(operation)
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
+        local = finished.with_local_outputs(spec, folder)
+        for place in (local.model_dir, local.warm_start):
+            filesystems.register(place)
 
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
-            return session.train(spec, operation, cluster, f"{folder}/weights")
+            return session.train(local, operation, cluster, f"{folder}/weights")
 
         if membership:
             facts = worker.train(membership, here, train, limits)
@@ -131,7 +132,8 @@ def _export(
             (Task("chief"),), lambda _: ClusterSpec(), export, limits, name="the export"
         )
     finally:
-        finished.remove(f"{spec.model_dir}/{finished.ASIDE}")
+        local = finished.with_local_outputs(spec, weights)
+        finished.remove(f"{local.model_dir}/{finished.ASIDE}")
     return {**found, "restarts": facts["restarts"]}  # of the training
 
 
@@ -141,9 +143,10 @@ def _evaluate_and_publish(
     """Runs in the exporting fork, possibly after an earlier one that was killed."""
     from strategos.components.trainer.run import session
 
-    finished.clear(spec.model_dir)
-    aside = f"{spec.model_dir}/{finished.ASIDE}/{exported.SERVING_DIR}"
-    evaluation = session.evaluate_and_export(spec, facts, f"{weights}/weights", aside)
+    local = finished.with_local_outputs(spec, weights)
+    finished.clear(local.model_dir)
+    aside = f"{local.model_dir}/{finished.ASIDE}/{exported.SERVING_DIR}"
+    evaluation = session.evaluate_and_export(local, facts, f"{weights}/weights", aside)
     facts = {**facts, "evaluation": evaluation}
     finished.publish(spec, weights, facts)
     return facts

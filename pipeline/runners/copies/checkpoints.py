@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import posixpath
 import shutil
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from strategos.components.errors import UserError
 from strategos.components.files import arrow_files, trees
-from strategos.components.trainer import finished
+from strategos.components.trainer import finished, stored_checkpoints
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
 _LOOK_SECONDS = 1.0
@@ -34,7 +33,8 @@ def following(folder: Path, url: str) -> Iterator[None]:
     Raises:
       UserError: The object store cannot be read.
     """
-    known = _complete_at(url)
+    with arrow_files.problems_of(url, "run.root", "read"):
+        known = stored_checkpoints.complete(url)
     newest = max(known, default="")
     is_finished = (folder / finished.MARK).exists()
     if not is_finished and newest > max(_complete_in(folder), default=""):
@@ -66,9 +66,7 @@ def _update(folder: Path, url: str, known: set[str]) -> None:
     here = _complete_in(folder)
     for name in sorted(here - known):
         with arrow_files.problems_of(url, "run.root", "written"):
-            arrow_files.upload(
-                str(folder / name), f"{url}/{name}", last=CHECKPOINT_MARK
-            )
+            stored_checkpoints.upload(str(folder / name), f"{url}/{name}")
         known.add(name)
     for name in sorted(known - here) if here else ():
         trees.remove(f"{url}/{name}")
@@ -78,15 +76,6 @@ def _update(folder: Path, url: str, known: set[str]) -> None:
 def _complete_in(folder: Path) -> set[str]:
     """The names of the complete checkpoints in a folder."""
     return {mark.parent.name for mark in folder.glob(f"step-*/{CHECKPOINT_MARK}")}
-
-
-def _complete_at(url: str) -> set[str]:
-    """The names of the complete checkpoints at a URL."""
-    with arrow_files.problems_of(url, "run.root", "read"):
-        places = [posixpath.split(each.path) for each in arrow_files.files_below(url)]
-    return {
-        posixpath.basename(place) for place, name in places if name == CHECKPOINT_MARK
-    }
 
 
 def _download(url: str, name: str, folder: Path) -> None:

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,6 +50,8 @@ REJECTED = "cannot use the folder of its attempt"
 _REQUEST, _ANSWER, _REVOKED = "request", "answer", "revoked"
 _LAUNCHER, _REPORT = "launcher", "report"
 _REPORTED_EVENTS = 200
+_TRIES = 5  # of half a minute each
+_PAUSE_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +93,11 @@ class Attempt:
     @property
     def _own(self) -> Path:
         return self.scratch or self.folder
+
+    @property
+    def here(self) -> Attempt:
+        """The attempt in a folder of this machine, with the paths of this machine."""
+        return self
 
     @property
     def exists(self) -> bool:
@@ -149,7 +157,7 @@ class Attempt:
         run = Rendezvous(self.gang / call.get("id", "-")).get(rendezvous.RUN) or {}
         return run.get("beat")
 
-    @property
+    @functools.cached_property  # nobody changes it
     def _asked(self) -> dict[str, Any]:
         return json.loads((self.folder / f"{_REQUEST}.json").read_text())
 
@@ -171,13 +179,30 @@ class RemoteAttempt(Attempt):
         """See `Attempt`."""
         return self.report()["beat"]
 
-    def fetch(self) -> None:
-        """Copies the request to `scratch`, which then is an attempt's folder, too."""
-        Rendezvous(self.scratch).put(_REQUEST, self._asked)
+    @property
+    def here(self) -> Attempt:
+        """See `Attempt`; only after `fetch`."""
+        return Attempt(self.scratch)
+
+    def fetch(self, at: Callable[[str], str]) -> None:
+        """Copies the request to `scratch`, which then is an attempt's folder, too.
+
+        Args:
+          at: Returns where this machine has the input at a path or URL.
+
+        Raises:
+          OSError: The store does not answer, or an input is missing.
+        """
+        spec = self.request()[0].with_inputs(at)
+        Rendezvous(self.scratch).put(_REQUEST, {**self._asked, "spec": spec.to_json()})
 
     def put_answer(self, **answer: Any) -> None:
-        """See `Attempt`."""
+        """See `Attempt`; insists for a while, because all work would be lost."""
         self.publish()
+        for _ in range(_TRIES):
+            with contextlib.suppress(OSError):
+                return super().put_answer(**answer)
+            time.sleep(_PAUSE_SECONDS)
         super().put_answer(**answer)
 
     def publish(self) -> None:

@@ -1,12 +1,17 @@
 """A task of a job whose machines share no folder but the attempt's in an object store.
 
-The gang meets in copies of the chief's folder. What the task prints is for the batch
+The gang meets in copies of the chief's folder. Inputs that TensorFlow cannot open in
+the store are downloaded first, to the same folder on each machine: a parameter server's
+coordinator names the files that its workers read. What the task prints is for the batch
 system's log, where the launcher reads it.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -16,7 +21,7 @@ from typing import NoReturn
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, temporary
+from strategos.components.files import arrow_files, filesystems, temporary
 from strategos.components.files.places import RemotePath
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import mirror
@@ -47,7 +52,10 @@ def main(url: str, key: str, target: str) -> NoReturn:
     _await_store(url, key)
     try:
         with temporary.folder() as scratch:
-            _do(RemoteAttempt(RemotePath(url), Path(scratch)), target)
+            attempt = RemoteAttempt(RemotePath(url), Path(scratch))
+            name = hashlib.sha256(attempt.token.encode()).hexdigest()[:12]
+            with temporary.shared(name) as inputs:
+                _do(attempt, target, inputs)
     except SystemExit as end:
         worker_process.leave(end.code)
 
@@ -60,7 +68,6 @@ def _await_store(url: str, key: str) -> None:
     until = time.monotonic() + _STORE_SECONDS
     while True:
         try:
-            filesystems.register(url)
             filesystems.check_writable(url, key=key)
             return
         except UserError as error:
@@ -73,18 +80,57 @@ def _await_store(url: str, key: str) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _do(attempt: RemoteAttempt, target: str) -> NoReturn:
-    attempt.fetch()
+def _do(attempt: RemoteAttempt, target: str, inputs: str) -> NoReturn:
     cluster = task.cluster_or_alone(attempt)
     try:
         attempt = task.with_modules(attempt, attempt.scratch, target)
         if cluster.is_chief and not attempt.modules:  # all have the same image
             reject_other_code(attempt, os.environ, target)
+        fetch(attempt, inputs)
         _meet(attempt, cluster)
     except UserError as error:
         attempt.put_answer(error=error.to_json())
         sys.exit(f"error: {error}")
     task.run(attempt)
+
+
+def fetch(attempt: RemoteAttempt, inputs: str) -> None:
+    """Copies the request and, as far as TensorFlow needs that, the inputs.
+
+    Exits if the store does not answer: another attempt may find it again.
+
+    Args:
+      attempt: The attempt.
+      inputs: Folder that gets the inputs.
+
+    Raises:
+      UserError: An input is missing.
+    """
+    try:
+        attempt.fetch(functools.partial(_fetched, folder=inputs))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"a file of the training is missing: {error}",
+            remedy="Run again: it is copied once more.",
+        ) from None
+    except OSError as error:
+        sys.exit(f"error: the training's files cannot be copied: {error}")
+
+
+def _fetched(url: str, folder: str) -> str:
+    """Downloads an input, unless TensorFlow can open it; returns where it is."""
+    if not filesystems.needs_copies(url):
+        return url
+    target = Path(folder, arrow_files.path_of(url))
+    aside = target.with_name(f".{target.name}-{os.getpid()}")
+    if not target.exists():  # tasks of one machine share the folder
+        print(f"downloading {url}", file=sys.stderr, flush=True)
+        arrow_files.download(url, str(aside))
+        try:
+            aside.rename(target)
+        except OSError:  # another task has renamed a folder first
+            shutil.rmtree(aside)
+    return str(target)
 
 
 def reject_other_code(

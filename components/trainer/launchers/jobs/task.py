@@ -98,13 +98,12 @@ def _end(*_: object) -> NoReturn:
 
 def _conduct(attempt: Attempt) -> None:
     """Runs the training, and writes how it ended."""
-    spec, operation = attempt.request()
+    spec, operation = attempt.here.request()
     events.open_sink(str(attempt.events), node=events.current_node())
     threading.Thread(target=end_if_unwanted, args=(attempt,), daemon=True).start()
     if isinstance(attempt, RemoteAttempt):
         threading.Thread(target=_keep_publishing, args=(attempt,), daemon=True).start()
-    folder = attempt.scratch or attempt.folder
-    command = [sys.executable, "-m", _CHILD, str(folder)]
+    command = [sys.executable, "-m", _CHILD, str(attempt.here.folder)]
     chief = subprocess.Popen(command, stdin=subprocess.PIPE)  # closes with this process
     try:
         with external.Run(spec, operation, attempt.gang, rejoin=False) as training:
@@ -148,7 +147,7 @@ def end_if_unwanted(attempt: Attempt) -> None:
 
 
 def _take_part(attempt: Attempt, cluster: ClusterSpec) -> None:
-    _, operation = attempt.request()
+    _, operation = attempt.here.request()
     timeout = operation.start_timeout
     try:
         worker.join_job(attempt.gang, cluster, timeout, attempt.modules)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from strategos.components import worker_process
 from strategos.components.errors import UserError
 from strategos.components.files import places
+from strategos.components.files.places import RemotePath
 from strategos.components.trainer import finished
 from strategos.components.trainer.gang import gang, watchdog
 from strategos.components.trainer.gang.task_process import Failure
@@ -121,7 +122,8 @@ class _Training:
         return is_same and not self._from_scratch
 
     def _submitted(self) -> tuple[Job, Attempt]:
-        attempt = self._attempts.new(self._scheduler.launcher_timeout)
+        timeout = self._scheduler.launcher_timeout
+        attempt = self._stored(lambda: self._attempts.new(timeout))
         job = self._asked(lambda: self._scheduler.submit(self._name, attempt))
         watchdog.log(f"submitted {self._scheduler.name} job {job.id}: {attempt.folder}")
         return job, attempt
@@ -158,12 +160,31 @@ class _Training:
         timeout = self._operation.start_timeout
         return Watch(self._scheduler, self._name, job, attempt, timeout)
 
+    def _stored(self, use: Callable[[], _T]) -> _T:
+        """What `use` does with the object store; once more while there is no answer."""
+        if not isinstance(self._folder, RemotePath):
+            return use()
+        for left in reversed(range(_TRIES)):
+            try:
+                return use()
+            except OSError as error:
+                problem = f"{self._folder}: the object store cannot be used: {error}"
+                if not left:
+                    raise UserError(
+                        problem,
+                        remedy="The next run resumes from the last checkpoint.",
+                    ) from None
+                watchdog.log(problem)
+                time.sleep(_PAUSE_SECONDS)
+        raise AssertionError("unreachable")
+
     def _checkpoints(self) -> set[str]:
-        return {path.name for path in self._folder.glob("step-*")}
+        found = self._stored(lambda: self._folder.glob("step-*"))
+        return {path.name for path in found}
 
     def _published(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Copies the model from the attempt's folder to its own."""
-        if finished.take(self._spec) is None:
+        if self._stored(lambda: finished.take(self._spec, new=True)) is None:
             raise WorkerError(
                 f"a job of {self._scheduler.name} trained a model, but "
                 f"{self._spec.checkpoint_dir} does not have it"

@@ -15,6 +15,7 @@ from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.callbacks import BestWeights
 from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
 from strategos.components.trainer.loop.checkpoints import Checkpoints
+from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 
 
@@ -71,6 +72,32 @@ def test_one_that_was_never_completed_goes_with_the_next_save(tmp_path):
     _save(store, 3)
     left = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert left == ["step-0000000001", "step-0000000003"]
+
+
+def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_client):
+    def store(is_chief=True):
+        return CopiedCheckpoints(f"{bucket}/kept", keep=2, is_chief=is_chief)
+
+    model = _model()
+    model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    for step in (1, 20, 300):
+        _save(store(), step, model)
+    _save(store(is_chief=False), 4000)
+    assert store().steps() == [20, 300]
+    worker, other = store(is_chief=False), _model()
+    found = worker.find(300)
+    checkpoints.restore(other, f"{found.path}/model")
+    assert found.state["patience"] == 300
+    np.testing.assert_array_equal(found.arrays["best/0"], np.arange(300))
+    for mine, theirs in zip(other.variables, model.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    mark = "kept/step-0000000300/state.json"
+    bucket_client.delete_object(Bucket="bucket", Key=mark)  # as if never completed
+    assert store().steps() == [20]
+    _save(store(), 301)
+    listed = bucket_client.list_objects_v2(Bucket="bucket", Prefix="kept/step-")
+    names = {each["Key"].split("/")[1] for each in listed["Contents"]}
+    assert names == {"step-0000000020", "step-0000000301"}
 
 
 def test_only_the_chiefs_copy_is_kept(tmp_path):

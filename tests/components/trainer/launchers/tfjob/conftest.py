@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import http.server
 import json
+import os
+import socket
+import subprocess
+import sys
 import threading
 import urllib.parse
+from collections import defaultdict
 
 import pytest
 import yaml
@@ -89,6 +96,105 @@ class Api(http.server.ThreadingHTTPServer):
         return 200, "".join(f"{line}\n" for line in lines if line >= since)
 
 
+class Cluster(Api):
+    """Runs a process for each pod, as the operator does with these pods.
+
+    The pods share a folder for temporary files, and nothing else but an object store.
+    """
+
+    def __init__(self, scratch):
+        super().__init__()
+        self.scratch, self.processes = scratch, defaultdict(dict)
+
+    def answer(self, method, path, query, body):
+        if path == PODS:
+            _, _, job = query["labelSelector"][0].partition("=")
+            return 200, {"items": [_pod(*each) for each in self.processes[job].items()]}
+        code, answer = super().answer(method, path, query, body)
+        if method == "POST" and code == 201:
+            self._begin(body)
+        if method == "DELETE":
+            for process in self.processes[path.rpartition("/")[2]].values():
+                process.terminate()
+        return code, answer
+
+    def _begin(self, job):
+        name, specs = job["metadata"]["name"], job["spec"]["tfReplicaSpecs"]
+        tasks = [
+            (kind.lower(), index)
+            for kind, spec in specs.items()
+            for index in range(spec["replicas"])
+        ]
+        addresses = defaultdict(list)
+        for (kind, _), port in zip(tasks, _ports(len(tasks)), strict=True):
+            addresses[kind].append(f"127.0.0.1:{port}")
+        for kind, index in tasks:
+            place = {"cluster": addresses, "task": {"type": kind, "index": index}}
+            environ = {} if len(tasks) == 1 else {"TF_CONFIG": json.dumps(place)}
+            spec = next(spec for key, spec in specs.items() if key.lower() == kind)
+            (container,) = spec["template"]["spec"]["containers"]
+            environ |= {each["name"]: each["value"] for each in container["env"]}
+            process = subprocess.Popen(
+                [sys.executable, *container["command"][1:]],
+                env={**os.environ, **environ, "TMPDIR": str(self.scratch)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self.processes[name][f"{name}-{kind}-{index}"] = process
+        self.status(name, "Created", "Running")
+        for pod, process in self.processes[name].items():
+            for what in (self._collect, self._watch):
+                work = {"target": what, "args": (name, pod, process)}
+                threading.Thread(**work, daemon=True).start()
+
+    def _collect(self, _, pod, process):
+        self.logs[pod] = []
+        for line in process.stdout:
+            now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+            self.logs[pod].append(f"{now.isoformat()}Z {line.rstrip()}")
+
+    def _watch(self, job, pod, process):
+        """The chief's success is the job's, and so is any failure."""
+        code = process.wait()
+        if code or "-chief-" in pod:
+            with contextlib.suppress(KeyError):  # deleted
+                if self.stored[job]["status"]["conditions"][-1]["type"] == "Running":
+                    self.status(job, "Created", "Failed" if code else "Succeeded")
+            self.end(job)
+
+    def end(self, *jobs):
+        """Kills what is left of jobs, by default of all."""
+        for job in jobs or [*self.processes]:
+            for process in self.processes[job].values():
+                process.kill()
+
+
+def _pod(name, process):
+    code = process.poll()
+    phase = "Running" if code is None else "Failed" if code else "Succeeded"
+    status = {"phase": phase, "containerStatuses": []}
+    if code:
+        state = {"terminated": {"exitCode": abs(code), "reason": "Error"}}
+        found = {"name": "tensorflow", "state": state, "image": "i", "imageID": ""}
+        status["containerStatuses"] = [found | {"ready": False, "restartCount": 0}]
+    return {"metadata": {"name": name}, "status": status}
+
+
+def _ports(count):
+    """Free ports, each with a free one after it."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        while len(found) < count:
+            one, after = (stack.enter_context(socket.socket()) for _ in range(2))
+            one.bind(("127.0.0.1", 0))
+            with contextlib.suppress(OSError, OverflowError):
+                after.bind(("127.0.0.1", one.getsockname()[1] + 1))
+                found.append(one.getsockname()[1])
+        return found
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
@@ -109,28 +215,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def _kubeconfig(server, path):
+    """Writes a kubeconfig that names a server; returns its path."""
+    url = f"http://127.0.0.1:{server.server_port}"
+    context = {"cluster": "c", "user": "u", "namespace": "team"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": context}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     """The server, which the kubeconfig of this process names."""
     server = Api()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "c",
-                "cluster": {"server": f"http://127.0.0.1:{server.server_port}"},
-            }
-        ],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [
-            {"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
-        ],
-        "current-context": "x",
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", _kubeconfig(server, tmp_path / "kubeconfig"))
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     yield server
@@ -138,7 +243,22 @@ def api(tmp_path, monkeypatch):
     server.server_close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory, environment):
+    """The server with processes, which the kubeconfig of all processes names."""
+    folder = tmp_path_factory.mktemp("pods")
+    (folder / "tmp").mkdir()
+    server = Cluster(folder / "tmp")
+    environment.setenv("KUBECONFIG", _kubeconfig(server, folder / "kubeconfig"))
+    for name in ("HTTP_PROXY", "http_proxy"):
+        environment.delenv(name, raising=False)
+    yield server
+    server.end()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
 def settings():
     """Settings of a TFJob, as in `Operation.job`."""
     return SETTINGS

@@ -1,0 +1,57 @@
+"""Checkpoints of a training run in an object store that TensorFlow cannot open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+
+from strategos.components.files import arrow_files, places
+from strategos.components.trainer import stored_checkpoints
+from strategos.components.trainer.loop.checkpoints import Checkpoints, step_of
+
+
+class CopiedCheckpoints(Checkpoints):
+    """Like `Checkpoints`: each one is written to a local folder, and uploaded from it.
+
+    All workers of a gang download the checkpoint that they resume from.
+
+    Args:
+      folder: The URL of the checkpoints.
+      keep: How many of the newest are kept.
+      is_chief: Whether this process's copy is kept.
+    """
+
+    def __init__(self, folder: str, *, keep: int, is_chief: bool):
+        super().__init__(folder, keep=keep, is_chief=is_chief)
+        self._copy: tempfile.TemporaryDirectory | None = None
+
+    def steps(self) -> list[int]:
+        """See `Checkpoints`."""
+        return sorted(map(step_of, stored_checkpoints.complete(self._folder)))
+
+    def _begun(self) -> list[int]:
+        found = places.at(self._folder).glob("step-*")
+        return sorted(step_of(each.name) for each in found)
+
+    def _remove(self, step: int) -> None:
+        places.remove(places.at(self._path(step)))
+
+    def _readable(self, step: int) -> str:
+        """Downloads a checkpoint; the copy stays until the next one is written.
+
+        TensorFlow reads some values when their variables are made, in the first step.
+        """
+        self._copy = tempfile.TemporaryDirectory(prefix="checkpoint-")
+        arrow_files.download(self._path(step), self._copy.name)
+        return self._copy.name
+
+    @contextlib.contextmanager
+    def _written_to(self, step: int) -> Iterator[str]:
+        self._copy = None
+        with tempfile.TemporaryDirectory(prefix="copy-") as aside:
+            with self._no_space_reported(step, os.path.dirname(aside)):
+                yield aside
+            if self.is_chief:
+                stored_checkpoints.upload(aside, self._path(step))

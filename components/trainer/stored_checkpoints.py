@@ -1,0 +1,40 @@
+"""Checkpoints in an object store that TensorFlow cannot open: folders that are copied.
+
+Imports neither TensorFlow nor TFX.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from strategos.components.files import arrow_files
+from strategos.components.trainer.spec import CHECKPOINT_MARK
+
+
+def complete(url: str) -> set[str]:
+    """The names of the complete checkpoints in a folder of an object store.
+
+    Args:
+      url: The folder.
+
+    Raises:
+      OSError: The store does not answer, or rejects that.
+    """
+    found = arrow_files.files_below(url, patient=True)
+    places = [posixpath.split(each.path) for each in found]
+    return {
+        posixpath.basename(place) for place, name in places if name == CHECKPOINT_MARK
+    }
+
+
+def upload(folder: str, url: str) -> None:
+    """Copies a checkpoint to an object store, where it is complete at the end.
+
+    Args:
+      folder: The local folder of the checkpoint.
+      url: Its place.
+
+    Raises:
+      OSError: The store does not answer, or rejects that.
+    """
+    arrow_files.upload(folder, url, last=CHECKPOINT_MARK)

@@ -1,0 +1,131 @@
+"""TFJobs whose pods are processes that share nothing but files on S3.
+
+TensorFlow cannot open them: on the older stack, tensorflow-io is hidden.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+
+GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
+SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
+EPOCHS = 4
+_WITHOUT_S3 = """
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda *a: None if a[0] == "tensorflow_io" else found(*a)
+"""
+
+
+@pytest.fixture(scope="module")
+def stored(bucket_client, environment, tmp_path_factory):
+    """The keys of objects that stand for no folder, below `jobs`: `stored()`."""
+    folder = tmp_path_factory.mktemp("without-s3")
+    (folder / "sitecustomize.py").write_text(_WITHOUT_S3)
+    environment.setenv("PYTHONPATH", str(folder))
+
+    def keys():
+        found = bucket_client.list_objects_v2(Bucket="bucket", Prefix="jobs/")
+        names = [each["Key"] for each in found.get("Contents", ())]
+        return [name for name in names if not name.endswith("/")]
+
+    return keys
+
+
+@pytest.fixture
+def training(make_spec, tmp_path):
+    """Makes a training: `training(module, **spec)`."""
+
+    def make(module="model", **changes):
+        spec = make_spec(epochs=EPOCHS, module=module, **changes)
+        spec.hyperparameters["marks"] = str(tmp_path)
+        key = str(Path(spec.model_dir, Path(spec.model_dir).name))
+        callbacks = dataclasses.replace(spec.settings, callbacks={"csv": True})
+        return dataclasses.replace(spec, checkpoint_dir=key, settings=callbacks)
+
+    return make
+
+
+@pytest.fixture
+def launcher(pods, stored, settings, make_launcher):
+    """A launcher that is not started yet: `launcher(spec, **settings)`."""
+
+    def start(code, *words, **streams):
+        return subprocess.Popen([sys.executable, "-c", code, *words], **streams)
+
+    def make(spec, **changes):
+        job = settings | {"volumes": [], "folder": "s3://bucket/jobs"} | changes
+        return make_launcher(start, "tfjob", job, spec)
+
+    return make
+
+
+def marks(folder):
+    return sorted(folder.glob("paused-*"))
+
+
+def weights(spec):
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+    names = reader.get_variable_to_shape_map()
+    return {n: reader.get_tensor(n) for n in sorted(names) if "VARIABLE_VALUE" in n}
+
+
+def assert_same(spec, facts, other, expected):
+    """Checks that two trainings came to the same, to the last digit."""
+    ours, theirs = weights(spec), weights(other)
+    assert ours.keys() == theirs.keys() != set()
+    for name, values in ours.items():
+        np.testing.assert_array_equal(values, theirs[name], err_msg=name)
+    for what in ("history", "evaluation"):
+        assert facts[what] == expected[what]
+    history = [Path(each.log_dir, "history.csv").read_text() for each in (spec, other)]
+    assert history[0] == history[1] and len(history[0].splitlines()) == 1 + EPOCHS
+
+
+def test_killed_task_and_lost_pod_change_nothing(
+    pods, launcher, training, stored, tmp_path
+):
+    local = training(distribution=GANG)
+    expected = launch(local, Operation())
+    spec = training("paused", distribution=GANG)
+    started = launcher(spec).start()
+    started.wait_for(lambda: len(marks(tmp_path)) == 2)
+    os.kill(int(marks(tmp_path)[0].name.rpartition("-")[2]), signal.SIGKILL)
+    started.wait_for(lambda: len(marks(tmp_path)) == 4)  # again, in the same pods
+    (job,) = pods.stored
+    pods.processes[job][f"{job}-worker-0"].kill()
+    started.wait_for(lambda: len(marks(tmp_path)) == 6)  # in another job
+    (tmp_path / "go").touch()
+    facts = started.facts()
+    assert_same(spec, facts, local, expected)
+    assert (facts["workers"], facts["restarts"]) == (2, 1)
+    assert "resuming at step 20" in (started.folder / "events").read_text()
+    assert len(pods.processes) == 2 and stored() == []
+
+
+def test_parameter_server_that_starts_from_weights_equals_one_device(
+    pods, launcher, training, stored
+):
+    first = training(distribution={"strategy": "one_device"})
+    launch(first, Operation())
+    start = f"{first.model_dir}/Format-Weights"
+    local = training(distribution={"strategy": "one_device"}, warm_start=start)
+    expected = launch(local, Operation())
+    spec = training(distribution=SERVER, warm_start=start)
+    facts = launcher(spec).start().facts()
+    assert_same(spec, facts, local, expected)
+    assert (facts["strategy"], facts["workers"]) == ("parameter_server", 1)
+    assert stored() == []
