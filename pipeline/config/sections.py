@@ -7,14 +7,16 @@ records the origin of each value.
 
 from __future__ import annotations
 
+import dataclasses
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
+from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place, UserError
-from strategos.components.files.filesystems import is_remote
+from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.shards import control_groups
 from strategos.components.trainer.operation import Operation
@@ -253,7 +255,14 @@ class Config(Section):
 
     def operation(self) -> Operation:
         """The settings for how training is run; caching never compares them."""
-        return self.trainer.operation(self.kubeflow, self.vertex)
+        found = self.trainer.operation(self.kubeflow, self.vertex)
+        is_tfjob = found.launcher == "tfjob" and not found.job["folder"]
+        if not (is_tfjob and needs_copies(self.run.root)):
+            return found
+        # The Trainer works on local copies, so its own paths name no place in the root.
+        root = self.run.root.rstrip("/")
+        folder = f"{root}/{self.name}/{node_ids.TRAINER}/staged"
+        return dataclasses.replace(found, job={**found.job, "folder": folder})
 
     @property
     def serving(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 
 import pytest
@@ -308,6 +309,23 @@ def test_tfjob_knows_the_folder_that_the_image_contains(workload):
     known = load(workload, sets=[*sets, "kubeflow={image: i}"]).config.operation().job
     assert known["context"] == str(workload.parent)
     assert known["workload"] == "/workload"
+
+
+def test_tfjob_has_its_files_in_a_root_that_tensorflow_cannot_open(
+    workload, monkeypatch
+):
+    def folder(root, job="image: i"):
+        metadata = "mysql://u@h/d"
+        of_run = f"run={{root: '{root}', metadata: '{metadata}'}}"
+        sets = [f"trainer.distribution={{launcher: tfjob, tfjob: {{{job}}}}}", of_run]
+        config = load(workload, sets=sets).config
+        return config.name, config.operation().job["folder"]
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name, found = folder("s3://b/root")
+    assert found == f"s3://b/root/{name}/Trainer/staged"
+    assert folder("s3://b/root", "image: i, folder: 's3://b/a'")[1] == "s3://b/a"
+    assert folder("gs://b/root")[1] is None
 
 
 def test_settings_are_what_the_trainer_runs_with(workload):
