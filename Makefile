@@ -5,12 +5,13 @@ TESTS ?= tests
 STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     test_statistics_gen.py test_infra_validator.py test_predict.py \
     user_code/test_archive.py user_code/test_user_errors.py files/test_filesystems.py \
-    files/test_temporary.py files/test_tfx_s3.py) \
+    files/test_temporary.py files/test_tfx_s3.py files/test_places.py) \
   $(addprefix tests/components/trainer/, compat cluster/test_devices.py \
     data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
     gang/test_contact.py loop/test_strategies.py loop/test_parameter_server.py \
     loop/test_checkpoints.py model/test_uneven_batches.py model/test_effects.py \
-    model/test_varying.py run) \
+    model/test_varying.py run $(addprefix launchers/tfjob/, test_staging.py \
+    test_object_store.py)) \
   $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py \
     plan/test_cluster.py plan/test_uploads.py) \
   tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \

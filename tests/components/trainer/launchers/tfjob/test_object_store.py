@@ -116,6 +116,7 @@ def test_killed_task_and_lost_pod_change_nothing(
     assert len(pods.processes) == 2 and stored() == []
 
 
+@pytest.mark.faults
 def test_parameter_server_that_starts_from_weights_equals_one_device(
     pods, launcher, training, stored
 ):

@@ -67,14 +67,15 @@ settings["users"][0]["user"] = {"token": token}
 Path(file).write_text(yaml.safe_dump(settings))
 print(json.dumps(file))
 """
-# The keys of all objects of trainings.
+# The keys of all objects of trainings that stand for no folder.
 KEYS = """
 import json, os
 import boto3
 
 store = boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT"])
 found = store.list_objects_v2(Bucket="models", Prefix="training/")
-print(json.dumps([each["Key"] for each in found.get("Contents", ())]))
+names = [each["Key"] for each in found.get("Contents", ())]
+print(json.dumps([name for name in names if not name.endswith("/")]))
 """
 # Argo's controller, once it answers: with another API server than it has watched, it
 # would do nothing but write log lines, on a whole core.
