@@ -112,7 +112,12 @@ def download(uri: str, target: str) -> None:
     def fetch(info: fs.FileInfo) -> None:
         file = Path(target + info.path[len(path) :])
         file.parent.mkdir(parents=True, exist_ok=True)
-        _fetch(files, info.path, file)
+        with (
+            files.open_input_stream(info.path, compression=None) as source,
+            file.open("wb") as out,
+        ):
+            while chunk := source.read(CHUNK):
+                out.write(chunk)
 
     each(fetch, found)
 
@@ -170,27 +175,12 @@ def upload_file(file: str | Path, uri: str) -> None:
       file: The local file.
       uri: `s3://…` or `gs://…`.
     """
-    files = connect(uri, patient=True)
-    with open(file, "rb") as source, files.open_output_stream(path_of(uri)) as out:
-        while chunk := source.read(CHUNK):
-            out.write(chunk)
-
-
-def download_file(uri: str, file: str | Path) -> None:
-    """Copies an object to a local file.
-
-    Args:
-      uri: `s3://…` or `gs://…`.
-      file: The local file; replaced if it exists.
-
-    Raises:
-      FileNotFoundError: There is no such object.
-    """
-    _fetch(connect(uri), path_of(uri), file)
-
-
-def _fetch(files: fs.FileSystem, path: str, file: str | Path) -> None:
-    with files.open_input_stream(path) as source, open(file, "wb") as out:
+    files, path = connect(uri, patient=True), path_of(uri)
+    with (
+        open(file, "rb") as source,
+        # Arrow's default compresses what is named `.gz`, and decompresses it again.
+        files.open_output_stream(path, compression=None) as out,
+    ):
         while chunk := source.read(CHUNK):
             out.write(chunk)
 

@@ -136,7 +136,7 @@ def of_step(target: str) -> Iterator[None]:
 def _fetch(url: str, file: Path, key: str) -> None:
     try:
         with arrow_files.problems_of(url, key, "read"):
-            arrow_files.download_file(url, file)
+            arrow_files.download(url, str(file))
     except UserError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
