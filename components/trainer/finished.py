@@ -82,18 +82,25 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     Raises:
       OSError: The object store does not answer, or rejects that.
     """
-    if not filesystems.needs_copies(spec.checkpoint_dir):
+    from tensorflow.io import gfile
+
+    copied = filesystems.needs_copies(spec.checkpoint_dir)
+    if not copied:
         filesystems.register(spec.checkpoint_dir)
     marked = _read(f"{spec.checkpoint_dir}/{MARK}")
     if marked is None or not (new or marked["how"] == _how(spec)):
         return None
     model = os.path.join(_trainer_folder(spec), marked["model"])
-    if not all(_exists(f"{model}/{part}") for part in _PARTS):
+    # Objects keep no empty folder: that of the weights of a module with `run_fn`.
+    parts = (FACTS, SERVING_DIR) if copied else _PARTS
+    if not all(_exists(f"{model}/{part}") for part in parts):
         return None  # the interrupted run removed its outputs
     _copy(model, f"{spec.model_dir}/{ASIDE}")
+    gfile.makedirs(f"{spec.model_dir}/{ASIDE}/{WEIGHTS_DIR}")
     _copy(os.path.join(_trainer_folder(spec), marked["logs"]), spec.log_dir)
     _move(spec)
-    mark(spec)
+    if not copied:  # else the mark goes on to name the model in the store
+        mark(spec)
     remove(f"{spec.model_dir}/{ASIDE}")
     return _read(f"{spec.model_dir}/{FACTS}")
 

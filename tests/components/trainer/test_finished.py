@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,36 @@ def test_a_model_that_was_trained_otherwise_is_not_taken(trainer, changes):
 def test_a_model_that_is_not_whole_is_not_taken(trainer, part):
     (trainer / "model" / "4" / part).rename(trainer / "gone")
     assert finished.take(_spec(trainer, 9)) is None
+
+
+@pytest.mark.parametrize("names", [["weights.index"], []])
+def test_a_model_in_an_object_store_that_tensorflow_cannot_open_is_taken(
+    monkeypatch, bucket, tmp_path, names
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    stored = _spec(Path("unused"), 4)
+    url = f"{bucket}/{len(names)}/Trainer"
+    moved = {"checkpoint_dir": f"{url}/checkpoints/key"}
+    outputs = {"model_dir": f"{url}/model/4", "log_dir": f"{url}/model_run/4"}
+    stored = dataclasses.replace(stored, **moved, **outputs)
+    here = finished.with_local_outputs(stored, str(tmp_path))
+    serving = Path(here.model_dir, finished.ASIDE, exported.SERVING_DIR)
+    for folder in (serving, Path(here.log_dir)):
+        folder.mkdir(parents=True)
+    (serving / "saved_model.pb").write_text("graph")
+    Path(here.log_dir, "history.csv").write_text("epoch")
+    for name in names:  # a module with `run_fn` has none
+        (tmp_path / name).write_text("weights")
+    finished.publish(stored, str(tmp_path), {"steps": 9})
+    spec = _spec(tmp_path / "taken", 9, **moved)
+    assert finished.take(spec) == {"steps": 9}
+    assert _files(spec.model_dir) == {
+        "trainer.json": _files(here.model_dir)["trainer.json"],
+        "Format-Serving/saved_model.pb": "graph",
+        **{f"Format-Weights/{name}": "weights" for name in names},
+    }
+    assert Path(spec.model_dir, "Format-Weights").is_dir()
+    assert _files(spec.log_dir) == {"history.csv": "epoch"}
+    other = _spec(tmp_path / "again", 9, warm_start="/other/path", **moved)
+    assert finished.take(other) is None
+    assert finished.take(other, new=True) == {"steps": 9}

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strategos.components.trainer import finished
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 
@@ -114,6 +115,7 @@ def test_killed_task_and_lost_pod_change_nothing(
     assert (facts["workers"], facts["restarts"]) == (2, 1)
     assert "resuming at step 20" in (started.folder / "events").read_text()
     assert len(pods.processes) == 2 and stored() == []
+    assert Path(spec.checkpoint_dir, finished.MARK).exists()  # until it is registered
 
 
 @pytest.mark.faults
