@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[1]
 
 TRAINER = "components.trainer"
 TRAINER_FLOORS = [
-    [f"{TRAINER}.spec", f"{TRAINER}.operation", f"{TRAINER}.finished"],
+    [
+        f"{TRAINER}.{name}"
+        for name in ("spec", "operation", "finished", "stored_checkpoints")
+    ],
     [f"{TRAINER}.compat"],
     [f"{TRAINER}.cluster"],
     [f"{TRAINER}.gang"],
