@@ -73,7 +73,7 @@ def upload(folder: str, module: str, url: str, key: str) -> str:
             files, path = arrow_files.connect(target), arrow_files.path_of(target)
             # A store shows whole objects only, but another size is never the same.
             if files.get_file_info(path).size != file.stat().st_size:
-                arrow_files.upload_file(file, files, path)
+                arrow_files.upload_file(file, target)
         except OSError as error:
             raise UserError(
                 f"but the modules cannot be uploaded there: {first_line(str(error))}",

@@ -46,7 +46,7 @@ def main(url: str, key: str, target: str) -> NoReturn:
       key: The setting that gives tasks their credentials, for messages.
       target: What `strategos image build --target` has for the image of the task.
     """
-    os.environ.update(worker_process.TENSORFLOW)  # this process imports it, too
+    os.environ.update(worker_process.TENSORFLOW)  # `gs://` is tried by it
     # Without a handler, the first process of a container ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: worker_process.leave(1))
     _await_store(url, key)
