@@ -109,7 +109,7 @@ class Keeper(TensorCallback):
         )
         if differing:
             raise UserError(
-                f"The checkpoint {found.path} is of another model than `build_model` "
+                f"The checkpoint {found.place} is of another model than `build_model` "
                 f"makes now: {differing}. Undo the change, or start anew: strategos "
                 "run --from-scratch"
             )
@@ -117,7 +117,7 @@ class Keeper(TensorCallback):
         checkpoints.restore(model, f"{found.path}/model")
         self._position.step = self._next_look = found.step
         _set_random_state(found.state["random"])
-        logging.info("resuming at step %d from %s", found.step, found.path)
+        logging.info("resuming at step %d from %s", found.step, found.place)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {found.step:,}")
 
@@ -126,7 +126,7 @@ class Keeper(TensorCallback):
         theirs = found.state.get("steps_per_epoch", ours)
         if theirs != ours:
             raise UserError(
-                f"The checkpoint {found.path} counts {theirs:,} steps an epoch, this "
+                f"The checkpoint {found.place} counts {theirs:,} steps an epoch, this "
                 f"training {ours:,}: under several replicas this model leaves out a "
                 "smaller last batch, or `distribution.shard` has changed. Keep the "
                 "distribution of before, or start anew: strategos run --from-scratch"

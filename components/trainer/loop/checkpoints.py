@@ -31,15 +31,17 @@ _FULL = ("No space left", "Disk quota exceeded", "RESOURCE_EXHAUSTED")
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A checkpoint on disk.
+    """A checkpoint.
 
     Attributes:
-      path: Its folder.
+      place: Its folder, for messages.
+      path: The folder where TensorFlow can open it.
       step: Steps that were done.
       state: State of Python objects, JSON-able.
       arrays: State of Python objects that is arrays, by name.
     """
 
+    place: str
     path: str
     step: int
     state: Mapping[str, Any]
@@ -123,7 +125,7 @@ class Checkpoints:
             state = json.loads(file.read())
         with gfile.GFile(f"{path}/{_ARRAYS}", "rb") as file:
             arrays = dict(np.load(io.BytesIO(file.read())))
-        return Found(path, step, state, arrays)
+        return Found(self._path(step), path, step, state, arrays)
 
     def _path(self, step: int) -> str:
         return f"{self._folder}/step-{step:010d}"
