@@ -191,7 +191,7 @@ class RemoteAttempt(Attempt):
           at: Returns where this machine has the input at a path or URL.
 
         Raises:
-          OSError: The store does not answer, or an input is missing.
+          OSError: The store does not answer, or rejects that.
         """
         spec = self.request()[0].with_inputs(at)
         Rendezvous(self.scratch).put(_REQUEST, {**self._asked, "spec": spec.to_json()})

@@ -108,11 +108,6 @@ def fetch(attempt: RemoteAttempt, inputs: str) -> None:
     """
     try:
         attempt.fetch(functools.partial(_fetched, folder=inputs))
-    except FileNotFoundError as error:
-        raise UserError(
-            f"a file of the training is missing: {error}",
-            remedy="Run again: it is copied once more.",
-        ) from None
     except OSError as error:
         sys.exit(f"error: the training's files cannot be copied: {error}")
 
@@ -125,7 +120,13 @@ def _fetched(url: str, folder: str) -> str:
     aside = target.with_name(f".{target.name}-{os.getpid()}")
     if not target.exists():  # tasks of one machine share the folder
         print(f"downloading {url}", file=sys.stderr, flush=True)
-        arrow_files.download(url, str(aside))
+        try:
+            arrow_files.download(url, str(aside))
+        except FileNotFoundError:
+            raise UserError(
+                f"{url}, which the training needs, does not exist",
+                remedy="Run again: the pipeline's own files are copied once more.",
+            ) from None
         try:
             aside.rename(target)
         except OSError:  # another task has renamed a folder first
