@@ -19,15 +19,15 @@ Results = dict[int, dict[str, list[dict[str, Any]]]]
 Runs = Sequence[Mapping[str, Any]]
 
 NAMES = {
-    "strategos": "Strategos, two threads",
-    "strategos-1": "Strategos, one thread",
+    "strategos": "Strategos, two workers",
+    "strategos-1": "Strategos, one worker",
     "flink": "Strategos, Flink, two slots",
     "stock": "TFX's own components",
     "script": "plain script",
     "floor": "floor",
 }
 _FIGURES = (("CPU s", "cpu", 1.0), ("wall s", "wall", 1.0), ("peak MB", "memory", 1e6))
-_THREADED = ("ExampleGen", "StatisticsGen", measure.OUTPUT, "Evaluator")
+_SPREAD = ("ExampleGen", "StatisticsGen", measure.OUTPUT, "Evaluator")
 _TEXT = """\
 # Benchmarks
 
@@ -35,9 +35,10 @@ What `make bench` (`benchmarks/whole_run`) measures: whole runs of the flights e
 from CSV files to a model with its metrics by slice and a SavedModel. Rows are drawn
 with replacement from those of the example, in twelve files.
 
-- **Strategos**: `strategos run`, all nodes, with one or two threads
-  (`run.engine.workers`); on Flink, a cluster that the run starts on the same machine
-  (`run.engine.runner: flink`). The CPU time of its workers is not counted in full.
+- **Strategos**: `strategos run`, all nodes, with one or two workers on its data
+  (`run.engine.workers`), threads that go on in processes; on Flink, a cluster that the
+  run starts on the same machine (`run.engine.runner: flink`). The CPU time of its
+  workers is not counted in full.
 - **TFX's own components**: the same pipeline of stock components, on LocalDagRunner and
   Beam's in-process runner.
 - **plain script**: pyarrow, NumPy and Keras 3: the same features, network, steps and
@@ -87,7 +88,7 @@ def write(found: Results, folder: Path) -> None:
 
 
 def _cluster(found: Results) -> str:
-    """From how many rows on a cluster is no slower than one thread, and by how much."""
+    """From how many rows on a cluster is no slower than one worker, and by how much."""
     ratios = {
         rows: _median(sides["flink"], "wall") / _median(sides["strategos-1"], "wall")
         for rows, sides in found.items()
@@ -99,14 +100,14 @@ def _cluster(found: Results) -> str:
     pays = [rows for rows, ratio in ratios.items() if ratio <= 1]
     where = f"from {min(pays):,} rows on" if pays else "at none of these sizes"
     return (
-        "Wall time on Flink, in parts of that of one thread: "
+        "Wall time on Flink, in parts of that of one worker: "
         f"{', '.join(each)}. On one machine with two slots, a cluster pays {where}."
     )
 
 
 def tables(found: Results) -> str:
     """The medians as Markdown: of whole runs, then by node."""
-    lines = [*_of_runs(found), "", *_of_nodes(found), *_of_two_threads(found)]
+    lines = [*_of_runs(found), "", *_of_nodes(found), *_of_two_workers(found)]
     return "\n".join(lines).rstrip()
 
 
@@ -147,8 +148,8 @@ def _of_nodes(found: Results) -> Iterator[str]:
         yield ""
 
 
-def _of_two_threads(found: Results) -> Iterator[str]:
-    """Wall time of two threads in parts of that of one, where both were measured."""
+def _of_two_workers(found: Results) -> Iterator[str]:
+    """Wall time of two workers in parts of that of one, where both were measured."""
     both = {
         rows: (sides["strategos"], sides["strategos-1"])
         for rows, sides in found.items()
@@ -156,10 +157,10 @@ def _of_two_threads(found: Results) -> Iterator[str]:
     }
     if not both:
         return
-    yield "Wall time with two threads, in parts of that with one:"
+    yield "Wall time with two workers, in parts of that with one:"
     yield ""
     yield from _head(["node", *(f"{rows:,} rows" for rows in both)])
-    for node in _THREADED:
+    for node in _SPREAD:
         yield _line([node, *(_ratio(*sides, node) for sides in both.values())])
 
 
