@@ -9,7 +9,7 @@ URLs become paths and, in the output file, URLs again. Before the executor runs,
 user's modules are downloaded if the environment names their archive.
 
 With an engine other than `direct`, workers in other containers open the artifacts. So
-their URLs stay, and the launcher finds no files to copy.
+their URLs stay, with `s3://` for `minio://`, and the launcher finds no files to copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,7 @@ def _execute_on_mounts(arguments: Sequence[str], mounted: mounts.Mounts) -> None
     _make_folders(call)
     words[at_call] = json.dumps(call)
     _execute(words)
-    file = Path(call["outputs"]["outputFile"])
-    written = json.loads(file.read_text())
-    remote = mounts.mapped(written, lambda uri: mounted.remote(uri, scheme))
-    file.write_text(json.dumps(remote))
+    _map_output_file(call, lambda uri: mounted.remote(uri, scheme))
 
 
 def _execute_on_urls(arguments: Sequence[str]) -> None:
@@ -82,15 +79,24 @@ def _execute_on_urls(arguments: Sequence[str]) -> None:
     words = list(arguments)
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
     call = json.loads(words[at_call])
+    given = {mounts.opened_by_workers(uri): uri for uri in _outputs(call)}
+    call = mounts.mapped(call, mounts.opened_by_workers)
     _fill_types(call, json.loads(words[at_inputs]))
-    outputs = _outputs(call)
-    for uri in outputs[:1]:
+    for uri in list(given)[:1]:
         filesystems.register(uri)
         filesystems.check_writable(uri, key="kubeflow.root")
     words[at_call] = json.dumps(call)
     _execute(words)
-    for uri in outputs:
+    _map_output_file(call, lambda uri: given.get(uri, uri))
+    for uri in given:
         filesystems.remove_markers(uri)
+
+
+def _map_output_file(call: dict[str, Any], change: Callable[[str], str]) -> None:
+    """Applies `change` to each URI in what the executor wrote for the launcher."""
+    file = Path(call["outputs"]["outputFile"])
+    written = json.loads(file.read_text())
+    file.write_text(json.dumps(mounts.mapped(written, change)))
 
 
 def _outputs(call: dict[str, Any]) -> list[str]:

@@ -52,6 +52,17 @@ class Mounts:
         return text
 
 
+def opened_by_workers(url: str) -> str:
+    """The URL by which workers of an engine open what has a URL of the launcher.
+
+    The launcher calls a store of the S3 protocol `minio` if it is not Amazon's.
+
+    Args:
+      url: URL or path; other ones than `minio://…` stay as they are.
+    """
+    return re.sub("^minio://", "s3://", url)
+
+
 def scheme_of(url: str) -> str:
     """The scheme of a URL; "" for a path."""
     found = re.match(r"([a-z][a-z0-9+.-]*)://", url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strategos.components.container.mounts import opened_by_workers
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import missing_in_workers
 from strategos.components.shards.engine import unreachable
@@ -68,15 +69,8 @@ def _root_problems(config: Config, target: str | None) -> Iterator[UserError]:
     """Yields a problem if workers, on other hosts perhaps, cannot open the root."""
     key, root = _root(config, target)
     unseen = f"which workers of `run.engine.runner: {config.run.engine.runner}` cannot"
-    if target and not root.startswith(("s3://", "gs://")):
-        yield config.problem(
-            key,
-            f"{unseen} open: only the launcher of Kubeflow Pipelines does",
-            received=root,
-            expected="s3://BUCKET/FOLDER or gs://BUCKET/FOLDER",
-            remedy="Use `run.engine.runner: direct`, or another root.",
-        )
-    elif cause := missing_in_workers(root):
+    opened = opened_by_workers(root) if target == "kubeflow" else root
+    if cause := missing_in_workers(opened):
         yield config.problem(
             key,
             f"{unseen} open: {cause}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,39 @@ def test_only_uris_of_artifacts_are_mapped():
     value = {"uri": "s3://b/x", "metadata": {"module": "s3://b/x", "n": [1, None]}}
     found = mounts.mapped([value], mounts.Mounts({}).local)
     assert found == [{**value, "uri": "/s3/b/x"}]
+
+
+@pytest.mark.parametrize("scheme", ["minio", "s3", "gs"])
+def test_with_an_engine_a_step_works_on_urls_that_workers_open(
+    tmp_path, monkeypatch, scheme
+):
+    opened = {"minio": "s3"}.get(scheme, scheme)
+    seen, done = {}, []
+
+    def execute(words):
+        seen.update(json.loads(words[words.index(entry._CALL) + 1]))
+        written = {"artifacts": seen["outputs"]["artifacts"]}
+        Path(seen["outputs"]["outputFile"]).write_text(json.dumps(written))
+
+    monkeypatch.setattr(entry, "_execute", execute)
+    for name in ("register", "remove_markers"):
+        monkeypatch.setattr(entry.filesystems, name, done.append)
+    monkeypatch.setattr(
+        entry.filesystems, "check_writable", lambda uri, key: done.append(uri)
+    )
+    of = {side: {"artifacts": [{"uri": f"{scheme}://b/{side}"}]} for side in ("i", "o")}
+    call = {
+        "inputs": {"artifacts": {"x": of["i"]}},
+        "outputs": {"artifacts": {"y": of["o"]}, "outputFile": str(tmp_path / "out")},
+    }
+    inputs = {"artifacts": {"x": {"artifactType": {"instanceSchema": "s"}}}}
+    words = [entry._CALL, json.dumps(call), entry._INPUTS, json.dumps(inputs)]
+    entry._execute_on_urls(words)
+    (given,) = seen["inputs"]["artifacts"]["x"]["artifacts"]
+    assert given == {"uri": f"{opened}://b/i", "type": {"instanceSchema": "s"}}
+    assert set(done) == {f"{opened}://b/o"}
+    written = json.loads((tmp_path / "out").read_text())
+    assert written["artifacts"] == call["outputs"]["artifacts"]
 
 
 def test_problem_of_the_user_ends_a_step_without_a_traceback(

@@ -95,7 +95,7 @@ def test_compiled_pipeline_sends_its_data_to_a_job_server(
     overlay.write_text(
         json.dumps(
             {
-                "kubeflow": {**section, "root": "s3://bucket/kfp"},
+                "kubeflow": {**section, "root": "minio://bucket/kfp"},
                 "pusher": {"to": "s3://bucket/serving"},
                 "run": {"engine": {"runner": "portable", "options": options}},
             }
@@ -109,12 +109,12 @@ def test_compiled_pipeline_sends_its_data_to_a_job_server(
     launcher.run(*STEPS)
     for node, output in DATA.items():
         (here,) = threads.folder.glob(f"runs/*/{node}/{output}/*")
-        there = launcher.artifacts[node, output]["uri"].removeprefix("s3://bucket/")
+        there = launcher.artifacts[node, output]["uri"].removeprefix("minio://bucket/")
         found = objects(bucket_client, f"{there}/")
         assert found == local_files(here) and len(found) > 1
-        assert not list(place.glob(f"containers/{node}-1/s3/{there}"))
+        assert not list(place.glob(f"containers/{node}-1/*/{there}"))
     evaluation = launcher.artifacts["Evaluator", "evaluation"]["uri"]
-    key = f"{evaluation.removeprefix('s3://bucket/')}/summary.json"
+    key = f"{evaluation.removeprefix('minio://bucket/')}/summary.json"
     summary = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
     assert json.loads(summary)["overall"] == threads.last_run()["metrics"]
     # Of two splits, and the analysis; other nodes have one shard, and send no job.
