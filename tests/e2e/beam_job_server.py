@@ -1,8 +1,9 @@
 """Beam's own job server in Python, with workers that are started by a command.
 
-    python beam_job_server.py FOLDER
+    python beam_job_server.py FOLDER [HOST:PORT]
 
-It listens on a port that it writes to `FOLDER/port`. Beam's lacks the environment
+It listens on a port that it writes to `FOLDER/port`; or, for all that know this machine
+as HOST, on PORT. Beam's lacks the environment
 PROCESS, which those of Flink and Spark have; workers are forks of a warm process.
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.runners.portability import local_job_service_main
+from apache_beam.runners.portability import local_job_service, local_job_service_main
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
 from strategos.components.shards import warm_workers
@@ -46,6 +47,13 @@ class ProcessWorkerHandler(worker_handlers.GrpcWorkerHandler):
         self._process.wait()
 
 
+def listen_as(host: str) -> None:
+    """Accepts jobs from everywhere; their drivers connect to `host`."""
+    servicer = local_job_service.LocalJobServicer
+    servicer.get_bind_address = lambda self: "0.0.0.0"
+    servicer.get_service_address = lambda self: host
+
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     folder = Path(sys.argv[1])
@@ -53,4 +61,9 @@ if __name__ == "__main__":
     warm = [sys.executable, "-m", _WORKERS, str(os.getpid()), socket]
     subprocess.Popen(warm, stdin=subprocess.DEVNULL)
     os.environ[warm_workers.VARIABLE] = socket
-    local_job_service_main.run(["--port_file", str(folder / "port")])
+    options = ["--port_file", str(folder / "port")]
+    for address in sys.argv[2:]:
+        host, port = address.split(":")
+        listen_as(host)
+        options += ["--port", port]
+    local_job_service_main.run(options)

@@ -108,6 +108,39 @@ label = "training.kubeflow.org/job-name"
 pods = client.CoreV1Api().list_namespaced_pod(of, label_selector=label)
 print(json.dumps(len(jobs["items"]) + len(pods.items)))
 """
+# Starts a job server in a pod of the steps' image, or prints its log and ends it.
+JOB_SERVER = """
+import json, sys
+from kubernetes import client, config
+
+config.load_kube_config()
+core, of, host, port = client.CoreV1Api(), "kubeflow", "beam-jobs", 8099
+address = f"{host}.{of}:{port}"
+program = "/workload/tests/e2e/beam_job_server.py"
+server = {
+    "name": "main",
+    "image": "registry.example.com/strategos:1",
+    "command": ["python", "-W", "ignore", program, "/tmp", address],
+    "envFrom": [{"secretRef": {"name": "object-store"}}],
+    "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1},
+}
+pod = {
+    "metadata": {"name": host, "labels": {"app": host}},
+    "spec": {"containers": [server], "terminationGracePeriodSeconds": 0},
+}
+service = {
+    "metadata": {"name": host},
+    "spec": {"selector": {"app": host}, "ports": [{"port": port}]},
+}
+if sys.argv[1] == "start":
+    core.create_namespaced_service(of, service)
+    core.create_namespaced_pod(of, pod)
+    print(json.dumps(address))
+else:
+    print(json.dumps(core.read_namespaced_pod_log(host, of)))
+    core.delete_namespaced_pod(host, of)
+    core.delete_namespaced_service(host, of)
+"""
 
 
 class Pipelines:
@@ -211,6 +244,14 @@ class Pipelines:
     def delete_step_that_trains(self):
         """Deletes the pod of a step once its TFJob of two workers trains."""
         self.cluster.python(DELETE_STEP)
+
+    def start_job_server(self):
+        """Starts Beam's job server in a pod; its address in the cluster."""
+        return self.cluster.python(JOB_SERVER, "start")
+
+    def stop_job_server(self):
+        """Ends that job server; its log."""
+        return self.cluster.python(JOB_SERVER, "stop")
 
     def trainings(self):
         """How many TFJobs and pods of TFJobs there are."""

@@ -28,6 +28,9 @@ LONG = (  # training goes on until it is ended
     *("--set", "trainer.callbacks.early_stopping.patience=9999"),
 )
 WORKERS = ("--overlay", KUBEFLOW / "overlays" / "workers.yaml", *LONG)
+# Of the first run; later ones take its artifacts from the cache.
+ENGINE = ("--set", "run.engine.runner=portable", "--set")
+ENDPOINT = "run.engine.options.job_endpoint"
 ENDED = ("Succeeded", "Failed")
 
 
@@ -70,7 +73,11 @@ def test_flights_run_to_a_pushed_model_that_equals_the_local_one(
     pipelines, start_local, tmp_path
 ):
     local = start_local()  # beside: most steps on the cluster leave a core idle
-    states, _ = pipelines.run("--wait")
+    endpoint = pipelines.start_job_server()
+    states, _ = pipelines.run("--wait", *ENGINE, f"{ENDPOINT}={endpoint}")
+    log = pipelines.stop_job_server()
+    # Of two splits, and the analysis; other nodes have one shard, and send no job.
+    assert log.count("Completed job") == 3, log
     assert set(states.values()) == {"ran"}
     assert states.keys() >= {"Resolve", "ExampleGen", "Transform", *RETRAINED}
     (version,) = pipelines.pushed(tmp_path)
