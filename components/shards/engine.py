@@ -37,8 +37,6 @@ class Engine:
         behind a Beam job server. `dataflow`: Google Cloud Dataflow.
       workers: Number of shards worked on at a time; None for one per available core,
         or, for the last three runners, for what the runner has.
-      memory: Bytes that all processes of the run may take; None for three quarters of
-        the memory that this process may use.
       job_endpoint: Address of the job server of `spark` and `portable`, as `HOST:PORT`.
       master: Address of the REST API of a Flink cluster, as `HOST:PORT`; None to start
         a cluster on this machine.
@@ -49,11 +47,12 @@ class Engine:
       region: Its region.
       temp_location: `gs://` folder for its staged and temporary files.
       image: Container image of its workers, which holds Strategos and the workload.
+      memory: Bytes that all processes of the run may take; None for three quarters of
+        the memory that this process may use.
     """
 
     runner: str = "direct"
     workers: int | None = None
-    memory: int | None = None
     job_endpoint: str | None = None
     master: str | None = None
     taskmanagers: int = 1
@@ -63,6 +62,7 @@ class Engine:
     region: str | None = None
     temp_location: str | None = None
     image: str | None = None
+    memory: int | None = None
 
     @property
     def threads(self) -> int:
