@@ -24,7 +24,8 @@ Result = TypeVar("Result")
 
 _AHEAD = 2  # shards for each thread that are begun before the oldest one is merged
 _ALONE_SECONDS = 0.5
-_LEAST_SECONDS = 1.0  # that are left when a helper starts, which takes a third of that
+# By the pace so far, which includes loading what threads share; helpers load it again.
+_LEAST_SECONDS = 2.5
 
 
 def fold(
