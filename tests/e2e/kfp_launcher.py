@@ -42,9 +42,12 @@ class Launcher:
     ):
         self.spec, self._folder, self._warm, self._image = spec, folder, warm, image
         self._store, self._run = (_S3(s3) if s3 else _Folder(folder / "store")), 0
-        self._mount = spec["defaultPipelineRoot"].split(":")[0]
         self.artifacts: dict[tuple[str, str], dict] = {}
         self.outputs: dict[tuple[str, str], str] = {}
+
+    @property
+    def _mount(self) -> str:
+        return self.spec["defaultPipelineRoot"].split(":")[0]
 
     def run(self, *only: str, **parameters: Any) -> None:
         """Runs every task; fails with the output of the first that fails.
