@@ -98,7 +98,11 @@ def write_rows(folder: Path, rows: int) -> Path:
 
 
 def of_strategos(
-    data: Path, folder: Path, workers: int, runner: str = "direct"
+    data: Path,
+    folder: Path,
+    workers: int,
+    runner: str = "direct",
+    one_core: bool = False,
 ) -> list[str]:
     example = folder / "examples" / "flights"
     ignored = shutil.ignore_patterns("data", "runs", "serving", "__pycache__")
@@ -107,6 +111,7 @@ def of_strategos(
     (example / "data").symlink_to(data)
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     return [
+        *(("taskset", "--cpu-list", "0") if one_core else ()),
         *(sys.executable, "-m", "strategos.pipeline.cli", "run"),
         *(str(example / "pipeline.yaml"), "--set", f"run.root={folder / 'root'}"),
         *("--set", f"run.engine.workers={workers}"),
@@ -136,6 +141,7 @@ def of_floor(data: Path, folder: Path) -> list[str]:
 SIDES: dict[str, Callable[[Path, Path], list[str]]] = {
     "strategos": functools.partial(of_strategos, workers=2),
     "strategos-1": functools.partial(of_strategos, workers=1),
+    "strategos-core": functools.partial(of_strategos, workers=1, one_core=True),
     "flink": functools.partial(of_strategos, workers=2, runner="flink"),
     "stock": of_stock,
     "script": of_script,

@@ -21,6 +21,7 @@ Runs = Sequence[Mapping[str, Any]]
 NAMES = {
     "strategos": "Strategos, two workers",
     "strategos-1": "Strategos, one worker",
+    "strategos-core": "Strategos, one worker on one core",
     "flink": "Strategos, Flink, two slots",
     "stock": "TFX's own components",
     "script": "plain script",
@@ -36,9 +37,10 @@ from CSV files to a model with its metrics by slice and a SavedModel. Rows are d
 with replacement from those of the example, in twelve files.
 
 - **Strategos**: `strategos run`, all nodes, with one or two workers on its data
-  (`run.engine.workers`), threads that go on in processes; on Flink, a cluster that the
-  run starts on the same machine (`run.engine.runner: flink`). The CPU time of its
-  workers is not counted in full.
+  (`run.engine.workers`), threads that go on in processes; with one worker on one core
+  (`taskset`), because TensorFlow and gzip have threads of their own; on Flink, a
+  cluster that the run starts on the same machine (`run.engine.runner: flink`). The CPU
+  time of its workers is not counted in full.
 - **TFX's own components**: the same pipeline of stock components, on LocalDagRunner and
   Beam's in-process runner.
 - **plain script**: pyarrow, NumPy and Keras 3: the same features, network, steps and
@@ -107,7 +109,14 @@ def _cluster(found: Results) -> str:
 
 def tables(found: Results) -> str:
     """The medians as Markdown: of whole runs, then by node."""
-    lines = [*_of_runs(found), "", *_of_nodes(found), *_of_two_workers(found)]
+    lines = [
+        *_of_runs(found),
+        "",
+        *_of_nodes(found),
+        *_of_two_workers(found, "strategos-core", "one core"),
+        "",
+        *_of_two_workers(found, "strategos-1", "two cores"),
+    ]
     return "\n".join(lines).rstrip()
 
 
@@ -148,16 +157,16 @@ def _of_nodes(found: Results) -> Iterator[str]:
         yield ""
 
 
-def _of_two_workers(found: Results) -> Iterator[str]:
+def _of_two_workers(found: Results, one: str, cores: str) -> Iterator[str]:
     """Wall time of two workers in parts of that of one, where both were measured."""
     both = {
-        rows: (sides["strategos"], sides["strategos-1"])
+        rows: (sides["strategos"], sides[one])
         for rows, sides in found.items()
-        if {"strategos", "strategos-1"} <= sides.keys()
+        if {"strategos", one} <= sides.keys()
     }
     if not both:
         return
-    yield "Wall time with two workers, in parts of that with one:"
+    yield f"Wall time with two workers, in parts of that with one on {cores}:"
     yield ""
     yield from _head(["node", *(f"{rows:,} rows" for rows in both)])
     for node in _SPREAD:

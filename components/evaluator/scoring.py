@@ -19,7 +19,7 @@ from strategos.components.records import read
 from strategos.components.shards import progress
 
 BATCH = 10_000
-SHARD_BYTES = 4 << 20  # smaller files are scored together
+SHARD_BYTES = 1 << 19  # smaller files are scored together
 
 _COMPARED = 1_000  # rows of a shard whose label is compared with the transformed one
 
