@@ -1,4 +1,4 @@
-"""Steps of a compiled pipeline: what runs in the containers of a cluster."""
+"""Steps of a compiled pipeline, and how processes that run nodes begin."""
 
 ENTRY = ["python", "-m", "strategos.components.container.entry"]
 """The command of a step that runs an executor."""

@@ -16,7 +16,6 @@ import random
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -128,23 +127,11 @@ def result(node, folder, uri):
     return {name: hashlib.sha256(files[name]).hexdigest() for name in files}
 
 
-def pids(folder, part):
-    """Processes of this test whose command has a part."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (entry / "cmdline").read_bytes()
-            about = command + (entry / "environ").read_bytes()
-            if part.encode() in command and os.fsencode(folder) in about:
-                found.append(int(entry.name))
-    return sorted(found)
-
-
-def is_under_way(driver, folder):
+def is_under_way(pids, driver, folder):
     return pids(folder, VICTIMS["worker"]) or driver.poll() == 0
 
 
-def disturb(driver, folder, victim, chance, latest):
+def disturb(pids, driver, folder, victim, chance, latest):
     """Kills a process at a random moment; None if the driver has ended before."""
     time.sleep(chance.uniform(0, latest))
     while driver.poll() is None:
@@ -159,7 +146,7 @@ def disturb(driver, folder, victim, chance, latest):
 
 @pytest.mark.parametrize(("victim", "node"), cells())
 def test_killed_process(
-    start, folder, expected, cluster, wait_until, tmp_path, victim, node
+    start, folder, expected, cluster, wait_until, pids, tmp_path, victim, node
 ):
     chance = random.Random(f"{victim} {node} {ROUND}")
     engine = Engine("flink", 2, taskmanagers=2)
@@ -167,8 +154,8 @@ def test_killed_process(
     while killed is None:  # half as late, if the node was faster
         uri = uri.with_name(str(int(uri.name) + 1))
         driver = start(engine, node, uri)
-        wait_until(functools.partial(is_under_way, driver, tmp_path), 200)
-        killed = disturb(driver, tmp_path, victim, chance, latest)
+        wait_until(functools.partial(is_under_way, pids, driver, tmp_path), 200)
+        killed = disturb(pids, driver, tmp_path, victim, chance, latest)
         latest /= 2
         if killed is None:  # else its last workers are taken for those of the next
             wait_until(lambda: not pids(tmp_path, ""), 30)
