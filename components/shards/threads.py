@@ -23,9 +23,9 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 _AHEAD = 2  # shards for each thread that are begun before the oldest one is merged
-_ALONE_SECONDS = 0.5
-# By the pace so far, which includes loading what threads share; helpers load it again.
-_LEAST_SECONDS = 2.5
+# From the end of the first shard on, whose thread has loaded what threads share.
+_PACE_SECONDS = 0.2
+_LEAST_SECONDS = 2.0  # of work that is left, by the pace; helpers load all that again
 
 
 def fold(
@@ -81,7 +81,7 @@ class _Crew(Generic[Shard, Result]):
     def __init__(self, work: Callable[[Shard], Result], shards: int, helpers: int):
         self.ended = threading.Event()
         self._work, self._shards, self._most = work, shards, helpers
-        self._began, self._done = time.monotonic(), 0
+        self._paced, self._done = 0.0, 0  # when the first shard was done; how many are
         self._lock = threading.Lock()
         self._helpers: dict[int, Helper | None] = {}  # by thread; None: there is none
 
@@ -90,6 +90,7 @@ class _Crew(Generic[Shard, Result]):
         helper = self._helper()
         result = helper.work(self._work, shard) if helper else self._work(shard)
         with self._lock:
+            self._paced = self._paced or time.monotonic()
             self._done += 1
         return result
 
@@ -112,9 +113,9 @@ class _Crew(Generic[Shard, Result]):
         """Whether another helper pays: it has to load what threads have loaded."""
         if self.ended.is_set() or len(self._helpers) >= self._most or not self._done:
             return False
-        taken = time.monotonic() - self._began
-        left = taken / self._done * (self._shards - self._done)
-        return taken >= _ALONE_SECONDS and left >= _LEAST_SECONDS
+        taken = time.monotonic() - self._paced
+        left = taken / max(self._done - 1, 1) * (self._shards - self._done)
+        return taken >= _PACE_SECONDS and left >= _LEAST_SECONDS
 
 
 def _in_order(

@@ -30,7 +30,7 @@ def server(monkeypatch):
         plain.setattr(sys, "stdout", sys.__stdout__)
         plain.setattr(sys, "stderr", sys.__stderr__)
         fork_server.start()
-    monkeypatch.setattr(threads, "_ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "_PACE_SECONDS", 0.0)
     monkeypatch.setattr(threads, "_LEAST_SECONDS", 0.0)
 
 
@@ -143,7 +143,7 @@ def test_rows_of_helpers_are_counted(fold, monkeypatch):
 
 def test_without_a_server_threads_work_on(tmp_path, monkeypatch):
     monkeypatch.setattr(fork_server, "_channel", None)
-    monkeypatch.setattr(threads, "_ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "_PACE_SECONDS", 0.0)
     found = folds.fold(Engine(workers=3), range(9), which_process, join, str(tmp_path))
     assert [(shard, pid) for shard, pid, *_ in found] == [
         (shard, os.getpid()) for shard in range(9)
@@ -151,7 +151,7 @@ def test_without_a_server_threads_work_on(tmp_path, monkeypatch):
 
 
 def test_short_work_starts_no_helper(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(threads, "_ALONE_SECONDS", 60.0)
+    monkeypatch.setattr(threads, "_PACE_SECONDS", 60.0)
     found = folds.fold(Engine(workers=3), range(9), which_process, join, str(tmp_path))
     assert {pid for _, pid, *_ in found} == {os.getpid()}
 
@@ -177,7 +177,7 @@ def test_helpers_end_with_the_process_that_is_killed(tmp_path):
         from strategos.components.shards import threads
         from work import work
         fork_server.start()
-        threads._ALONE_SECONDS = threads._LEAST_SECONDS = 0.0
+        threads._PACE_SECONDS = threads._LEAST_SECONDS = 0.0
         threads.fold([os.getpid()] * 600, work, max, 3, 2, 32)
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]

@@ -24,7 +24,7 @@ def main(table: str, out: str) -> None:
     """Writes `alone/` and `helped/` to the folder `out`."""
     fork_server.start()
     shards._LEAST_BYTES = os.path.getsize(table) // 8
-    threads._ALONE_SECONDS = threads._LEAST_SECONDS = 0.0
+    threads._PACE_SECONDS = threads._LEAST_SECONDS = 0.0
     started, start = 0, helpers.Helper.start
 
     def counted():
