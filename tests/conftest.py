@@ -209,19 +209,35 @@ def environment():
 
 
 @pytest.fixture(scope="module")
-def bucket_client(environment):
+def object_store():
+    """The scheme of `bucket`; a module that overrides it can try both."""
+    return "s3"
+
+
+@pytest.fixture(scope="module")
+def cloud_storage(environment, tmp_path_factory):
+    """A Google Cloud Storage of its own, a `CloudStorage` of cloud_storage.py."""
+    module = runpy.run_path(str(Path(__file__).with_name("cloud_storage.py")))
+    store = module["CloudStorage"](tmp_path_factory.mktemp("cloud-storage"))
+    for name, value in store.environment().items():
+        environment.setenv(name, value)
+    yield store
+    store.stop()
+
+
+@pytest.fixture(scope="module")
+def s3_client(environment):
     """A client of an S3 server of its own, with the empty bucket `bucket`."""
     boto3 = pytest.importorskip("boto3")
     moto = pytest.importorskip("moto.server")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    environment.setenv("S3_ENDPOINT", f"http://{host}:{port}")
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    environment.setenv("S3_ENDPOINT", endpoint)
     environment.setenv("AWS_REGION", "us-east-1")
     environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
     environment.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-    endpoint = f"http://{host}:{port}"
     # All of moto's servers in a process have the same buckets.
     requests.post(f"{endpoint}/moto-api/reset", timeout=60).raise_for_status()
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
@@ -231,9 +247,17 @@ def bucket_client(environment):
 
 
 @pytest.fixture(scope="module")
-def bucket(bucket_client):
-    """The URL of an empty bucket on an S3 server of its own."""
-    return "s3://bucket"
+def bucket_client(object_store, request):
+    """A client of an object store of its own, as boto3's, with the bucket `bucket`."""
+    if object_store == "gs":
+        return request.getfixturevalue("cloud_storage").client()
+    return request.getfixturevalue("s3_client")
+
+
+@pytest.fixture(scope="module")
+def bucket(object_store, bucket_client):
+    """The URL of an empty bucket on an object store of its own."""
+    return f"{object_store}://bucket"
 
 
 def _ip(*arguments):

@@ -27,8 +27,8 @@ CHUNK = 1 << 22
 _AT_A_TIME = 8
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_RETRIES = datetime.timedelta(seconds=30)
 _TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
+_LIMIT, _PATIENT_LIMIT = (datetime.timedelta(seconds=each) for each in (5, 30))
 
 
 def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
@@ -38,8 +38,8 @@ def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
 
     Args:
       uri: `s3://…` or `gs://…`.
-      patient: Whether a request is repeated for 20 to 55 s while S3 does not answer,
-        instead of two. For Cloud Storage it always is, for 30.
+      patient: Whether a request is repeated while the store does not answer for 20 to
+        55 s (S3) or 30 s (Cloud Storage), instead of 2 or 5.
     """
     scheme = uri.partition("://")[0]
     variable = "S3_ENDPOINT" if scheme == "s3" else "STORAGE_EMULATOR_HOST"
@@ -60,7 +60,7 @@ def _connected(
             anonymous=bool(host),  # as all of Google's clients with an emulator
             scheme=protocol or None,
             endpoint_override=host or None,
-            retry_time_limit=_RETRIES,
+            retry_time_limit=_PATIENT_LIMIT if patient else _LIMIT,
         )
     tries = _PATIENT_TRIES if patient else _TRIES
     return fs.S3FileSystem(

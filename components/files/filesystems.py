@@ -161,8 +161,9 @@ def _set_up_boto3(environ: MutableMapping[str, str]) -> None:
 def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") -> None:
     """Writes a small file below a URL and removes it; a path is not checked.
 
-    On S3 by Arrow: without credentials, TensorFlow tries again for minutes, and its
-    `makedirs` then returns as if it had succeeded.
+    By Arrow: without credentials, TensorFlow tries again for a minute or more, and on
+    S3 its `makedirs` then returns as if it had succeeded. Then, on Cloud Storage, by
+    TensorFlow, which does not know all kinds of Google's credentials.
 
     Args:
       uri: Path or URL.
@@ -194,8 +195,9 @@ def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") ->
 
 def _write_problem(path: str) -> str:
     """Why a file cannot be written; "" if it can."""
-    if path.startswith("s3://"):
-        return _write_problem_of_arrow(path)
+    problem = _write_problem_of_arrow(path)
+    if problem or path.startswith("s3://"):
+        return problem
     import tensorflow as tf
 
     try:

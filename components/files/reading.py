@@ -10,9 +10,9 @@ import contextlib
 import dataclasses
 import errno
 import io
+import itertools
 import os
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from strategos.components.errors import first_line
@@ -117,6 +117,8 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
     Raises:
       OSError: The object store does not answer, or rejects that.
     """
+    if url.startswith("gs://"):
+        return _below_by_names(url, None if depth is None else depth + 1)
     from pyarrow import fs
 
     scheme, path = url.partition("://")[0], arrow_files.path_of(url)
@@ -135,12 +137,34 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
     level = [path]
     with _problems(url):
         for _ in range(1 + (depth or 0)):
-            infos = list(chain.from_iterable(arrow_files.each(listed, level)))
+            infos = list(itertools.chain.from_iterable(arrow_files.each(listed, level)))
             level = [i.path for i in infos if i.type == fs.FileType.Directory]
             for info in infos:
                 kinds[info.type].append(f"{scheme}://{info.path}")
     files, folders = map(sorted, kinds.values())
     return files, folders
+
+
+def _below_by_names(url: str, levels: int | None) -> tuple[list[str], list[str]]:
+    """`below` on Cloud Storage, where Arrow lists no folders but those with a marker.
+
+    Args:
+      url: `gs://BUCKET/FOLDER`.
+      levels: Most names in a path below the URL; None for any number.
+    """
+    base, start = url.rstrip("/"), len(arrow_files.path_of(url)) + 1
+    files, folders = [], set()
+    with _problems(url):
+        found = arrow_files.files_below(url)
+    for info in found:
+        names = info.path[start:].split("/")
+        most = len(names) if levels is None else levels
+        shown = [*itertools.takewhile(lambda name: name[:1] != ".", names)]
+        for count in range(1, min(most, len(shown), len(names) - 1) + 1):
+            folders.add(f"{base}/{'/'.join(names[:count])}")
+        if len(shown) == len(names) <= most:
+            files.append(f"{base}/{'/'.join(names)}")
+    return sorted(files), sorted(folders)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Pushes to an object store, on an S3 server of its own."""
+"""Pushes to an object store, on a server of its own."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from strategos.components.errors import BadInputError, UserError
 from strategos.components.pusher import targets
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture
 def serving(bucket, request):
     return f"{bucket}/{request.node.name}/serving"
 
 
 @pytest.fixture
-def store(bucket_client):
+def store(bucket, bucket_client):
     """The names of the objects below a URL, from another client than the target's."""
 
     def names(url):
-        name, _, prefix = url.removeprefix("s3://").partition("/")
+        name, _, prefix = url.partition("://")[2].partition("/")
         listed = bucket_client.list_objects_v2(Bucket=name, Prefix=f"{prefix}/")
         return [each["Key"].removeprefix(f"{prefix}/") for each in listed["Contents"]]
 
@@ -62,8 +67,10 @@ def test_a_version_has_all_files_and_its_manifest(serving, store, model, tmp_pat
     assert here.manifest(copied) == {"run_id": "é"}
 
 
-def test_newest_complete_versions_are_kept(serving, store, model, bucket_client):
-    key = f"{serving.removeprefix('s3://bucket/')}/12/variables/half"
+def test_newest_complete_versions_are_kept(
+    serving, store, model, bucket, bucket_client
+):
+    key = f"{serving.removeprefix(f'{bucket}/')}/12/variables/half"
     for second in (10, 11):
         at(serving, second).push(model, keep=2)
     bucket_client.put_object(Bucket="bucket", Key=key, Body=b"of a killed push")
@@ -85,11 +92,12 @@ def test_a_push_that_fails_leaves_nothing(serving, store, model):
 
 
 def test_a_bucket_that_is_missing_is_named_before_anything_runs(bucket, model):
+    other = bucket.replace("bucket", "other")
     with pytest.raises(BadInputError, match="there is no bucket `other`") as caught:
-        targets.of("s3://other/serving").versions()
+        targets.of(f"{other}/serving").versions()
     assert caught.value.key == "pusher.to"
-    with pytest.raises(UserError, match=r"s3://other/a/1: nothing can be read there"):
-        targets.of("s3://bucket/a").push("s3://other/a/1", 1)
+    with pytest.raises(UserError, match=rf"{other}/a/1: nothing can be read there"):
+        targets.of(f"{bucket}/a").push(f"{other}/a/1", 1)
 
 
 def test_a_server_that_rejects_is_reported_with_the_credentials(monkeypatch):

@@ -50,7 +50,8 @@ def starts(path: str, size: int) -> list[int]:
     """
     found = [0]
     with reading.open_binary(path) as file:
-        end = file.seek(0, 2)
+        # On Cloud Storage, to seek the end of an object is an error.
+        (end,) = (each.size for each in reading.statuses([path]))
         for start in range(size, end - size + 1, size):
             file.seek(start - 1)
             while file.read(1) == b'"':

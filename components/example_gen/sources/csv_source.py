@@ -132,9 +132,10 @@ class CsvSource(Source):
         import pyarrow.csv
 
         source = reading.open_arrow(self.path)
-        if part != WHOLE:
-            stop = part.stop or source.size()
-            source = source.get_stream(part.start, stop - part.start)
+        if part.stop is not None:
+            source = source.get_stream(part.start, part.stop - part.start)
+        elif part.start:  # a stream to the end reads there; Cloud Storage rejects that
+            source.seek(part.start)
         elif self._is_compressed:
             source = pa.CompressedInputStream(source, "gzip")
         return pyarrow.csv.open_csv(

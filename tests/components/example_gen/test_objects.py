@@ -27,8 +27,13 @@ PATTERNS = (
 )
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture
-def upload(bucket_client):
+def upload(bucket, bucket_client):
     """Copies a local folder to an empty bucket; returns its URL."""
 
     def copy(folder: Path) -> str:
@@ -38,7 +43,7 @@ def upload(bucket_client):
         for file in filter(Path.is_file, folder.rglob("*")):
             key = f"data/{file.relative_to(folder)}"
             bucket_client.put_object(Bucket="bucket", Key=key, Body=file.read_bytes())
-        return "s3://bucket/data"
+        return f"{bucket}/data"
 
     return copy
 
@@ -73,8 +78,9 @@ def test_patterns_match_the_objects_that_they_match_as_files(tmp_path, upload):
 
 def test_nothing_found_names_what_is_there(tmp_path, upload):
     write(tmp_path, "span-1/a.csv")
-    with pytest.raises(spans.NoFilesError, match="Below s3://bucket/data: span-1/, "):
-        spans.find_spans(f"{upload(tmp_path)}/*/b.csv")
+    url = upload(tmp_path)
+    with pytest.raises(spans.NoFilesError, match=f"Below {url}: span-1/, "):
+        spans.find_spans(f"{url}/*/b.csv")
 
 
 def test_what_is_deeper_than_the_pattern_is_not_listed(tmp_path, upload, bucket_client):
@@ -90,8 +96,9 @@ def test_what_is_deeper_than_the_pattern_is_not_listed(tmp_path, upload, bucket_
 
 def test_folder_named_as_a_file_is_refused(tmp_path, upload):
     write(tmp_path, "day.parquet/part-0.parquet")
-    with pytest.raises(BadInputError, match=r"the folder s3://bucket/data/day.parquet"):
-        spans.find_spans(f"{upload(tmp_path)}/*.parquet")
+    url = upload(tmp_path)
+    with pytest.raises(BadInputError, match=rf"the folder {url}/day.parquet"):
+        spans.find_spans(f"{url}/*.parquet")
 
 
 @pytest.mark.parametrize("pattern", ["s3://b*/x.csv", "s3://{SPAN}/x.csv", "s3://*"])

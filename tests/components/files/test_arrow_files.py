@@ -12,6 +12,11 @@ from strategos.components.files import arrow_files
 CONTENT = {"part.gz": gzip.compress(b"rows"), "inside/plain": b"text", "empty": b""}
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder with files of this content."""

@@ -8,6 +8,11 @@ from strategos.components.errors import UserError
 from strategos.components.files import places
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 def used(path):
     """What comes of a folder's files."""
     folder, found = places.at(path), {}
@@ -29,19 +34,18 @@ def used(path):
     return found
 
 
-@pytest.mark.parametrize("kind", ["local", "remote"])
-def test_files_of_a_folder_are_written_found_and_removed(kind, tmp_path, request):
-    if kind == "local":
-        found = used(str(tmp_path / "folder"))
-    else:
-        found = used(f"{request.getfixturevalue('bucket')}/folder")
-    assert found == {
-        "before": [False, []],
-        "missing": True,
-        "files": {"/jobs/1.json": "new 1", "/jobs/2.json": "new 2"},
-        "names": ["1.json", "2.json", "jobs"],
-        "after": False,
-    }
+def test_files_of_a_folder_are_written_found_and_removed(tmp_path, bucket):
+    assert (
+        used(f"{bucket}/folder")
+        == used(str(tmp_path / "folder"))
+        == {
+            "before": [False, []],
+            "missing": True,
+            "files": {"/jobs/1.json": "new 1", "/jobs/2.json": "new 2"},
+            "names": ["1.json", "2.json", "jobs"],
+            "after": False,
+        }
+    )
 
 
 def test_object_that_stands_for_a_folder_is_no_file_in_it(bucket, bucket_client):

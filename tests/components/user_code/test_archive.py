@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.files import filesystems
 from strategos.components.user_code import archive, fingerprint, workload_paths
 
 KEY = "kubeflow.modules"
-URL = "s3://bucket/modules"
 FILES = {
     "w/model.py": "import layers\nfrom lib.deep import x\nimport common\n"
     "WORDS = open('assets/words.txt')\n",
@@ -56,6 +56,17 @@ def folder(tmp_path, monkeypatch):
     return str(tmp_path / "w")
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
+@pytest.fixture
+def store(bucket):
+    """store of the folder of archives."""
+    return f"{bucket}/modules"
+
+
 @pytest.fixture
 def objects(bucket_client):
     """The objects in the bucket, each with the time of its last change; none at first.
@@ -73,7 +84,7 @@ def objects(bucket_client):
 
 
 def key_of(url):
-    return url.removeprefix("s3://bucket/")
+    return url.partition("://bucket/")[2]
 
 
 def test_it_holds_what_the_fingerprint_covers(folder, tmp_path):
@@ -107,11 +118,13 @@ def test_all_pythons_make_the_same_archive(tmp_path):
     assert file.name == "model-d75c10fa1cc7f7de3e27a5fbc6ae015c.zip"
 
 
-def test_what_was_downloaded_is_what_was_uploaded_once(folder, objects, tmp_path):
-    url = archive.upload(folder, "model", f"{URL}/", KEY)
+def test_what_was_downloaded_is_what_was_uploaded_once(
+    folder, store, objects, tmp_path
+):
+    url = archive.upload(folder, "model", f"{store}/", KEY)
     stored = objects()
     assert [*stored] == [key_of(url)]
-    assert archive.upload(folder, "model", URL, KEY) == url
+    assert archive.upload(folder, "model", store, KEY) == url
     assert objects() == stored
     found = archive.download(url, tmp_path, KEY)
     assert Path(found).name == "w"
@@ -123,20 +136,20 @@ def test_what_was_downloaded_is_what_was_uploaded_once(folder, objects, tmp_path
     )
     assert json.loads(done.stdout) == ["one two", "table.json", "three"]
     (Path(folder) / "layers.py").write_text("SHARED = ''\n")
-    assert archive.upload(folder, "model", URL, KEY) != url
+    assert archive.upload(folder, "model", store, KEY) != url
     assert len(objects()) == 2
 
 
-def test_installed_module_needs_no_files(tmp_path, objects):
-    url = archive.upload(str(tmp_path), "json.tool", URL, KEY)
+def test_installed_module_needs_no_files(tmp_path, store, objects):
+    url = archive.upload(str(tmp_path), "json.tool", store, KEY)
     assert Path(archive.download(url, tmp_path, KEY)).is_dir()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK other", None])
 def test_other_content_is_one_message_and_is_replaced(
-    folder, objects, bucket_client, tmp_path, content
+    folder, store, objects, bucket_client, tmp_path, content
 ):
-    url = archive.upload(folder, "model", URL, KEY)
+    url = archive.upload(folder, "model", store, KEY)
     at = {"Bucket": "bucket", "Key": key_of(url)}
     stored = bucket_client.get_object(**at)["Body"].read()
     if content is None:  # of the same size
@@ -147,12 +160,14 @@ def test_other_content_is_one_message_and_is_replaced(
     assert url in str(raised.value) and raised.value.key == KEY
     if len(content) == len(stored):  # as the remedy says
         bucket_client.delete_object(**at)
-    assert archive.upload(folder, "model", URL, KEY) == url
+    assert archive.upload(folder, "model", store, KEY) == url
     assert bucket_client.get_object(**at)["Body"].read() == stored
 
 
-def test_deleted_archive_is_one_message(folder, objects, bucket_client, tmp_path):
-    url = archive.upload(folder, "model", URL, KEY)
+def test_deleted_archive_is_one_message(
+    folder, store, objects, bucket_client, tmp_path
+):
+    url = archive.upload(folder, "model", store, KEY)
     bucket_client.delete_object(Bucket="bucket", Key=key_of(url))
     with pytest.raises(UserError, match="there is no such object") as raised:
         archive.download(url, tmp_path, KEY)
@@ -162,25 +177,28 @@ def test_deleted_archive_is_one_message(folder, objects, bucket_client, tmp_path
 
 @pytest.mark.parametrize("reason", ["bucket", "endpoint"])
 def test_store_that_does_not_answer_is_one_message(
-    folder, bucket, monkeypatch, tmp_path, reason
+    folder, store, object_store, request, monkeypatch, tmp_path, reason
 ):
-    url = URL
+    url = store
     if reason == "bucket":
-        url = "s3://absent/modules"
+        url = f"{object_store}://absent/modules"
+    elif object_store == "gs":
+        cloud_storage = request.getfixturevalue("cloud_storage")
+        monkeypatch.setattr(cloud_storage, "rejects", 403)
     else:
         monkeypatch.setenv("S3_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UserError, match="cannot be uploaded") as raised:
         archive.upload(folder, "model", url, KEY)
     assert raised.value.key == KEY and raised.value.received == url
-    assert "S3_ENDPOINT" in str(raised.value)
+    assert filesystems.credentials(url) in str(raised.value)
     if reason == "endpoint":
         with pytest.raises(UserError, match="nothing can be read") as raised:
             archive.download(f"{url}/model-0.zip", tmp_path, KEY)
         assert raised.value.key == KEY
 
 
-def test_step_uses_its_archive_and_not_the_image(folder, objects, monkeypatch):
-    url = archive.upload(folder, "model", URL, KEY)
+def test_step_uses_its_archive_and_not_the_image(folder, store, objects, monkeypatch):
+    url = archive.upload(folder, "model", store, KEY)
     monkeypatch.setenv(workload_paths.VARIABLE, "{}")
     parameter = json.dumps({"folder": "/workload", "module": "model"})
     with archive.of_step("kubeflow"):

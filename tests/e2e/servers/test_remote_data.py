@@ -9,6 +9,11 @@ import numpy as np
 import pytest
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def here(make_small, tmp_path_factory):
     """The small workspace with its data on this machine."""
@@ -60,7 +65,7 @@ def test_unchanged_objects_are_cached_as_a_whole(remote):
     assert set(remote.states().values()) == {"cached"}
 
 
-def test_new_span_is_due_and_read(remote, write_span, bucket_client):
+def test_new_span_is_due_and_read(remote, write_span, bucket, bucket_client):
     due = ("retrain", str(remote.yaml), "--if-due")
     assert "Not due" in remote.strategos(*due).stdout
     _move(bucket_client, write_span(remote.folder, 3), remote.folder)
@@ -68,7 +73,7 @@ def test_new_span_is_due_and_read(remote, write_span, bucket_client):
     assert remote.states()["ExampleGen"] == "complete"
     newest = max(remote.serving(), key=int)
     shown = remote.strategos("lineage", newest, str(remote.yaml), "--json").stdout
-    assert "s3://bucket/data/span-3/rows.csv" in shown
+    assert f"{bucket}/data/span-3/rows.csv" in shown
 
 
 def test_changed_schema_runs_the_pipeline_again(remote, bucket_client):
@@ -79,16 +84,16 @@ def test_changed_schema_runs_the_pipeline_again(remote, bucket_client):
     assert remote.states()["ImportSchemaGen"] == "complete"
 
 
-def test_mistakes_are_named_before_the_run(remote):
-    lost = "data.examples=s3://bucket/lost/span-{SPAN}/*.csv"
+def test_mistakes_are_named_before_the_run(remote, bucket):
+    lost = f"data.examples={bucket}/lost/span-{{SPAN}}/*.csv"
     validated = remote.strategos(
         "validate", str(remote.yaml), "--set", lost, "--set", "label=late_", expect=2
     )
-    assert "matches no object. Below s3://bucket/lost: nothing, or" in validated.stderr
+    assert f"matches no object. Below {bucket}/lost: nothing, or" in validated.stderr
     validated = remote.strategos(
         "validate", str(remote.yaml), "--set", "label=late_", expect=2
     )
-    assert "s3://bucket/data/span-1/rows.csv" in validated.stderr
+    assert f"{bucket}/data/span-1/rows.csv" in validated.stderr
     assert "Did you mean `late`?" in validated.stderr
     listed = json.loads(remote.strategos("runs", str(remote.yaml), "--json").stdout)
     assert {run["outcome"] for run in listed} == {"blessed"}

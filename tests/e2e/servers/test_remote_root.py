@@ -1,4 +1,4 @@
-"""Artifacts on S3, ML Metadata on a database server, models pushed to this machine."""
+"""Artifacts in an object store, ML Metadata on a database server, models pushed to this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import signal
 import pytest
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def remote(bucket, mariadb, metadata_password, small):
+def remote(bucket, mariadb, metadata_password, make_small, tmp_path_factory):
     """The small workspace with a remote root."""
+    small = make_small(tmp_path_factory.mktemp("checkout"))
     with small.yaml.open("a") as file:
         file.write(f"run: {{root: {bucket}/small, metadata: '{mariadb}'}}\n")
     return small

@@ -9,9 +9,15 @@ import pytest
 pytestmark = pytest.mark.faults  # slow: three trainings
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def pushing(bucket, small):
-    """The small workspace, whose models are pushed to S3."""
+def pushing(bucket, make_small, tmp_path_factory):
+    """The small workspace, whose models are pushed to a bucket."""
+    small = make_small(tmp_path_factory.mktemp("checkout"))
     yaml = small.yaml.read_text().replace("serving/small", f"{bucket}/serving")
     yaml = yaml.replace("epochs: 1", "epochs: 1, warm_start: latest")
     small.yaml.write_text(yaml)
