@@ -12,8 +12,8 @@ import contextlib
 import datetime
 import functools
 import http.client
-import importlib.util
 import http.server
+import importlib.util
 import json
 import socket
 import ssl
@@ -69,6 +69,7 @@ class CloudStorage:
                 *(_program(), "-scheme", "http", "-host", "127.0.0.1"),
                 *("-port", str(self.port), "-backend", "memory"),
             ],
+            stdout=subprocess.DEVNULL,
             stderr=(folder / "log").open("w"),
         )
         self._wait()

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 
-@pytest.fixture(scope="module", params=["s3", "gs"])
+@pytest.fixture(
+    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.faults)]
+)
 def object_store(request):
     return request.param
 

@@ -1,4 +1,4 @@
-"""Artifacts in an object store, ML Metadata on a database server, models pushed to this machine."""
+"""Artifacts in an object store, metadata on a database server, models pushed here."""
 
 from __future__ import annotations
 

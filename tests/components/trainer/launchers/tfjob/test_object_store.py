@@ -1,6 +1,6 @@
-"""TFJobs whose pods are processes that share nothing but files on S3.
+"""TFJobs whose pods are processes that share nothing but files in an object store.
 
-TensorFlow cannot open them: on the older stack, tensorflow-io is hidden.
+TensorFlow cannot open those on S3: on the older stack, tensorflow-io is hidden.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda *a: None if a[0] == "tensorflow_io" else found(*a)
 """
+
+
+@pytest.fixture(
+    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.faults)]
+)
+def object_store(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +66,14 @@ def training(make_spec, tmp_path):
 
 
 @pytest.fixture
-def launcher(pods, stored, settings, make_launcher):
+def launcher(pods, bucket, stored, settings, make_launcher):
     """A launcher that is not started yet: `launcher(spec, **settings)`."""
 
     def start(code, *words, **streams):
         return subprocess.Popen([sys.executable, "-c", code, *words], **streams)
 
     def make(spec, **changes):
-        job = settings | {"volumes": [], "folder": "s3://bucket/jobs"} | changes
+        job = settings | {"volumes": [], "folder": f"{bucket}/jobs"} | changes
         return make_launcher(start, "tfjob", job, spec)
 
     return make

@@ -13,6 +13,11 @@ from strategos.components.trainer.launchers import tfjob
 from strategos.components.trainer.launchers.jobs import staging
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture
 def own(tmp_path):
     """Inputs of a training in a step's own container."""
@@ -74,13 +79,13 @@ def test_files_that_no_pod_sees_are_copied_once(settings, spec, own, tmp_path):
 
 
 def test_files_that_no_pod_sees_are_uploaded_once(
-    keys, bucket_client, settings, spec, own
+    keys, bucket, bucket_client, settings, spec, own
 ):
-    store = settings | {"folder": "s3://bucket/jobs", "volumes": []}
+    store = settings | {"folder": f"{bucket}/jobs", "volumes": []}
     moved = staging.staged(spec, store)
-    assert moved.checkpoint_dir == "s3://bucket/jobs/a17/checkpoints"
+    assert moved.checkpoint_dir == f"{bucket}/jobs/a17/checkpoints"
     assert moved.model_dir == spec.model_dir
-    inputs = f"s3://bucket/jobs/a17/inputs{own}"
+    inputs = f"{bucket}/jobs/a17/inputs{own}"
     assert moved.train_files == (f"{inputs}/train.gz",)
     assert moved.transform_graph == f"{inputs}/graph"
     of_graph = f"jobs/a17/inputs{own}/graph/variables/data"
@@ -98,8 +103,10 @@ def test_files_that_no_pod_sees_are_uploaded_once(
     assert keys() == []
 
 
-def test_root_in_an_object_store_keeps_its_checkpoints(keys, settings, spec, own):
-    trainer = "s3://bucket/root/flights/Trainer"
+def test_root_in_an_object_store_keeps_its_checkpoints(
+    keys, bucket, settings, spec, own
+):
+    trainer = f"{bucket}/root/flights/Trainer"
     remote = dataclasses.replace(
         spec,
         train_files=(f"{trainer}/train.gz",),
@@ -114,11 +121,13 @@ def test_root_in_an_object_store_keeps_its_checkpoints(keys, settings, spec, own
     assert keys() == []
 
 
-def test_object_store_that_cannot_be_written_is_one_message(keys, settings, spec):
+def test_object_store_that_cannot_be_written_is_one_message(
+    keys, object_store, settings, spec
+):
     with pytest.raises(UserError) as raised:
-        staging.staged(spec, settings | {"folder": "s3://absent/jobs"})
+        staging.staged(spec, settings | {"folder": f"{object_store}://absent/jobs"})
     assert raised.value.key == "trainer.distribution.tfjob.folder"
-    assert "received s3://absent/jobs/a17" in str(raised.value)
+    assert f"received {object_store}://absent/jobs/a17" in str(raised.value)
 
 
 def test_modules_are_where_the_image_has_them(spec):
