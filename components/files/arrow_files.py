@@ -191,8 +191,13 @@ def remove(uri: str) -> None:
     Args:
       uri: `s3://…` or `gs://…`.
     """
-    with contextlib.suppress(FileNotFoundError):
+    try:
         connect(uri, patient=True).delete_dir(path_of(uri))
+    except FileNotFoundError:
+        pass
+    except OSError:  # newer Arrows raise it for a missing folder on Cloud Storage
+        if files_below(uri, patient=True):
+            raise
 
 
 @contextlib.contextmanager
