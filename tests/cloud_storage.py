@@ -289,5 +289,12 @@ def _sign(name, key, issuer, issuer_key, extension) -> x509.Certificate:
     builder = x509.CertificateBuilder(issuer, name, key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - day).not_valid_after(now + day)
-    builder = builder.add_extension(extension, critical=False)
+    is_authority = isinstance(extension, x509.BasicConstraints)
+    builder = builder.add_extension(extension, critical=is_authority)
+    # Python 3.13 requires these.
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(
+        issuer_key.public_key()
+    )
+    builder = builder.add_extension(own, False).add_extension(of_issuer, False)
     return builder.sign(issuer_key, hashes.SHA256())
