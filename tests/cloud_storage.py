@@ -29,6 +29,10 @@ from cryptography.x509.oid import NameOID
 
 _NAMES = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
 _TOKENS = ("/token", "/oauth2/v3/token", "/oauth2/v4/token")
+_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "crl_sign"),
+    *("data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
+)
 _TOKEN = "a-token-of-this-test"
 _GRANT = {
     **{"access_token": _TOKEN, "expires_in": 3600, "token_type": "Bearer"},
@@ -292,6 +296,9 @@ def _sign(name, key, issuer, issuer_key, extension) -> x509.Certificate:
     is_authority = isinstance(extension, x509.BasicConstraints)
     builder = builder.add_extension(extension, critical=is_authority)
     # Python 3.13 requires these.
+    if is_authority:
+        signs = dict.fromkeys(_USAGES, False) | {"key_cert_sign": True}
+        builder = builder.add_extension(x509.KeyUsage(**signs), critical=True)
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(
         issuer_key.public_key()
