@@ -44,6 +44,8 @@ _ABANDONED_SECONDS = 600.0
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _EXISTS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 403, 404, 429, 500
 _NO_MEMORY = "OOMKilled"
+# Of the operator's message. Its reason is the same for all failures.
+_OUT_OF_TIME = "active longer than specified deadline"
 _PASSING = ("ContainerCreating", "PodInitializing")
 # Reasons for which a container waits until somebody changes the TFJob.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
@@ -187,7 +189,7 @@ class TFJobs:
             f"{state} ({text})" if text else state,
             hopeless=any(why in _HOPELESS for _, why, _ in reasons),
             cancelled=deleted,
-            reclaimed=bool(ended) and ended.get("reason") == "DeadlineExceeded",
+            reclaimed=bool(ended) and _OUT_OF_TIME in ended.get("message", ""),
             partial=started > 0,
             hint=f"Raise {KEY}.memory." if short else "",
         )

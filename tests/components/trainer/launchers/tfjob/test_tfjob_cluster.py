@@ -23,6 +23,7 @@ SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4  # as of `undisturbed`
 IMAGE = "registry.example.com/strategos:1"
 ROOT = Path(__file__).parents[5]  # pods see it as /workload
+PROGRAMS = Path(__file__).with_name("programs")  # in the cluster's network
 STORE = {
     "AWS_ACCESS_KEY_ID": "minio",
     "AWS_SECRET_ACCESS_KEY": "minio123",
@@ -51,22 +52,6 @@ config.load_kube_config()
 of = ("kubeflow.org", "v1", "kubeflow", "tfjobs")
 print(json.dumps(client.CustomObjectsApi().list_namespaced_custom_object(*of)["items"]))
 """
-# A kubeconfig for a service account, as which a launcher runs.
-ACCOUNT = """
-import json, os, sys
-from pathlib import Path
-import yaml
-from kubernetes import client, config
-
-account, file = sys.argv[1:]
-config.load_kube_config()
-create = client.CoreV1Api().create_namespaced_service_account_token
-token = create(account, "kubeflow", {"spec": {"expirationSeconds": 7200}}).status.token
-settings = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
-settings["users"][0]["user"] = {"token": token}
-Path(file).write_text(yaml.safe_dump(settings))
-print(json.dumps(file))
-"""
 # The keys of all objects of trainings that stand for no folder.
 KEYS = """
 import json, os
@@ -76,56 +61,6 @@ store = boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT"])
 found = store.list_objects_v2(Bucket="models", Prefix="training/")
 names = [each["Key"] for each in found.get("Contents", ())]
 print(json.dumps([name for name in names if not name.endswith("/")]))
-"""
-# Argo's controller, once it answers: with another API server than it has watched, it
-# would do nothing but write log lines, on a whole core.
-RESTART_ARGO = """
-import sys, time
-import urllib3
-from kubernetes import client, config
-
-config.load_kube_config()
-delete = client.CoreV1Api().delete_collection_namespaced_pod
-while True:
-    try:
-        delete("kubeflow", label_selector="app=workflow-controller")
-        sys.exit(print("null"))
-    except (client.ApiException, urllib3.exceptions.HTTPError):
-        time.sleep(0.2)
-"""
-# Starts and stops the operator (`scale N`), or removes the definition of TFJobs.
-OPERATOR = """
-import json, sys, time
-from kubernetes import client, config
-
-config.load_kube_config()
-apps, core = client.AppsV1Api(), client.CoreV1Api()
-kinds, name = client.ApiextensionsV1Api(), "tfjobs.kubeflow.org"
-operator = ("training-operator", "kubeflow")
-
-def wait(condition):
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.2)
-
-def scale(count):
-    apps.patch_namespaced_deployment_scale(*operator, {"spec": {"replicas": count}})
-    found = lambda: core.read_namespaced_endpoints(*operator).subsets or ()
-    wait(lambda: any(part.addresses for part in found()) == bool(count))
-
-def absent():
-    try:
-        kinds.read_custom_resource_definition(name)
-    except client.ApiException:
-        return True
-
-if sys.argv[1] == "scale":
-    scale(int(sys.argv[2]))
-elif sys.argv[1] == "remove":
-    kinds.delete_custom_resource_definition(name)
-    wait(absent)
-print("null")
 """
 
 
@@ -178,7 +113,7 @@ def launcher(cluster, make_launcher, tmp_path_factory):
     def make(spec, account="strategos", operation=None, **settings):
         file = files / account
         if not file.exists():
-            cluster.python(ACCOUNT, account, file)
+            cluster.python(PROGRAMS / "account.py", account, file)
         variables = {**STORE, "KUBECONFIG": str(file)}
         use = f"import os; os.environ.update({variables})"
 
@@ -288,7 +223,7 @@ def test_killed_launcher_and_api_server_leave_the_training_as_it_is(
     second = launcher(spec, **settings).start()
     second.wait_for(f"joining Kubernetes job {job}: running")
     end_process("kube-apiserver", cluster.folder)  # it starts again
-    cluster.python(RESTART_ARGO)
+    cluster.python(PROGRAMS / "restart_argo.py")
     for mark in in_pods(job):
         mark.with_name("go").touch()
     facts = second.facts()
@@ -324,6 +259,21 @@ def test_killed_worker_changes_nothing(launcher, training, tfjobs, assert_traine
     (marks_of(spec) / "go").touch()
     assert_trained(spec, started.facts(), restarts=1)
     assert len(submitted(started)) == 1
+    assert tfjobs() == []
+
+
+def test_tfjob_whose_time_is_up_is_followed_by_another_which_is_no_failure(
+    cluster, launcher, training, tfjobs, assert_trained
+):
+    spec = training("paused", distribution=GANG)
+    settings = {"time_limit": 7200.0, "operation": {"max_restarts": 0}}
+    started = launcher(spec, **settings).start()
+    started.wait_for(lambda: len(paused(spec)) == 2)
+    cluster.python(PROGRAMS / "end_time.py", *submitted(started))
+    started.wait_for(lambda: len(submitted(started)) == 2)
+    (marks_of(spec) / "go").touch()
+    assert_trained(spec, started.facts(), restarts=1)
+    assert "(not counted)" in started.log.read_text()
     assert tfjobs() == []
 
 
@@ -397,11 +347,11 @@ def test_memory_that_is_too_little_is_reported(launcher, training, tfjobs):
 
 # The last test: no TFJob can be made after it.
 def test_operator_that_is_absent_is_one_message(cluster, launcher, training, tfjobs):
-    cluster.python(OPERATOR, "scale", "0")
+    cluster.python(PROGRAMS / "training_operator.py", "scale", "0")
     error = launcher(training(distribution=GANG)).start().error()
     assert "Kubernetes does not answer: 500" in error and "training-operator" in error
     assert tfjobs() == []
-    cluster.python(OPERATOR, "remove", "-")
+    cluster.python(PROGRAMS / "training_operator.py", "remove")
     error = launcher(training(distribution=GANG)).start().error()
     assert "Kubernetes answers 404" in error
     assert "training operator (TFJob, kubeflow.org/v1) is installed" in error

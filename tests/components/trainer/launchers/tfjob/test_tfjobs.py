@@ -144,6 +144,27 @@ def test_state_has_the_reasons_of_the_pods(
 
 
 @pytest.mark.parametrize(
+    "message, reclaimed",
+    [
+        ("Job t has failed because it was active longer than specified deadline", True),
+        ("Job t has failed because it has reached the specified backoff limit", False),
+    ],
+)
+def test_time_limit_is_told_from_failures_by_the_operators_words(
+    api, attempts, jobs, message, reclaimed
+):
+    mine = jobs()
+    job = mine.submit("t", attempts(strategy="auto").new())
+    api.status(job.id, "Created", "Failed")
+    api.stored[job.id]["status"]["conditions"][-1] |= {
+        "reason": "TFJobFailed",
+        "message": message,
+    }
+    (found,) = mine.jobs("t")
+    assert (found.phase, found.reclaimed) == ("ended", reclaimed)
+
+
+@pytest.mark.parametrize(
     "code, kind, text",
     [
         (401, UserError, "401: no"),
