@@ -303,9 +303,12 @@ def compile_to(config: Config, target: str, output: Path) -> None:
     from strategos.pipeline.view import quiet
 
     quiet.hush()
-    from strategos.pipeline.plan.cluster import compiling
+    from strategos.pipeline.plan.cluster import compiling, steps
 
     compiling.compile_to(config, target, output)
+    if target == "kubeflow":
+        for note in steps.notes(config.kubeflow):
+            print(f"note: {note}")
 
 
 def load(arguments: argparse.Namespace, *sets: str) -> Loaded:

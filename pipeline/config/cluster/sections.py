@@ -72,7 +72,9 @@ class Step(Section):
     memory: Memory | None = Field(None, description="Limit of memory.")
     accelerator: Accelerator | None = Field(None, description="GPUs or TPU chips.")
     retries: NotNegative = Field(
-        0, description="Number of times that a failed step is started again."
+        0,
+        description="Number of times that a failed step is started again. KFP before "
+        "2.5 ignores it.",
     )
     cache: bool = Field(
         True,
@@ -130,7 +132,9 @@ class PodStep(Step):
     """A step of Kubeflow Pipelines, which is a pod."""
 
     timeout: Duration | None = Field(
-        None, description="Time from the start of the pod after which the step fails."
+        None,
+        description="Time from the start of the pod after which the step fails. KFP "
+        "before 2.1 rejects it.",
     )
     node_selector: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Labels of the nodes that may run the step."

@@ -20,6 +20,18 @@ from strategos.pipeline.config.cluster.sections import (
 
 Json = dict[str, Any]
 
+# What releases of KFP do with settings that they do not know.
+_OLDER = {
+    "retries": "KFP before 2.5 ignores it",
+    **dict.fromkeys(
+        (
+            *("timeout", "tolerations", "config_maps"),
+            *("image_pull_policy", "image_pull_secrets"),
+        ),
+        "KFP before 2.1 fails each step that has it",
+    ),
+}
+
 
 def configure(spec: Json, section: Kubeflow | Vertex, cache: bool) -> None:
     """Sets resources, retries and caching of each task, in place.
@@ -67,6 +79,20 @@ def platform(spec: Json, section: Kubeflow) -> Json:
     if not given:
         return {}
     return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": given}}}}
+
+
+def notes(section: Kubeflow) -> Iterator[str]:
+    """Yields what older releases of KFP do with the settings that are given.
+
+    Args:
+      section: The section `kubeflow`.
+    """
+    parts = {"kubeflow": section}
+    parts |= {f"kubeflow.steps.{name}": step for name, step in section.steps.items()}
+    for path, part in parts.items():
+        for name in sorted(part.model_fields_set & _OLDER.keys()):
+            if getattr(part, name):
+                yield f"{path}.{name}: {_OLDER[name]}"
 
 
 def _resources(step: Step) -> Json:

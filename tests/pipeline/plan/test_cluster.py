@@ -18,7 +18,8 @@ from strategos.components import node_ids
 from strategos.components.shards.engine import Engine
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config import loading
-from strategos.pipeline.plan.cluster import compiling
+from strategos.pipeline.config.cluster.sections import Kubeflow
+from strategos.pipeline.plan.cluster import compiling, steps
 
 GOLDEN = Path(__file__).with_name("golden")
 SCHEMA = json.loads((GOLDEN / "kubernetes_executor_config.schema.json").read_text())
@@ -124,6 +125,19 @@ def test_settings_of_pods_are_those_of_kfp_kubernetes(compiled):
     assert transform.keys() == trainer.keys() - {
         *("activeDeadlineSeconds", "nodeSelector", "tolerations")
     }
+
+
+def test_what_older_releases_of_kfp_do_with_settings_is_said():
+    section = yaml.safe_load(SECTIONS)["kubeflow"]
+    older = "KFP before 2.1 fails each step that has it"
+    assert list(steps.notes(Kubeflow(**section))) == [
+        f"kubeflow.config_maps: {older}",
+        f"kubeflow.image_pull_policy: {older}",
+        f"kubeflow.image_pull_secrets: {older}",
+        "kubeflow.steps.default.retries: KFP before 2.5 ignores it",
+        f"kubeflow.steps.Trainer.timeout: {older}",
+        f"kubeflow.steps.Trainer.tolerations: {older}",
+    ]
 
 
 def test_every_step_waits_for_the_one_that_resolves(compiled):
