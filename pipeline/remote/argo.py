@@ -2,7 +2,9 @@
 
 KFP's own API has the states of steps, but neither why one waits or failed nor whether
 its outputs were reused. For a step NAME the workflow has a pod `NAME-driver`, a group
-`NAME` and in it a pod `executor`, which is skipped if the outputs are reused.
+`NAME` and in it a pod `executor`, which is skipped if the outputs are reused. Where a
+cluster starts pods again, each of the three may be a node of the type Retry instead,
+with one child per attempt: `executor(0)`, `executor(1)`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from strategos.pipeline.remote.service import Task, unix_seconds
 
 Json = dict[str, Any]
 
-_DRIVER = "-driver"
+_DRIVER, _EXECUTOR = "-driver", "executor"
+_ATTEMPT = re.compile(r"\((\d+)\)$")
 _FAILED = ("Failed", "Error")
 _LAUNCHER = re.compile(r'time="|[IWEF]\d{4} [\d:.]+ +\d+ \w+\.go:|Error: exit status')
 # Of the launcher, which KFP starts the program of a step by.
@@ -37,8 +40,20 @@ _PANICKED = (
 )
 _TERMINATED = "(exit code 143)"
 _LINES = 20  # Shown of the log of a step that failed.
-# Of the pods that run steps, and of those before them, in KFP's compiler.
+# Of the pods that run steps, and of those before them, in KFP's compiler. The last two
+# are for steps with `retries`, since KFP 2.14 and in 2.5.
 _TEMPLATES = ("system-container-impl", "system-container-driver")
+_RETRIED = ("retry-system-container-impl", "{}-system-container-impl")
+# Keys of the platform spec, and the settings that they are for.
+_NEW_FIELD = re.compile(r'unknown field "(\w+)"')
+_SETTINGS = {
+    "activeDeadlineSeconds": "steps.NAME.timeout",
+    "tolerations": "steps.NAME.tolerations",
+    "configMapAsEnv": "config_maps",
+    "configMapAsVolume": "config_maps",
+    "imagePullPolicy": "image_pull_policy",
+    "imagePullSecret": "image_pull_secrets",
+}
 
 
 def names(workflow: Json) -> list[str]:
@@ -50,21 +65,22 @@ def names(workflow: Json) -> list[str]:
 
 def task(workflow: Json, name: str) -> Task:
     """The state of a step."""
-    group, driver = _shown(workflow, name), _shown(workflow, f"{name}{_DRIVER}")
-    executor = _executor(workflow, group) if group else None
-    if executor and executor.get("phase") == "Skipped":
-        return Task("cached", _at(group, "startedAt"), _at(group, "finishedAt"))
-    for part in (executor, driver):
-        if part and part.get("phase") in _FAILED:
-            return _task("failed", part, driver)
-    if group and group.get("phase") == "Omitted":  # an earlier step failed
+    group, drivers = _attempts(workflow, name), _attempts(workflow, f"{name}{_DRIVER}")
+    within = group[-1] if group else {}
+    executors = _attempts(workflow, _EXECUTOR, within.get("id")) if group else []
+    phase, begun = within.get("phase"), executors or drivers
+    if executors and executors[-1].get("phase") == "Skipped":
+        return Task("cached", _at(within, "startedAt"), _at(within, "finishedAt"))
+    for attempts in (executors, drivers):
+        if attempts and attempts[-1].get("phase") in _FAILED:
+            return _task("failed", attempts, drivers)
+    if phase == "Omitted":  # an earlier step failed
         return Task()
-    if group and group.get("phase") == "Succeeded":
-        return _task("complete", executor or group, driver)
-    if group and group.get("phase") in _FAILED:
-        return _task("failed", group, driver)
-    begun = executor or driver
-    return _task("running", begun, driver) if begun else Task()
+    if phase == "Succeeded":
+        return _task("complete", executors or group, drivers)
+    if phase in _FAILED:
+        return _task("failed", group, drivers)
+    return _task("running", begun, drivers) if begun else Task()
 
 
 def message(workflow: Json) -> str:
@@ -78,11 +94,17 @@ def is_terminated(workflow: Json) -> bool:
     return (workflow.get("spec") or {}).get("activeDeadlineSeconds") == 0
 
 
-def pods(node_id: str) -> Iterator[str]:
-    """The names that the pod of a node may have, by Argo's two ways to name pods."""
+def pods(node_id: str, name: str) -> Iterator[str]:
+    """The names that the pod of a node may have, by Argo's two ways to name pods.
+
+    Args:
+      node_id: Id of the node; "" if it has no pod.
+      name: Name of its step.
+    """
     if node_id:
         workflow, _, number = node_id.rpartition("-")
-        yield from (f"{workflow}-{template}-{number}" for template in _TEMPLATES)
+        templates = (*_TEMPLATES, *(each.format(name) for each in _RETRIED))
+        yield from (f"{workflow}-{template}-{number}" for template in templates)
         yield node_id
 
 
@@ -94,7 +116,7 @@ def last_lines(text: str) -> list[str]:
     if driver := _OF_DRIVER.search(text):
         if _ABOUT_METADATA.search(driver[1]):
             return [f"KFP's driver failed on ML Metadata: {driver[1]}. {_AGAIN}"]
-        return [f"KFP's driver failed: {driver[1]}"]
+        return [f"KFP's driver failed: {driver[1]}{_too_new(driver[1])}"]
     if _PANIC.search(text):
         return [_PANICKED]
     for reason in _FATAL.findall(text):
@@ -105,39 +127,71 @@ def last_lines(text: str) -> list[str]:
     return list(deque((each for each in lines if not _LAUNCHER.match(each)), _LINES))
 
 
+def _too_new(reason: str) -> str:
+    """A remedy, if the driver does not know a setting of the compiled pipeline."""
+    found = _NEW_FIELD.search(reason)
+    setting = _SETTINGS.get(found[1]) if found else None
+    older = "This KFP is older than 2.1: remove"
+    return f". {older} kubeflow.{setting}, or update KFP." if setting else ""
+
+
 def exit_code(text: str) -> int | None:
     """The exit code of the step's program, which KFP's launcher logs if it fails."""
     found = re.findall(r"failed to execute component: exit status (\d+)", text)
     return int(found[-1]) if found else None
 
 
-def _task(state: str, part: Json, driver: Json | None) -> Task:
-    message = part.get("message", "") if state != "complete" else ""
-    if message.endswith(_TERMINATED):
-        message += ": by SIGTERM, as when its pod is deleted or evicted"
+def _task(state: str, attempts: list[Json], drivers: list[Json]) -> Task:
+    part, text = attempts[-1], ""
+    if state != "complete":
+        text = _reason(part)
+        if len(attempts) > 1:
+            again = f"started again after {_reason(attempts[-2])}"
+            text = f"{again}; now {text}" if text else again
     return Task(
         state,
-        _at(driver, "startedAt") or _at(part, "startedAt"),
-        _at(part, "finishedAt"),
-        message,
+        _at((drivers or attempts)[0], "startedAt"),
+        _at(part, "finishedAt") if state != "running" else None,
+        text,
         part.get("id", "") if part.get("type") == "Pod" else "",
     )
+
+
+def _reason(part: Json) -> str:
+    message = part.get("message", "")
+    if message.endswith(_TERMINATED):
+        message += ": by SIGTERM, as when its pod is deleted or evicted"
+    return message
 
 
 def _nodes(workflow: Json) -> list[Json]:
     return list(((workflow.get("status") or {}).get("nodes") or {}).values())
 
 
-def _shown(workflow: Json, name: str) -> Json | None:
-    found = (node for node in _nodes(workflow) if node.get("displayName") == name)
-    return next(found, None)
+def _attempts(workflow: Json, name: str, inside: str | None = None) -> list[Json]:
+    """The attempts of a node, the oldest first; [] if there is no such node.
 
+    The last one has the phase of them all: it is running while another may follow.
 
-def _executor(workflow: Json, group: Json) -> Json | None:
-    """The newest attempt of a step's pod."""
-    inside = [n for n in _nodes(workflow) if n.get("boundaryID") == group.get("id")]
-    inside = [n for n in inside if n.get("type") in ("Pod", "Skipped")]
-    return max(inside, key=lambda n: n.get("startedAt") or "", default=None)
+    Args:
+      workflow: The workflow.
+      name: The node's name.
+      inside: Id of the group that it is in; by default any.
+    """
+    nodes = _nodes(workflow)
+    named = (node for node in nodes if node.get("displayName") == name)
+    given = (n for n in named if inside is None or n.get("boundaryID") == inside)
+    node = next(given, None)
+    if node is None or node.get("type") != "Retry":
+        return [] if node is None else [node]
+    children = (n for n in nodes if n.get("id") in (node.get("children") or ()))
+    found = {
+        int(number[1]): child
+        for child in children
+        if (number := _ATTEMPT.search(child.get("displayName", "")))
+    }
+    found = [found[number] for number in sorted(found)] or [{}]
+    return [*found[:-1], {**found[-1], "phase": node.get("phase")}]
 
 
 def _at(part: Json | None, key: str) -> float | None:

@@ -142,7 +142,7 @@ class Kubeflow:
     def log(self, run: RemoteRun, node: str) -> Log:
         """See Service. The pod's log is there as long as the pod, or Argo's archive."""
         namespace = self._section.namespace or "kubeflow"
-        for pod in argo.pods(run.tasks[node].container):
+        for pod in argo.pods(run.tasks[node].container, node):
             text = self._archived(run.run_id, pod)
             text = text or pod_log.read(pod, namespace, self._kubeconfig)
             if text:

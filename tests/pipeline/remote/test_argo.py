@@ -46,6 +46,38 @@ Error: exit status 1
 """
 
 
+# A step that Argo has started again.
+GROUP = {"id": "g", "displayName": "Trainer", "type": "DAG", "phase": "Running"}
+LOST = {
+    "id": "flights-xzdqk-1",
+    "displayName": "executor(0)",
+    "type": "Pod",
+    "phase": "Failed",
+    "message": "main: Error (exit code 137)",
+    "boundaryID": "g",
+    "finishedAt": "2026-11-25T06:50:42Z",
+}
+AGAIN = LOST | {
+    "id": "flights-xzdqk-2",
+    "displayName": "executor(1)",
+    "phase": "Pending",
+    "message": "PodInitializing",
+    "finishedAt": None,
+}
+RETRIES = {
+    "id": "r",
+    "displayName": "executor",
+    "type": "Retry",
+    "phase": "Running",
+    "boundaryID": "g",
+    "children": [LOST["id"], AGAIN["id"]],
+}
+
+
+def workflow_of(*nodes):
+    return {"status": {"nodes": {node["id"]: node for node in nodes}}}
+
+
 def test_panic_of_the_launcher_is_one_line_with_its_cause():
     (line,) = argo.last_lines(PANIC)
     assert "ML Metadata cannot be reached. Run again" in line
@@ -83,7 +115,7 @@ def test_step_whose_driver_failed_has_failed():
     task = argo.task(workflow, "BaselineModel")
     assert (task.state, task.message) == ("failed", "Error (exit code 1)")
     pod = "flights-xzdqk-system-container-driver-2200133234"
-    assert pod in argo.pods(task.container)
+    assert pod in argo.pods(task.container, "BaselineModel")
     assert argo.task(workflow, "Evaluator").state == "pending"
 
 
@@ -101,3 +133,64 @@ def test_step_whose_pod_was_deleted_says_what_ended_it():
     task = argo.task({"status": {"nodes": {"g": group, pod["id"]: pod}}}, "Trainer")
     assert task.state == "failed"
     assert "SIGTERM, as when its pod is deleted" in task.message
+
+
+def test_step_that_was_started_again_is_running_and_says_why():
+    between = argo.task(workflow_of(GROUP, RETRIES, LOST), "Trainer")
+    assert (between.state, between.finished) == ("running", None)
+    again = argo.task(workflow_of(GROUP, RETRIES, AGAIN, LOST), "Trainer")
+    assert (again.state, again.container) == ("running", AGAIN["id"])
+    why = "started again after main: Error (exit code 137)"
+    assert again.message == f"{why}; now PodInitializing"
+    trains = AGAIN | {"phase": "Running", "message": ""}
+    task = argo.task(workflow_of(GROUP, RETRIES, LOST, trains), "Trainer")
+    assert (task.state, task.message) == ("running", why)
+    done = AGAIN | {"phase": "Succeeded", "finishedAt": "2026-11-25T06:52:50Z"}
+    ended = [{**node, "phase": "Succeeded"} for node in (GROUP, RETRIES)]
+    task = argo.task(workflow_of(*ended, LOST, done), "Trainer")
+    assert (task.state, task.message) == ("complete", "")
+    assert task.finished == 1795589570
+
+
+def test_step_whose_attempts_all_failed_has_failed_with_the_last_reason():
+    last = AGAIN | {"phase": "Failed", "message": "main: Error (exit code 1)"}
+    over = "retryStrategy.expression evaluated to false"
+    ended = RETRIES | {"phase": "Failed", "message": over}
+    task = argo.task(workflow_of(GROUP, ended, LOST, last), "Trainer")
+    assert (task.state, task.container) == ("failed", last["id"])
+    assert task.message.startswith("started again after main: Error (exit code 137)")
+    assert task.message.endswith("now main: Error (exit code 1)")
+
+
+def test_attempts_of_groups_and_drivers_are_read_like_those_of_pods():
+    """As Argo's `templateDefaults` have it, which KFP's manifests set since 2.17."""
+    step = {
+        "outer": {"displayName": "Trainer", "type": "Retry", "children": ["g"]},
+        "g": {"displayName": "Trainer(0)", "type": "DAG"},
+        "outer-d": {"displayName": "Trainer-driver", "type": "Retry"},
+        "flights-xzdqk-3": {"displayName": "Trainer-driver(0)", "type": "Pod"},
+        "s": {"displayName": "executor", "type": "Skipped", "boundaryID": "g"},
+    }
+    step["outer-d"]["children"] = ["flights-xzdqk-3"]
+    nodes = [{"id": key, "phase": "Succeeded", **node} for key, node in step.items()]
+    nodes[-1]["phase"] = "Skipped"
+    cached = workflow_of(*nodes)
+    assert argo.names(cached) == ["Trainer"]
+    assert argo.task(cached, "Trainer").state == "cached"
+    failed = {"phase": "Failed", "message": "main: Error (exit code 1)"}
+    drivers = [node | failed for node in nodes[2:4]]
+    task = argo.task(workflow_of(*drivers), "Trainer")
+    assert (task.state, task.container) == ("failed", "flights-xzdqk-3")
+
+
+def test_setting_that_the_driver_does_not_know_is_named_with_the_remedy():
+    (line,) = argo.last_lines(SETTING.replace("podMetadata", "activeDeadlineSeconds"))
+    assert 'unknown field "activeDeadlineSeconds". This KFP is older than 2.1' in line
+    assert "remove kubeflow.steps.NAME.timeout, or update KFP" in line
+
+
+def test_pods_of_steps_with_retries_are_found():
+    names = list(argo.pods("flights-xzdqk-1711", "Trainer"))
+    assert "flights-xzdqk-retry-system-container-impl-1711" in names  # KFP 2.14
+    assert "flights-xzdqk-Trainer-system-container-impl-1711" in names  # KFP 2.5
+    assert list(argo.pods("", "Trainer")) == []
