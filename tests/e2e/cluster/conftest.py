@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+PROGRAMS = Path(__file__).with_name("programs")  # in the cluster's network
 OVERLAY = Path(__file__).parents[3] / "kubeflow" / "overlays" / "local.yaml"
+PAUSED = Path(__file__).parents[2] / "workloads" / "flights" / "paused.py"
 CLI = [sys.executable, "-m", "strategos.pipeline.cli"]
 KFP_METADATA = "grpc://10.250.0.1:8080"
 GONE = 20.0  # seconds
@@ -39,10 +44,10 @@ for file in filter(Path.is_file, folder.rglob("*")):
 print("null")
 """
 DOWNLOAD = """
-folder, names = Path(sys.argv[1]), []
-for found in bucket.objects.filter(Prefix="model/"):
+folder, to, names = Path(sys.argv[1]), sys.argv[2], []
+for found in bucket.objects.filter(Prefix=f"{to}/"):
     file = folder / found.key
-    names.append(file.relative_to(folder / "model").parts[0])
+    names.append(file.relative_to(folder / to).parts[0])
     file.parent.mkdir(parents=True, exist_ok=True)
     bucket.download_file(found.key, str(file))
 print(json.dumps(sorted({name for name in names if name.isdigit()})))
@@ -74,72 +79,6 @@ def log(pod):
         return ""
 
 print(json.dumps([[pod.status.phase, log(pod)] for pod in pods]))
-"""
-# Deletes the pod of the step whose TFJob trains, once both pods of that run.
-DELETE_STEP = """
-import time
-from kubernetes import client, config
-
-config.load_kube_config()
-core, of = client.CoreV1Api(), "kubeflow"
-label, until = "training.kubeflow.org/job-name", time.monotonic() + 600
-while True:
-    pods = core.list_namespaced_pod(of, label_selector=label).items
-    if [pod.status.phase for pod in pods] == ["Running"] * 2:
-        break
-    assert time.monotonic() < until, [pod.status for pod in pods]
-    time.sleep(0.5)
-jobs = "kubeflow.org", "v1", of, "tfjobs", pods[0].metadata.labels[label]
-job = client.CustomObjectsApi().get_namespaced_custom_object(*jobs)
-(step,) = (owner["name"] for owner in job["metadata"]["ownerReferences"])
-core.delete_namespaced_pod(step, of)
-print("null")
-"""
-TRAININGS = """
-import json
-from kubernetes import client, config
-
-config.load_kube_config()
-of = "kubeflow"
-jobs = client.CustomObjectsApi().list_namespaced_custom_object(
-    "kubeflow.org", "v1", of, "tfjobs"
-)
-label = "training.kubeflow.org/job-name"
-pods = client.CoreV1Api().list_namespaced_pod(of, label_selector=label)
-print(json.dumps(len(jobs["items"]) + len(pods.items)))
-"""
-# Starts a job server in a pod of the steps' image, or prints its log and ends it.
-JOB_SERVER = """
-import json, sys
-from kubernetes import client, config
-
-config.load_kube_config()
-core, of, host, port = client.CoreV1Api(), "kubeflow", "beam-jobs", 8099
-address = f"{host}.{of}:{port}"
-program = "/workload/tests/e2e/beam_job_server.py"
-server = {
-    "name": "main",
-    "image": "registry.example.com/strategos:1",
-    "command": ["python", "-W", "ignore", program, "/tmp", address],
-    "envFrom": [{"secretRef": {"name": "object-store"}}],
-    "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1},
-}
-pod = {
-    "metadata": {"name": host, "labels": {"app": host}},
-    "spec": {"containers": [server], "terminationGracePeriodSeconds": 0},
-}
-service = {
-    "metadata": {"name": host},
-    "spec": {"selector": {"app": host}, "ports": [{"port": port}]},
-}
-if sys.argv[1] == "start":
-    core.create_namespaced_service(of, service)
-    core.create_namespaced_pod(of, pod)
-    print(json.dumps(address))
-else:
-    print(json.dumps(core.read_namespaced_pod_log(host, of)))
-    core.delete_namespaced_pod(host, of)
-    core.delete_namespaced_service(host, of)
 """
 
 
@@ -228,10 +167,10 @@ class Pipelines:
     def terminate(self, run_id):
         self.call("run", "--", "--runner", "kubeflow", "--terminate", run_id)
 
-    def pushed(self, folder):
+    def pushed(self, folder, to="model"):
         """Downloads the pushed versions; their folders, oldest first."""
-        versions = self.cluster.python(BUCKET + DOWNLOAD, str(folder))
-        return [folder / "model" / version for version in versions]
+        versions = self.cluster.python(BUCKET + DOWNLOAD, str(folder), to)
+        return [folder / to / version for version in versions]
 
     def upload(self, folder, key):
         """Uploads a folder to the bucket of the models, below a key."""
@@ -241,21 +180,17 @@ class Pipelines:
         """Phase and log of each pod of a run."""
         return self.cluster.python(PODS, run_id)
 
-    def delete_step_that_trains(self):
-        """Deletes the pod of a step once its TFJob of two workers trains."""
-        self.cluster.python(DELETE_STEP)
-
     def start_job_server(self):
         """Starts Beam's job server in a pod; its address in the cluster."""
-        return self.cluster.python(JOB_SERVER, "start")
+        return self.cluster.python(PROGRAMS / "job_server.py", "start")
 
     def stop_job_server(self):
         """Ends that job server; its log."""
-        return self.cluster.python(JOB_SERVER, "stop")
+        return self.cluster.python(PROGRAMS / "job_server.py", "stop")
 
-    def trainings(self):
-        """How many TFJobs and pods of TFJobs there are."""
-        return self.cluster.python(TRAININGS)
+    def training(self, run_id):
+        """The `Training` of a run."""
+        return Training(self.cluster, run_id)
 
     def runs(self, schedule):
         """Ids of the runs of a schedule, the newest first."""
@@ -267,14 +202,75 @@ class Pipelines:
         manifest = (version / "assets.extra" / "manifest.json").read_text()
         return json.loads(manifest)["metrics"]
 
-    def assert_equal(self, version, local):
+    def assert_equal(self, version, local, within=1e-6):
         """Checks a pushed version by what the wait of `start_local` returned."""
         metrics, folder = local
-        assert self.metrics_of(version) == pytest.approx(metrics, abs=1e-6)
+        assert self.metrics_of(version) == pytest.approx(metrics, abs=within)
         found, expected = variables_of(version), variables_of(folder)
         assert found.keys() == expected.keys()
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(found[name], value, atol=within, err_msg=name)
+
+
+class Training:
+    """The TFJob of a run, and the pod of the step that waits for it.
+
+    Of the module `paused`, whose tasks wait before their second epoch.
+    """
+
+    def __init__(self, cluster, run_id):
+        self._cluster, self._run_id = cluster, run_id
+
+    def jobs(self):
+        """Names and ids of the TFJobs that have not ended, or are being deleted."""
+        return self._look()["jobs"]
+
+    def step(self):
+        """The name of the pod of the step that runs."""
+        (name,) = self._look()["steps"]
+        return name
+
+    def delete_step(self):
+        """Deletes the pod of the step, which may clean up."""
+        self._look("delete", self.step())
+
+    def end_time_of_step(self):
+        """Lets the time of the step's pod be up, as a time-out in its spec does."""
+        self._look("limit", self.step())
+
+    def kill_step(self):
+        """Kills the step's container, which cleans up nothing."""
+        variable = f"KFP_POD_NAME={self.step()}".encode()
+        for process, environment, status in _processes():
+            inside = status.partition("NSpid:")[2].split("\n")[0].split()
+            if variable in environment and inside[-1] == "1":
+                return os.kill(int(process.name), signal.SIGKILL)
+        raise AssertionError(f"no process of {variable}")
+
+    def paused(self, job):
+        """The marks of the tasks of a TFJob that wait."""
+        host, found = f"HOSTNAME={job}-".encode(), {}
+        for process, environment, _ in _processes():
+            if any(variable.startswith(host) for variable in environment):
+                marks = (process / "root" / "tmp").glob("paused-*")
+                found |= {mark.name: mark for mark in marks}
+        return sorted(found.values())
+
+    def resume(self, job):
+        """Lets the tasks of a TFJob go on."""
+        for mark in self.paused(job):
+            mark.with_name("go").touch()
+
+    def _look(self, *action):
+        return self._cluster.python(PROGRAMS / "training.py", self._run_id, *action)
+
+
+def _processes():
+    """Folder, environment and status of each process of this machine."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended in the meantime
+            environment = (process / "environ").read_bytes().split(b"\0")
+            yield process, environment, (process / "status").read_text()
 
 
 def variables_of(version):
@@ -323,6 +319,7 @@ def pipelines(cluster, copy_flights, tmp_path_factory):
     """The flights: modules, schema and data in a bucket only, nothing in the image."""
     checkout = tmp_path_factory.mktemp("checkout")
     workspace = copy_flights(checkout)
+    shutil.copy(PAUSED, workspace.folder)
     found = Pipelines(
         cluster,
         workspace,

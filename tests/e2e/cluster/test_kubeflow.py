@@ -23,11 +23,16 @@ RETRAINED = {
     *("InfraValidator", "Pusher"),
 }
 HYPERPARAMETER = ("--set", "trainer.epochs=1")
-LONG = (  # training goes on until it is ended
-    *("--set", "trainer.epochs=9999"),
-    *("--set", "trainer.callbacks.early_stopping.patience=9999"),
+WORKERS = ("--overlay", KUBEFLOW / "overlays" / "workers.yaml")
+# Two workers, which wait in the middle of their training.
+PAUSED = (
+    *WORKERS,
+    *("--set", "trainer.module=paused"),
+    *("--set", "trainer.distribution.stall_timeout=1h", "--set"),
 )
-WORKERS = ("--overlay", KUBEFLOW / "overlays" / "workers.yaml", *LONG)
+RESTARTED = "restarted"
+# Without workers: their pods fit no node.
+WAITING = (*WORKERS, "--set", 'trainer.distribution.tfjob.cpu="1000"')
 # Of the first run; later ones take its artifacts from the cache.
 ENGINE = ("--set", "run.engine.runner=portable", "--set")
 ENDPOINT = "run.engine.options.job_endpoint"
@@ -108,12 +113,42 @@ def unstartable(pipelines, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def distributed(pipelines, tmp_path_factory):
-    """A run whose Trainer trains as a TFJob over S3: its process and its log."""
-    log = tmp_path_factory.mktemp("distributed") / "log"
-    watch = pipelines.watch(log, *WORKERS)
-    yield watch, log
-    watch.kill()
+def follow(pipelines, tmp_path_factory):
+    """Starts a run and follows it: `follow(*options)`; its process and its log."""
+    watches = []
+
+    def start(*options):
+        log = tmp_path_factory.mktemp("followed") / "log"
+        watches.append(pipelines.watch(log, *options))
+        return watches[-1], log
+
+    yield start
+    for watch in watches:
+        watch.kill()
+
+
+@pytest.fixture(scope="module")
+def restarted(follow):
+    """A run whose Trainer's pod is lost, twice."""
+    return follow(*PAUSED, f"pusher.to=s3://models/{RESTARTED}")
+
+
+@pytest.fixture(scope="module")
+def limited(follow):
+    """A run whose Trainer has too little time."""
+    return follow(*PAUSED, "trainer.seed=2")
+
+
+@pytest.fixture(scope="module")
+def terminated(follow):
+    """A run that is terminated while its Trainer waits for pods."""
+    return follow(*WAITING)
+
+
+@pytest.fixture(scope="module")
+def faulty(follow):
+    """A run whose first step finds no data."""
+    return follow("--set", "data.examples=s3://models/none/span-{SPAN}/*.csv")
 
 
 # Beside the changed run, which pushes later, and runs that wait until their test.
@@ -147,13 +182,80 @@ def retrained(pipelines, changed, tmp_path_factory):
     runs[-1][0].kill()
 
 
+def training_of(pipelines, log):
+    """Waits for a run to train: its `Training`, with name and id of its TFJob."""
+    training = pipelines.training(wait_for(lambda: submitted(log)))
+    wait_for_text(log, "Trainer +started")
+    return training, one_job(training)
+
+
+def one_job(training):
+    """Waits for the TFJob of a run; its name and its id."""
+    ((name, uid),) = wait_for(training.jobs)
+    return name, uid
+
+
+def wait_for_pause(training, job):
+    """Waits until both tasks of a TFJob wait in the middle of their training."""
+    wait_for(lambda: len(training.paused(job)) >= 2)
+
+
 # Beside the run that retrains.
-def test_deleted_pod_of_a_step_ends_its_training_too(pipelines, distributed, retrained):
-    watch, log = distributed
-    pipelines.delete_step_that_trains()
+def test_step_whose_pod_was_lost_starts_again_and_trains_on(
+    pipelines, restarted, limited, terminated, faulty, retrained
+):
+    _, log = restarted
+    training, job = training_of(pipelines, log)
+    wait_for_pause(training, job[0])
+    training.kill_step()  # cleans up nothing
+    wait_for_text(log, r"Trainer +started again after main: Error \(exit code 137\)")
+    joined = f"joining Kubernetes job {job[0]}: running"
+    wait_for(lambda: any(joined in log for _, log in pipelines.pods(submitted(log))))
+    assert one_job(training) == job
+    training.delete_step()  # ends its TFJob
+    wait_for(lambda: job not in map(tuple, training.jobs()))
+    following, _ = one_job(training)
+    wait_for_pause(training, following)
+    training.resume(following)
+    wait_for_text(log, "Trainer +complete")
+    assert training.jobs() == []
+
+
+def test_step_whose_time_is_up_ends_its_training_and_is_not_started_again(
+    pipelines, limited
+):
+    watch, log = limited
+    training, (job, _) = training_of(pipelines, log)
+    wait_for_pause(training, job)
+    training.end_time_of_step()
     assert watch.wait(300) == 1
-    assert re.search("Trainer.*(pod deleted|by SIGTERM)", log.read_text())
-    wait_for(lambda: not pipelines.trainings(), seconds=60)
+    said = log.read_text()
+    assert "Trainer" in said and "longer than the specified deadline" in said
+    assert "started again" not in said
+    wait_for(lambda: not training.jobs(), seconds=60)
+
+
+def test_terminated_run_ends_its_training_and_starts_no_step_again(
+    pipelines, terminated
+):
+    watch, log = terminated
+    training, _ = training_of(pipelines, log)
+    pipelines.terminate(submitted(log))
+    assert watch.wait(300) == 1
+    assert "terminated" in log.read_text() and "started again" not in log.read_text()
+    wait_for(lambda: not training.jobs(), seconds=60)
+    phases = {phase for phase, _ in pipelines.pods(submitted(log))}
+    assert phases <= {*ENDED}
+
+
+def test_step_that_fails_by_itself_is_not_started_again(pipelines, faulty):
+    watch, log = faulty
+    assert watch.wait(300) == 1
+    said = log.read_text()
+    assert "Resolve" in said and "s3://models/none" in said
+    assert "started again" not in said
+    logs = [log for _, log in pipelines.pods(submitted(log))]
+    assert sum("matches no object" in each for each in logs) == 1
 
 
 def test_changed_hyperparameter_re_runs_the_trainer_and_what_follows(
@@ -167,6 +269,17 @@ def test_changed_hyperparameter_re_runs_the_trainer_and_what_follows(
     first, second = pipelines.pushed(tmp_path)
     assert pipelines.metrics_of(first) != pipelines.metrics_of(second)
     pipelines.assert_equal(second, local())
+
+
+def test_model_of_the_step_that_started_again_equals_the_undisturbed_one(
+    pipelines, restarted, tmp_path
+):
+    watch, log = restarted
+    assert watch.wait(600) == 0, log.read_text()
+    undisturbed, _ = pipelines.pushed(tmp_path)
+    (version,) = pipelines.pushed(tmp_path, RESTARTED)
+    expected = pipelines.metrics_of(undisturbed), undisturbed
+    pipelines.assert_equal(version, expected, within=1e-5)
 
 
 def test_runs_are_read_from_the_metadata_of_kfp(pipelines, tmp_path):
