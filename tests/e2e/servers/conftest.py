@@ -38,7 +38,7 @@ def _wait_for(address: int | str, process: subprocess.Popen) -> None:
 
 
 class MariaDB:
-    """A MariaDB server of its own, with a database for ML Metadata."""
+    """A MariaDB server of its own, with two databases for ML Metadata."""
 
     def __init__(self, folder: Path):
         self.port = _free_port()
@@ -53,10 +53,10 @@ class MariaDB:
         subprocess.run([*install, *self._options], check=True, capture_output=True)
         self.start()
         setup = (
-            "CREATE DATABASE mlmd; CREATE USER strategos@'%' IDENTIFIED BY "
-            f"'{_PASSWORD}'; GRANT ALL ON mlmd.* TO strategos@'%';"
+            "CREATE DATABASE mlmd; CREATE DATABASE mlmd_gs; CREATE USER strategos@'%' IDENTIFIED BY "
+            f"'{_PASSWORD}'; GRANT ALL ON `mlmd%`.* TO strategos@'%';"
             f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
-            "GRANT ALL ON mlmd.* TO strategos@localhost;"
+            "GRANT ALL ON `mlmd%`.* TO strategos@localhost;"
         )
         client = ["mariadb", "--no-defaults", self._socket, "--user=root"]
         subprocess.run([*client, f"--execute={setup}"], check=True)
