@@ -53,8 +53,9 @@ class MariaDB:
         subprocess.run([*install, *self._options], check=True, capture_output=True)
         self.start()
         setup = (
-            "CREATE DATABASE mlmd; CREATE DATABASE mlmd_gs; CREATE USER strategos@'%' IDENTIFIED BY "
-            f"'{_PASSWORD}'; GRANT ALL ON `mlmd%`.* TO strategos@'%';"
+            "CREATE DATABASE mlmd; CREATE DATABASE mlmd_gs;"
+            f"CREATE USER strategos@'%' IDENTIFIED BY '{_PASSWORD}';"
+            "GRANT ALL ON `mlmd%`.* TO strategos@'%';"
             f"CREATE USER strategos@localhost IDENTIFIED BY '{_PASSWORD}';"
             "GRANT ALL ON `mlmd%`.* TO strategos@localhost;"
         )
