@@ -51,7 +51,7 @@ def test_trainer_may_handle_its_training_jobs():
     rules = MANIFESTS["training-jobs: Role"]["rules"]
     found = {tuple(rule["resources"]): rule["verbs"] for rule in rules}
     assert found == {
-        ("tfjobs",): ["create", "list", "delete"],
+        ("tfjobs",): ["create", "list", "patch", "delete"],
         ("pods",): ["list"],
         ("pods/log",): ["get"],
     }

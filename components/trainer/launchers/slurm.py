@@ -189,6 +189,9 @@ class Slurm:
         """What a job prints and reports; see `Scheduler`."""
         return Output(attempt, self.name)
 
+    def adopt(self, job: Job) -> None:
+        """Nothing: jobs outlive their launcher; see `Scheduler`."""
+
     def cancel(self, job: Job) -> None:
         """Cancels a job; see `Scheduler`."""
         try:

@@ -160,6 +160,13 @@ class TFJobs:
         here = dataclasses.replace(attempt, scratch=Path(folder))
         return CopiedOutput(here, self.name, logs)
 
+    def adopt(self, job: Job) -> None:
+        """Makes this step's pod the owner of a TFJob; see `Scheduler`."""
+        if self._owner:
+            patch = self._objects.patch_namespaced_custom_object
+            body = {"metadata": {"ownerReferences": [self._owner]}}
+            self._asked(patch, *self._place, job.id, body, fine=_NOT_FOUND)
+
     def cancel(self, job: Job) -> None:
         """Deletes a TFJob and its pods; see `Scheduler`."""
         delete = self._objects.delete_namespaced_custom_object

@@ -142,6 +142,9 @@ class CustomJobs:
         found = self._listed(custom_job.NAME_LABEL, name)
         return [self._job(each) for each in sorted(found, key=lambda j: j.create_time)]
 
+    def adopt(self, job: Job) -> None:
+        """Nothing: jobs outlive their launcher; see `Scheduler`."""
+
     def cancel(self, job: Job) -> None:
         """Cancels a job; see `Scheduler`."""
         request = {"name": f"{self._parent}/customJobs/{job.id}"}

@@ -225,6 +225,10 @@ class Training:
         """Names and ids of the TFJobs that have not ended, or are being deleted."""
         return self._look()["jobs"]
 
+    def owners(self):
+        """The pods that these TFJobs are deleted with."""
+        return self._look()["owners"]
+
     def step(self):
         """The name of the pod of the step that runs."""
         (name,) = self._look()["steps"]

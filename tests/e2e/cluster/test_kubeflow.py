@@ -212,6 +212,7 @@ def test_step_whose_pod_was_lost_starts_again_and_trains_on(
     joined = f"joining Kubernetes job {job[0]}: running"
     wait_for(lambda: any(joined in log for _, log in pipelines.pods(submitted(log))))
     assert one_job(training) == job
+    wait_for(lambda: training.owners() == [training.step()])
     training.delete_step()  # ends its TFJob
     wait_for(lambda: job not in map(tuple, training.jobs()))
     following, _ = one_job(training)

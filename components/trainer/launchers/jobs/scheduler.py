@@ -84,6 +84,14 @@ class Scheduler(Protocol):
           attempt: The attempt that it was submitted for.
         """
 
+    def adopt(self, job: Job) -> None:
+        """Makes a job that another launcher left end with this one, if jobs do.
+
+        Raises:
+          UserError: The batch system rejects that.
+          UnreachableError: It does not answer.
+        """
+
     def cancel(self, job: Job) -> None:
         """Makes a job end; its tasks receive SIGTERM first.
 

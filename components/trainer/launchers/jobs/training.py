@@ -107,6 +107,7 @@ class _Training:
         if found is None:
             return None
         watchdog.log(f"joining {self._scheduler.name} job {found.id}: {found.state}")
+        self._asked(lambda: self._scheduler.adopt(found))
         return found, attempt_at(found.folder)
 
     def _end(self, job: Job) -> None:

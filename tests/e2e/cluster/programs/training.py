@@ -1,4 +1,4 @@
-"""Prints the TFJobs of a run that have not ended, and the pods of its steps that run.
+"""Prints the TFJobs of a run that have not ended, their owners, and the steps' pods.
 
 Before, `delete POD` deletes such a pod, and `limit POD` lets its time be up.
 """
@@ -32,14 +32,20 @@ def is_live(job):
     return not {"Failed", "Succeeded"} & {each["type"] for each in conditions}
 
 
-def is_of_run(job):
+def owner_of(job):
     (owner,) = job["metadata"]["ownerReferences"]  # the pod of a step
-    return any(owner["name"].startswith(f"{workflow}-") for workflow in workflows)
+    return owner["name"]
+
+
+def is_of_run(job):
+    return any(owner_of(job).startswith(f"{workflow}-") for workflow in workflows)
 
 
 jobs = [
-    [job["metadata"]["name"], job["metadata"]["uid"]]
+    job
     for job in client.CustomObjectsApi().list_namespaced_custom_object(*kind)["items"]
     if is_live(job) and is_of_run(job)
 ]
-print(json.dumps({"jobs": jobs, "steps": steps}))
+named = [[job["metadata"]["name"], job["metadata"]["uid"]] for job in jobs]
+owners = [owner_of(job) for job in jobs]
+print(json.dumps({"jobs": named, "owners": owners, "steps": steps}))

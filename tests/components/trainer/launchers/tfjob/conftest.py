@@ -80,6 +80,9 @@ class Api(http.server.ThreadingHTTPServer):
                 if each["metadata"]["labels"].get(key) == value
             ]
             return 200, {"items": items}
+        if method == "PATCH" and name in self.stored:
+            self.stored[name]["metadata"] |= body["metadata"]
+            return 200, self.stored[name]
         found = self.stored.pop(name, None) if method == "DELETE" else None
         if found is None:
             return 404, {"message": f'tfjobs "{name}" not found'}
@@ -209,7 +212,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write((answer if is_text else json.dumps(answer)).encode())
 
-    do_POST = do_DELETE = do_GET
+    do_POST = do_PATCH = do_DELETE = do_GET
 
     def log_message(self, *_):
         pass

@@ -70,6 +70,22 @@ def test_tfjob_of_a_step_is_deleted_with_its_pod(api, attempts, jobs, monkeypatc
     assert submitted("other") == (None, 600.0)  # Kubernetes would delete it at once
 
 
+def test_tfjob_goes_on_to_the_pod_that_joins_it(api, attempts, jobs, monkeypatch):
+    monkeypatch.setenv("KFP_POD_NAME", "flights-7-1234")
+    monkeypatch.setenv("KFP_POD_UID", "a1b2")
+    job = jobs(namespace="team").submit("t", attempts(strategy="auto").new(600.0))
+    monkeypatch.setenv("KFP_POD_NAME", "flights-7-5678")
+    monkeypatch.setenv("KFP_POD_UID", "c3d4")
+    following = jobs(namespace="team")
+    following.adopt(job)
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "flights-7-5678", "uid": "c3d4"}
+    assert api.stored[job.id]["metadata"]["ownerReferences"] == [pod]
+    assert [each.id for each in following.jobs("t")] == [job.id]
+    jobs(namespace="other").adopt(job)  # of another namespace: has no owner
+    api.stored.clear()
+    following.adopt(job)  # 404: it has ended meanwhile
+
+
 def test_job_ends_without_a_launcher(attempts, tmp_path):
     mine = attempts(strategy="auto")
     code = (
