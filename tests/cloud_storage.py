@@ -59,12 +59,15 @@ class CloudStorage:
         """Starts it.
 
         Args:
-          folder: For keys, credentials and a log.
+          folder: For keys, credentials and a log; the same one for all servers that
+            clients in this process see, because Arrow's reads the authority's
+            certificate once.
         """
         self.rejects, self.requests, self._away = 0, [], False
         self._folder, self._connections = folder, set()
         (folder / "credentials.json").write_text(json.dumps(_CREDENTIALS))
-        _write_certificate(folder)
+        if not (folder / "ca.pem").exists():
+            _write_certificate(folder)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.load_cert_chain(folder / "server.pem")
         with socket.create_server(("127.0.0.1", 0)) as probe:
