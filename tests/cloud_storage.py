@@ -53,6 +53,7 @@ class CloudStorage:
     Attributes:
       rejects: HTTP status that answers each request for objects; 0 for none.
       requests: Method and path of each request for objects.
+      missed: Number of connections and requests that came while it was away.
     """
 
     def __init__(self, folder: Path):
@@ -63,7 +64,7 @@ class CloudStorage:
             clients in this process see, because Arrow's reads the authority's
             certificate once.
         """
-        self.rejects, self.requests, self._away = 0, [], False
+        self.rejects, self.requests, self.missed, self._away = 0, [], 0, False
         self._folder, self._connections = folder, set()
         (folder / "credentials.json").write_text(json.dumps(_CREDENTIALS))
         if not (folder / "ca.pem").exists():
@@ -167,6 +168,7 @@ class _Front(http.server.BaseHTTPRequestHandler):
             self.connection.close()
 
     def do_CONNECT(self):
+        self._store.missed += self._store._away
         if self._store._away or self.path.partition(":")[0] not in _NAMES:
             self.close_connection = True
             return
@@ -182,6 +184,7 @@ class _Front(http.server.BaseHTTPRequestHandler):
 
     def _answer(self):
         if self._store._away:
+            self._store.missed += 1
             self.close_connection = True
             return
         body = self._body()

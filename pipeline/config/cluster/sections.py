@@ -72,9 +72,7 @@ class Step(Section):
     memory: Memory | None = Field(None, description="Limit of memory.")
     accelerator: Accelerator | None = Field(None, description="GPUs or TPU chips.")
     retries: NotNegative = Field(
-        0,
-        description="Number of times that a failed step is started again. KFP before "
-        "2.5 ignores it.",
+        0, description="Number of times that a failed step is started again."
     )
     cache: bool = Field(
         True,
@@ -131,6 +129,11 @@ class Toleration(Section):
 class PodStep(Step):
     """A step of Kubeflow Pipelines, which is a pod."""
 
+    retries: NotNegative = Field(
+        0,
+        description="Number of times that a failed step is started again. KFP before "
+        "2.5 ignores it.",
+    )
     timeout: Duration | None = Field(
         None,
         description="Time from the start of the pod after which the step fails. KFP "

@@ -106,7 +106,7 @@ def test_files_that_no_pod_sees_are_uploaded_once(
 def test_root_in_an_object_store_keeps_its_checkpoints(
     keys, bucket, settings, spec, own
 ):
-    trainer = f"{bucket}/root/flights/Trainer"
+    trainer = f"{bucket}/runs/flights/Trainer"
     remote = dataclasses.replace(
         spec,
         train_files=(f"{trainer}/train.gz",),
