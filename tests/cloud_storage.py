@@ -10,16 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
-import http.client
-import http.server
 import importlib.util
 import json
-import socket
-import ssl
 import subprocess
-import threading
-import time
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,32 +23,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _NAMES = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
-_TOKENS = ("/token", "/oauth2/v3/token", "/oauth2/v4/token")
 _USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "crl_sign"),
     *("data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
 )
-_TOKEN = "a-token-of-this-test"
-_GRANT = {
-    **{"access_token": _TOKEN, "expires_in": 3600, "token_type": "Bearer"},
-    "id_token": "any",  # Arrow's client ends the process without it
-}
 _CREDENTIALS = {
     "type": "authorized_user",
     **{"client_id": "anyone", "client_secret": "not-a-secret", "refresh_token": "any"},
 }
-# Headers of one connection; Go rejects TensorFlow's `Transfer-Encoding: identity`.
-_OWN = {"connection", "transfer-encoding", "expect", "content-length"}
 
 
 class CloudStorage:
-    """A server of its own, with the empty bucket `bucket`.
-
-    Attributes:
-      rejects: HTTP status that answers each request for objects; 0 for none.
-      requests: Method and path of each request for objects.
-      missed: Number of connections and requests that came while it was away.
-    """
+    """A server of its own, with the empty bucket `bucket`."""
 
     def __init__(self, folder: Path):
         """Starts it.
@@ -64,48 +44,27 @@ class CloudStorage:
             clients in this process see, because Arrow's reads the authority's
             certificate once.
         """
-        self.rejects, self.requests, self.missed, self._away = 0, [], 0, False
-        self._folder, self._connections = folder, set()
+        self._folder = folder
         (folder / "credentials.json").write_text(json.dumps(_CREDENTIALS))
         if not (folder / "ca.pem").exists():
             _write_certificate(folder)
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.load_cert_chain(folder / "server.pem")
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
-        self._process = subprocess.Popen(
-            [
-                *(_program(), "-scheme", "http", "-host", "127.0.0.1"),
-                *("-port", str(self.port), "-backend", "memory"),
-            ],
-            stdout=subprocess.DEVNULL,
+        front = Path(__file__).with_name("cloud_storage_front.py")
+        self._front = subprocess.Popen(
+            [sys.executable, str(front), _program(), str(folder / "server.pem")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=(folder / "log").open("w"),
+            text=True,
         )
-        self._wait()
-        handler = functools.partial(_Front, self)
-        self._front = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=self._front.serve_forever, daemon=True).start()
-        backend = http.client.HTTPConnection("127.0.0.1", self.port)
-        bucket, json_type = (
-            json.dumps({"name": "bucket"}),
-            {"Content-Type": "application/json"},
-        )
-        backend.request("POST", "/storage/v1/b?project=project", bucket, json_type)
-        assert backend.getresponse().status == 200
-
-    def _wait(self) -> None:
-        for _ in range(200):
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            time.sleep(0.05)
-        raise AssertionError((self._folder / "log").read_text())
+        port = self._front.stdout.readline().strip()
+        assert port, (folder / "log").read_text()
+        self._proxy = f"http://127.0.0.1:{port}"
 
     def environment(self) -> dict[str, str]:
         """The variables of its clients."""
         authority = str(self._folder / "ca.pem")
         return {
-            "https_proxy": f"http://127.0.0.1:{self._front.server_port}",
+            "https_proxy": self._proxy,
             "no_proxy": "127.0.0.1,localhost,::1",
             "CURL_CA_BUNDLE": authority,  # TensorFlow's
             "SSL_CERT_FILE": authority,  # Arrow's
@@ -115,16 +74,31 @@ class CloudStorage:
         }
 
     @contextlib.contextmanager
-    def away(self):
-        """Inside the block, connections break and no new ones are accepted."""
-        self._away = True
-        for connection in list(self._connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+    def rejecting(self, status: int):
+        """Inside the block, this HTTP status answers each request for objects."""
+        self._set(rejects=status)
         try:
             yield
         finally:
-            self._away = False
+            self._set(rejects=0)
+
+    @contextlib.contextmanager
+    def away(self):
+        """Inside the block, connections break and no new ones are accepted."""
+        self._set(away=True)
+        try:
+            yield
+        finally:
+            self._set(away=False)
+
+    def missed(self) -> int:
+        """Number of connections and requests that came while it was away."""
+        return self._set()
+
+    def _set(self, **attributes) -> int:
+        self._front.stdin.write(json.dumps(attributes) + "\n")
+        self._front.stdin.flush()
+        return int(self._front.stdout.readline())
 
     def client(self) -> Client:
         """A client, whose environment is `environment()`."""
@@ -132,10 +106,7 @@ class CloudStorage:
 
     def stop(self) -> None:
         """Ends it."""
-        self._front.shutdown()
-        self._front.server_close()
-        self._process.kill()
-        self._process.wait()
+        self._front.communicate()
 
 
 def _program() -> str:
@@ -145,95 +116,6 @@ def _program() -> str:
     (folder,) = wheel.submodule_search_locations
     (program,) = Path(folder, "vendor/fake-gcs-server/bin").iterdir()
     return str(program)
-
-
-class _Front(http.server.BaseHTTPRequestHandler):
-    """One connection of a client."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def __init__(self, store: CloudStorage, *arguments):
-        self._store, self._backend = store, None
-        super().__init__(*arguments)
-
-    def handle(self):
-        with contextlib.suppress(OSError):
-            super().handle()
-
-    def finish(self):
-        self._store._connections.discard(self.connection)
-        with contextlib.suppress(OSError):
-            super().finish()
-            self.connection.close()
-
-    def do_CONNECT(self):
-        self._store.missed += self._store._away
-        if self._store._away or self.path.partition(":")[0] not in _NAMES:
-            self.close_connection = True
-            return
-        self.send_response(200)
-        self.end_headers()
-        self.connection = self._store._tls.wrap_socket(
-            self.connection, server_side=True
-        )
-        self._store._connections.add(self.connection)
-        self.rfile = self.connection.makefile("rb")
-        self.wfile = self.connection.makefile("wb", 0)
-        self.close_connection = False
-
-    def _answer(self):
-        if self._store._away:
-            self._store.missed += 1
-            self.close_connection = True
-            return
-        body = self._body()
-        if self.command == "POST" and self.path in _TOKENS:
-            self._send(200, json.dumps(_GRANT).encode())
-            return
-        self._store.requests.append(f"{self.command} {self.path}")
-        known = self.headers.get("Authorization") == f"Bearer {_TOKEN}"
-        status = self._store.rejects or (0 if known else 401)
-        if status:
-            error = {"code": status, "message": f"rejected: {status}", "errors": []}
-            self._send(status, json.dumps({"error": error}).encode())
-            return
-        self._forward(body)
-
-    do_DELETE = do_GET = do_HEAD = do_PATCH = do_POST = do_PUT = _answer
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        chunks = []
-        while size := int(self.rfile.readline(), 16):
-            chunks.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(chunks)
-
-    def _forward(self, body: bytes) -> None:
-        kept = [(k, v) for k, v in self.headers.items() if k.lower() not in _OWN]
-        headers = dict(kept) | {"X-Forwarded-Proto": "https"}
-        if self._backend is None:
-            self._backend = http.client.HTTPConnection("127.0.0.1", self._store.port)
-        self._backend.request(self.command, self.path, body, headers)
-        got = self._backend.getresponse()
-        kept = [(k, v) for k, v in got.getheaders() if k.lower() not in _OWN]
-        self._send(got.status, got.read(), kept, got.getheader("Content-Length"))
-
-    def _send(self, status: int, content: bytes, headers=(), length=None) -> None:
-        self.send_response_only(status)
-        for key, value in headers:
-            self.send_header(key, value)
-        if status not in (204, 304):
-            self.send_header("Content-Length", length or str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
 
 
 class Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 import sqlite3
@@ -159,9 +160,9 @@ def _watched(pid: int, before: float) -> Iterator[list[Sample]]:
 
 def _family(pid: int) -> Iterator[int]:
     yield pid
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
         with contextlib.suppress(OSError):
-            for child in path.read_text().split():
+            for child in Path(path).read_text().split():
                 yield from _family(int(child))
 
 

@@ -44,13 +44,14 @@ def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
     scheme = uri.partition("://")[0]
     variable = "S3_ENDPOINT" if scheme == "s3" else "STORAGE_EMULATOR_HOST"
     endpoint, region = os.environ.get(variable, ""), os.environ.get("AWS_REGION")
+    account = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     # A fork cannot use the connections of its parent.
-    return _connected(scheme, endpoint, region, patient, os.getpid())
+    return _connected(scheme, endpoint, region, patient, (account, os.getpid()))
 
 
 @functools.cache
 def _connected(
-    scheme: str, endpoint: str, region: str | None, patient: bool, _: int
+    scheme: str, endpoint: str, region: str | None, patient: bool, _: object
 ) -> fs.FileSystem:
     from pyarrow import fs
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from strategos.components.errors import BadInputError
-from strategos.components.files import arrow_files, filesystems, reading
+from strategos.components.files import filesystems, reading
 
 CLIENTS = """
 import json, os
@@ -92,15 +94,12 @@ def test_root_that_cannot_be_written_is_one_message_in_some_seconds(
     cloud_storage, monkeypatch, tmp_path, reason
 ):
     url = f"gs://{'absent' if reason == 'bucket' else 'bucket'}/{reason}"
-    if reason == "rejected":
-        monkeypatch.setattr(cloud_storage, "rejects", 403)
-    if reason == "server":
-        monkeypatch.setattr(cloud_storage, "_away", True)
+    outages = {"rejected": cloud_storage.rejecting(403), "server": cloud_storage.away()}
+    outage = outages.get(reason, contextlib.nullcontext())
     if reason == "credentials":
         monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
         monkeypatch.setenv("HOME", str(tmp_path))
-        arrow_files._connected.cache_clear()
-    with pytest.raises(BadInputError) as error:
+    with outage, pytest.raises(BadInputError) as error:
         filesystems.check_writable(url, 15)
     message = str(error.value)
     assert message.startswith(f"run.root: received {url}, but nothing can be written")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import subprocess
@@ -179,20 +181,20 @@ def test_deleted_archive_is_one_message(
 def test_store_that_does_not_answer_is_one_message(
     folder, store, object_store, request, monkeypatch, tmp_path, reason
 ):
-    url = store
+    url, outage = store, contextlib.nullcontext
     if reason == "bucket":
         url = f"{object_store}://absent/modules"
     elif object_store == "gs":
         cloud_storage = request.getfixturevalue("cloud_storage")
-        monkeypatch.setattr(cloud_storage, "rejects", 403)
+        outage = functools.partial(cloud_storage.rejecting, 403)
     else:
         monkeypatch.setenv("S3_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="cannot be uploaded") as raised:
+    with outage(), pytest.raises(UserError, match="cannot be uploaded") as raised:
         archive.upload(folder, "model", url, KEY)
     assert raised.value.key == KEY and raised.value.received == url
     assert filesystems.credentials(url) in str(raised.value)
     if reason == "endpoint":
-        with pytest.raises(UserError, match="nothing can be read") as raised:
+        with outage(), pytest.raises(UserError, match="nothing can be read") as raised:
             archive.download(f"{url}/model-0.zip", tmp_path, KEY)
         assert raised.value.key == KEY
 

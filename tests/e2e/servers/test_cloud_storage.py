@@ -71,7 +71,7 @@ def test_store_that_is_away_for_seconds_is_waited_for(remote, cloud_storage):
             outage.enter_context(cloud_storage.away())
         time.sleep(5)  # the training goes on
     said, _ = run.communicate(timeout=120)
-    assert cloud_storage.missed > 0
+    assert cloud_storage.missed() > 0
     assert run.returncode == 0, said
     assert "Traceback" not in said
     assert remote.last_run()["outcome"] == "blessed"
