@@ -47,7 +47,8 @@ class Launcher:
 
     @property
     def _mount(self) -> str:
-        return self.spec["defaultPipelineRoot"].split(":")[0]
+        scheme = self.spec["defaultPipelineRoot"].split(":")[0]
+        return "gcs" if scheme == "gs" else scheme
 
     def run(self, *only: str, **parameters: Any) -> None:
         """Runs every task; fails with the output of the first that fails.

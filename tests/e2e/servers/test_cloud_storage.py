@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +39,62 @@ def remote(
     return made
 
 
-def test_pushed_model_is_that_of_a_local_run(
-    remote, make_small, bucket_client, tmp_path
-):
+@pytest.fixture(scope="module")
+def local(make_small, tmp_path_factory):
+    """A run of the same workspace on this machine."""
+    made = make_small(tmp_path_factory.mktemp("local"))
+    made.run()
+    return made
+
+
+@pytest.fixture
+def assert_is_the_local_model(local, bucket_client):
+    def check(url):
+        (version,) = local.serving()
+        folder = Path(local.folder, "serving/small", version)
+        files = sorted(folder.glob("variables/*"))
+        assert len(files) == 2
+        for file in files:
+            key = f"{url.removeprefix('gs://bucket/')}/variables/{file.name}"
+            stored = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
+            assert stored == file.read_bytes()
+
+    return check
+
+
+def test_pushed_model_is_that_of_a_local_run(remote, local, assert_is_the_local_model):
     remote.run()
-    local = make_small(tmp_path)
-    local.run()
     done = remote.last_run()
     expected = local.last_run()["metrics"]  # MySQL keeps six digits
     assert done["metrics"] == pytest.approx(expected, abs=1e-6)
     (url, _) = done["pushed"]
     assert url.startswith("gs://bucket/serving/")
-    (version,) = local.serving()
-    files = sorted(Path(local.folder, "serving/small", version).glob("variables/*"))
-    assert len(files) == 2
-    for file in files:
-        key = f"{url.removeprefix('gs://bucket/')}/variables/{file.name}"
-        stored = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
-        assert stored == file.read_bytes()
+    assert_is_the_local_model(url)
+
+
+def test_steps_without_modules_in_the_image_push_the_model_of_a_local_run(
+    remote, bucket, bucket_client, kfp_launcher, assert_is_the_local_model, tmp_path
+):
+    section = {
+        **{"image": "x", "context": str(remote.folder.parent)},
+        **{"root": f"{bucket}/kfp", "modules": f"{bucket}/modules"},
+    }
+    spec, image = tmp_path / "spec.yaml", tmp_path / "image"
+    words = ("--set", f"kubeflow={json.dumps(section)}", "-o", str(spec))
+    sets = ("--set", f"pusher.to={bucket}/steps")
+    remote.strategos(
+        *("compile", str(remote.yaml), "--target", "kubeflow"), *words, *sets
+    )
+    image.mkdir()  # and has no files of the workspace
+    spec = next(yaml.safe_load_all(spec.read_text()))
+    place = tmp_path / "cluster"
+    launcher = kfp_launcher(spec, place, remote.warm, image, s3=bucket_client)
+    launcher.run()
+    pushed = launcher.artifacts["Pusher", "pushed_model"]
+    assert pushed["uri"].startswith(f"{bucket}/kfp/")
+    url = pushed["metadata"]["pushed_destination"]
+    assert url.startswith(f"{bucket}/steps/")
+    assert_is_the_local_model(url)
 
 
 def test_unchanged_run_is_cached_as_a_whole(remote):
