@@ -38,6 +38,19 @@ TENSORFLOW = {
 _GRACE_SECONDS = 5.0
 
 
+def tensorflow_threads(number: int) -> dict[str, str]:
+    """Environment variables for a process that shares its machine's cores.
+
+    By default, TensorFlow starts two threads for each core in each process, which look
+    for work for a while before they sleep.
+
+    Args:
+      number: Threads for parts of an operation, and as many for operations.
+    """
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    return dict.fromkeys(names, str(number))
+
+
 class WorkerError(RuntimeError):
     """A child process failed, and the cause is not the user's input."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any
 
-from strategos.components import errors, fork_server, oom
+from strategos.components import errors, fork_server, oom, worker_process
 from strategos.components.errors import UserError
 from strategos.components.shards import progress
 
@@ -35,8 +35,13 @@ class Helper:
         self._process, self._pipe = process, pipe
 
     @classmethod
-    def start(cls) -> Helper | None:
-        """Starts a helper; None where no fork server runs."""
+    def start(cls, workers: int) -> Helper | None:
+        """Starts a helper; None where no fork server runs.
+
+        Args:
+          workers: Threads and helpers that share the cores. TensorFlow's own threads
+            in this one are its part of them, unless variables name their number.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             process = fork_server.call(__name__, _serve.__name__, theirs)
@@ -44,8 +49,10 @@ class Helper:
             ours.close()
             return None
         pipe = connection.Connection(ours.detach())
+        cores = max(1, len(os.sched_getaffinity(0)) // workers)
+        environ = {**worker_process.tensorflow_threads(cores), **os.environ}
         with contextlib.suppress(OSError):  # it died: its first work says so
-            pipe.send((dict(os.environ), sys.path))
+            pipe.send((environ, sys.path))
         return cls(process, pipe)
 
     def work(self, work: Callable[[Any], Any], shard: Any) -> Any:

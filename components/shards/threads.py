@@ -54,7 +54,7 @@ def fold(
     threads = min(threads, len(shards))
     if threads == 1:
         return _merged(map(work, shards), merge, group)
-    crew = _Crew(work, len(shards), min(helpers, threads - 1))
+    crew = _Crew(work, len(shards), threads, min(helpers, threads - 1))
     with futures.ThreadPoolExecutor(
         threads, "shards", initializer=progress.work_for, initargs=(crew.ended,)
     ) as pool:
@@ -72,15 +72,19 @@ class _Crew(Generic[Shard, Result]):
     Args:
       work: What is done with a shard.
       shards: Number of all shards.
+      workers: Number of threads.
       helpers: The most helpers.
 
     Attributes:
       ended: Set when the fold has ended.
     """
 
-    def __init__(self, work: Callable[[Shard], Result], shards: int, helpers: int):
+    def __init__(
+        self, work: Callable[[Shard], Result], shards: int, workers: int, helpers: int
+    ):
         self.ended = threading.Event()
-        self._work, self._shards, self._most = work, shards, helpers
+        self._work, self._shards = work, shards
+        self._workers, self._most = workers, helpers
         self._paced, self._done = 0.0, 0  # when the first shard was done; how many are
         self._lock = threading.Lock()
         self._helpers: dict[int, Helper | None] = {}  # by thread; None: there is none
@@ -106,7 +110,7 @@ class _Crew(Generic[Shard, Result]):
         thread = threading.get_ident()
         with self._lock:
             if thread not in self._helpers and self._pays():
-                self._helpers[thread] = Helper.start()
+                self._helpers[thread] = Helper.start(self._workers)
             return self._helpers.get(thread)
 
     def _pays(self) -> bool:

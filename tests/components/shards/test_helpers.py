@@ -77,6 +77,28 @@ def thirty_is_bad(shard):
     return [os.getpid()]
 
 
+def threads_of_tensorflow(shard):
+    import tensorflow as tf
+
+    time.sleep(0.02)
+    before = len(os.listdir("/proc/self/task"))
+    tf.reduce_sum(tf.ones((1000, 1000))).numpy()
+    threads = len(os.listdir("/proc/self/task")) - before
+    return [(os.getpid(), threads)]
+
+
+def test_tensorflow_in_a_helper_takes_its_share_of_the_cores(fold, monkeypatch):
+    most = {}
+    for cores in (3, 24):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: range(n))
+        found = fold(range(20), threads_of_tensorflow)
+        most[cores] = max(each for pid, each in found if pid != os.getpid())
+    assert most[24] - most[3] == 14  # 8 threads of two kinds in place of 1
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "5")
+    found = fold(range(20), threads_of_tensorflow)
+    assert max(each for pid, each in found if pid != os.getpid()) == most[24] - 3
+
+
 def test_error_of_a_helper_has_its_fields_and_ends_the_others(fold):
     began = time.monotonic()
     with pytest.raises(UserError) as error:
@@ -202,7 +224,7 @@ def _runs(pid) -> bool:
 
 
 def test_end_of_a_fold_does_not_wait_for_a_helper_at_work(server):
-    helper = helpers.Helper.start()
+    helper = helpers.Helper.start(workers=2)
     failed = []
 
     def ask():

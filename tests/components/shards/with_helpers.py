@@ -27,10 +27,10 @@ def main(table: str, out: str) -> None:
     threads._PACE_SECONDS = threads._LEAST_SECONDS = 0.0
     started, start = 0, helpers.Helper.start
 
-    def counted():
+    def counted(workers):
         nonlocal started
         started += 1
-        return start()
+        return start(workers)
 
     helpers.Helper.start = counted
     graph = f"{out}/graph"
