@@ -246,7 +246,7 @@ def api(tmp_path, monkeypatch):
     server.server_close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pods(tmp_path_factory, environment):
     """The server with processes, which the kubeconfig of all processes names."""
     folder = tmp_path_factory.mktemp("pods")

@@ -113,8 +113,7 @@ def test_killed_task_and_lost_pod_change_nothing(
     started.wait_for(lambda: len(marks(tmp_path)) == 2)
     os.kill(int(marks(tmp_path)[0].name.rpartition("-")[2]), signal.SIGKILL)
     started.wait_for(lambda: len(marks(tmp_path)) == 4)  # again, in the same pods
-    job, *others = pods.stored
-    assert not others, (started.folder / "events").read_text()
+    (job,) = pods.stored
     pods.processes[job][f"{job}-worker-0"].kill()
     started.wait_for(lambda: len(marks(tmp_path)) == 6)  # in another job
     (tmp_path / "go").touch()
