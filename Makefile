@@ -6,7 +6,7 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     test_statistics_gen.py test_infra_validator.py test_predict.py \
     user_code/test_archive.py user_code/test_user_errors.py files/test_filesystems.py \
     files/test_temporary.py files/test_tfx_s3.py files/test_places.py \
-    files/test_arrow_files.py) \
+    files/test_arrow_files.py files/test_cloud_storage.py) \
   $(addprefix tests/components/trainer/, compat cluster/test_devices.py \
     data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
     gang/test_contact.py loop/test_strategies.py loop/test_parameter_server.py \
@@ -18,7 +18,7 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
   tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \
     test_flights.py test_interruption.py test_readme.py test_runners.py \
     test_strategies.py test_text.py servers/test_metadata_servers.py \
-    servers/test_remote_root.py servers/test_remote_data.py)
+    servers/test_remote_root.py servers/test_remote_data.py servers/test_cloud_storage.py)
 # Test files that run at a time, each with up to two gigabytes. Tests wait for processes
 # a fifth of the time: three files keep two cores busy.
 JOBS ?= 3
