@@ -171,7 +171,7 @@ def _counted(
     code: np.ndarray, score: np.ndarray, rows: np.ndarray, positive: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     order = np.argsort(score)
-    # Integers of two bytes are sorted by radix: in all four times as fast as lexsort.
+    # Integers of two bytes are sorted by radix: in all twice as fast as lexsort.
     small = np.uint16 if code.max(initial=0) < 1 << 16 else code.dtype
     order = order[np.argsort(code[order].astype(small), kind="stable")]
     code, score = code[order], score[order]
