@@ -90,13 +90,17 @@ class Split:
           share: The replicas among them that this dataset feeds, see `shuffled`.
         """
         parts = Parts(batch_size, replicas, share)
-        if self.columns is not None:
-            keys = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
-        elif self.stored is not None:
-            keys = parts.of_blocks(self.stored.ordered(batch_size))
+        if self.stored is not None:
+            batches = parts.of_blocks(
+                self._unpacked_blocks(self.stored.ordered(batch_size))
+            )
+        elif self.columns is not None:
+            rows = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
+            batches = self._fetched(rows, self.columns)
         else:
-            keys = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
-        return parsing.ready(self._fetched(keys, self.columns), len(share))
+            found = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
+            batches = self._fetched(found, None)
+        return parsing.ready(batches, len(share))
 
     def shuffled(
         self,
@@ -131,13 +135,15 @@ class Split:
           UserError: `drop_last` leaves no batch.
         """
         parts = Parts(batch_size, replicas, share, drop_last)
-        blocks = None
+        order = parts, seed, epochs, first_step
         if self.stored is not None:
-            blocks = self.stored.shuffled
-        elif self.records is not None:
-            blocks = functools.partial(self.records.blocks, reports=True)
-        keys = self._keys(parts, seed, epochs, first_step, blocks)
-        batches = self._fetched(keys, self.columns)
+            read = self.stored.shuffled
+            batches = self._keys(
+                *order, lambda *some: self._unpacked_blocks(read(*some))
+            )
+        else:
+            read = self.records and functools.partial(self.records.blocks, reports=True)
+            batches = self._fetched(self._keys(*order, read), self.columns)
         if wait is not None:
             batches = wait.stamp(batches, len(share))
         if epochs is None:
@@ -262,14 +268,21 @@ class Split:
         parse = parsing.parser(self.spec)
 
         @no_autograph
-        def fetch(keys: Any) -> tuple[Columns, tf.Tensor]:
+        def fetch(keys: tf.Tensor) -> tuple[Columns, tf.Tensor]:
             if kept is not None:
                 return self._unpacked(columns.rows(kept, keys))
-            if isinstance(keys, dict):  # rows of stored matrices
-                return self._unpacked((keys, {}))
             return self._pair(parse(keys))
 
         return keys.map(fetch, parsing.PARALLEL_CALLS, deterministic=True)
+
+    def _unpacked_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """Blocks of (features, label), from blocks of stored matrices."""
+
+        @no_autograph
+        def unpacked(matrices: Columns, first: tf.Tensor) -> tuple[Any, tf.Tensor]:
+            return self._unpacked((matrices, {})), first
+
+        return blocks.map(unpacked).prefetch(1)
 
     def _unpacked(self, packed: Packed) -> tuple[Columns, tf.Tensor]:
         return self._pair(columns.unpack(packed, self.spec))

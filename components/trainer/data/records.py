@@ -34,7 +34,7 @@ _PARALLEL_CALLS = min(os.cpu_count() or 1, CURSORS)
 _STRING_BYTES = 40  # overhead of a string in memory
 _BLOCKS_IN_MEMORY = 3  # one in use; one being built, as pieces and as a whole
 
-Block = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+Block = tuple[tf.Tensor, tf.Tensor]
 
 no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -89,7 +89,7 @@ class Records:
     def blocks(
         self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, reports: bool
     ) -> tf.data.Dataset:
-        """One pass in blocks: records string [n], order int64 [n], first batch int64.
+        """One pass in blocks: records string [n], in its order; first batch int64.
 
         Args:
           key: int64 [2]; the order of the pass is a function of it.
@@ -113,7 +113,7 @@ class Records:
             places = tf.range(tf.size(block, tf.int64))
             order = tf.random.experimental.stateless_shuffle(places, inner)
             own = tf.where(number == first // batches, first % batches, 0)
-            return block, order, own
+            return tf.gather(block, order), own
 
         skipped = first // batches
 
@@ -191,7 +191,7 @@ def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
 
     @no_autograph
     def block(block: tf.Tensor) -> Block:
-        return block, tf.range(tf.size(block, tf.int64)), tf.constant(0, tf.int64)
+        return block, tf.constant(0, tf.int64)
 
     return ordered(files).batch(_ORDERED_BATCHES * batch_size).map(block)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import itertools
+import math
 import mmap
 import os
 import tempfile
@@ -32,6 +33,7 @@ CHUNKS = 1 << 21
 _BLOCK_BYTES = 16 << 20
 _BLOCKS_IN_MEMORY = 4  # in use, ready, being read, and its copy as a tensor
 _WINDOW_BYTES = 16 << 20
+_ALIGNMENT = 64  # bytes; of TensorFlow's tensors
 _LARGE_FILES = "/var/tmp"  # /tmp may be memory
 
 Matrices = dict[str, np.ndarray]
@@ -102,7 +104,7 @@ class Stored:
 
     def whole(self) -> Matrices:
         """All rows, in memory."""
-        return self._gathered(np.arange(self.rows))[0]
+        return self._gathered(np.arange(self.rows))
 
     def block_batches(self, batch_size: int) -> int:
         """Batches of a block: as many as the limit allows, at least one.
@@ -116,7 +118,7 @@ class Stored:
     def shuffled(
         self, key: tf.Tensor, batch_size: int, first: tf.Tensor
     ) -> tf.data.Dataset:
-        """One pass in blocks: matrices by type, order int64 [n], first batch int64.
+        """One pass in blocks: matrices by type, in the pass's order; first batch int64.
 
         Args:
           key: int64 [2]; the order of the pass is a function of it.
@@ -124,22 +126,22 @@ class Stored:
           first: int64. The batch to start at.
         """
         batches = self.block_batches(batch_size)
+        size = batches * batch_size
         shuffle = tf.random.experimental.stateless_shuffle
         parts = tf.range(-(-self.rows // self.chunk_rows))  # at most `CHUNKS`
         parts = shuffle(parts, key)
 
         @no_autograph
         def block(number: tf.Tensor) -> tuple:
-            found, order = self._block(number, batches * batch_size, parts)
+            length = tf.minimum(self.rows - number * size, size)
+            order = tf.range(length)
             if self.chunk_rows > 1:
                 inner = tf.random.experimental.stateless_fold_in(key, number + 1)
-                places = tf.range(tf.size(order, tf.int64))
-                order = tf.gather(order, shuffle(places, inner))
+                order = shuffle(order, inner)
             own = tf.where(number == first // batches, first % batches, 0)
-            return found, order, own
+            return self._read(number * size + order, parts), own
 
-        blocks = self._blocks(first // batches, batches * batch_size)
-        return blocks.map(block).prefetch(1)
+        return self._blocks(first // batches, size).map(block)
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         """One pass in the order of the rows, in blocks like those of `shuffled`.
@@ -151,10 +153,11 @@ class Stored:
 
         @no_autograph
         def block(number: tf.Tensor) -> tuple:
-            found, order = self._block(number, size, tf.zeros(0, tf.int32))
-            return found, order, tf.constant(0, tf.int64)
+            length = tf.minimum(self.rows - number * size, size)
+            rows = number * size + tf.range(length)
+            return self._read(rows, tf.zeros(0, tf.int32)), tf.constant(0, tf.int64)
 
-        return self._blocks(0, size).map(block).prefetch(1)
+        return self._blocks(0, size).map(block)
 
     @property
     def _row_bytes(self) -> int:
@@ -163,42 +166,32 @@ class Stored:
     def _blocks(self, first: int | tf.Tensor, size: int) -> tf.data.Dataset:
         return tf.data.Dataset.range(first, -(-self.rows // size))
 
-    def _block(
-        self, number: tf.Tensor, size: int, parts: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """The rows of a block by type, and where each is in it, in the pass's order.
+    def _read(self, places: tf.Tensor, parts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The rows at some places of a pass, by type.
 
         Args:
-          number: int64. Number of the block.
-          size: Rows of a block.
-          parts: Chunks in the order of the pass, int32 [n]; none for all rows in order.
+          places: int64 [n].
+          parts: Chunks in the order of the pass, int32 [n]; none for the rows' own.
         """
 
-        def read(number: np.int64, parts: np.ndarray) -> list[np.ndarray]:
-            begin = int(number) * size
-            places = np.arange(begin, min(begin + size, self.rows))
+        def read(places: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
             if len(parts):
                 places = _rows(parts, places, self.chunk_rows, self.rows)
-            found, order = self._gathered(places)
-            return [*(found[kind] for kind in self.widths), order]
+            found = self._gathered(places)
+            return [found[kind] for kind in self.widths]
 
         kinds = [tf.as_dtype(kind) for kind in self.widths]
-        *found, order = tf.numpy_function(read, [number, parts], [*kinds, tf.int64])
-        shaped = {
+        found = tf.numpy_function(read, [places, parts], kinds)
+        return {
             kind: tf.ensure_shape(matrix, [None, width])
             for (kind, width), matrix in zip(self.widths.items(), found, strict=True)
         }
-        return shaped, tf.ensure_shape(order, [None])
 
-    def _gathered(self, rows: np.ndarray) -> tuple[Matrices, np.ndarray]:
+    def _gathered(self, rows: np.ndarray) -> Matrices:
         """Copies rows, a window of the files at a time.
 
         Args:
           rows: Row numbers, int64 [n].
-
-        Returns:
-          The rows, those of the first window first, and the place of each there,
-          int64 [n].
         """
         wholes = {
             kind: np.frombuffer(self.files[kind], kind).reshape(self.rows, width)
@@ -210,18 +203,28 @@ class Stored:
         # NumPy sorts integers of 16 bits by radix.
         narrow = windows.astype(np.min_scalar_type(self.rows // window))
         sources = np.argsort(narrow, kind="stable")
+        places = np.empty_like(sources)
+        places[sources] = np.arange(len(rows))
         bounds = np.cumsum([0, *np.bincount(windows)])
         found = {}
         for kind, whole in wholes.items():
-            found[kind] = np.empty((len(rows), whole.shape[1]), kind)
+            taken = np.empty((len(rows), whole.shape[1]), kind)
             for begin, end in itertools.pairwise(bounds):
-                wanted, taken = rows[sources[begin:end]], found[kind][begin:end]
-                np.take(whole, wanted, axis=0, out=taken, mode="clip")  # unbuffered
+                wanted, part = rows[sources[begin:end]], taken[begin:end]
+                np.take(whole, wanted, axis=0, out=part, mode="clip")  # unbuffered
                 # The system still caches these pages, but the process gives them back.
                 self.files[kind].madvise(mmap.MADV_DONTNEED)
-        places = np.empty_like(sources)
-        places[sources] = np.arange(len(rows))
-        return found, places
+            found[kind] = _aligned(taken.shape, kind)
+            np.take(taken, places, axis=0, out=found[kind], mode="clip")
+        return found
+
+
+def _aligned(shape: tuple[int, int], kind: str) -> np.ndarray:
+    """An array that TensorFlow takes as a tensor without copying it."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
+    return memory[begin : begin + size].view(kind).reshape(shape)
 
 
 def _rows(parts: np.ndarray, places: np.ndarray, size: int, rows: int) -> np.ndarray:
