@@ -29,7 +29,8 @@ class Settings:
       warm_up_steps: Steps in which the learning rate rises to its scaled value.
       mixed_precision: None, `bfloat16` or `float16`.
       jit_compile: Whether XLA compiles the training step.
-      steps_per_execution: Steps that one call of TensorFlow runs.
+      steps_per_execution: Steps that one call of TensorFlow runs; None for as many as
+        `fit.StepsPerExecution` chooses.
       deterministic: Whether TensorFlow may use only deterministic kernels.
       cache_limit: Bytes of parsed examples of a split that are kept in memory.
     """
@@ -41,7 +42,7 @@ class Settings:
     warm_up_steps: int = 0
     mixed_precision: str | None = None
     jit_compile: bool = False
-    steps_per_execution: int = 1
+    steps_per_execution: int | None = None
     deterministic: bool = False
     cache_limit: int = CACHE_LIMIT
 

@@ -39,6 +39,15 @@ def own(callback: tf.keras.callbacks.Callback) -> Any:
     return callback.adapted if isinstance(callback, _Adapter) else callback
 
 
+def watches_batches(callback: Any) -> bool:
+    """Whether a callback is called for single batches of training.
+
+    Args:
+      callback: A callback of tf-keras or Keras 3.
+    """
+    return join(callback)._implements_train_batch_hooks()
+
+
 class _Adapter(tf.keras.callbacks.Callback):
     """Forwards all calls to a Keras 3 callback."""
 

@@ -155,7 +155,7 @@ def compile_as(model: Any, settings: Settings) -> None:
       settings: The settings of the run.
     """
     model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
-    model.steps_per_execution = settings.steps_per_execution
+    model.steps_per_execution = settings.steps_per_execution or 1
     compute_loss = model.compute_loss
     signature = inspect.signature(compute_loss)
 

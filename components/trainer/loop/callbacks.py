@@ -16,7 +16,12 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.compat.callbacks import TensorCallback, join, own
+from strategos.components.trainer.compat.callbacks import (
+    TensorCallback,
+    join,
+    own,
+    watches_batches,
+)
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import MonitorCheck, Progress
 from strategos.components.trainer.model.effects import Unchanged
@@ -50,6 +55,18 @@ def configured(
     if settings.get("tensorboard"):
         found.append(_tensorboard(made_by, settings["tensorboard"], log_dir))
     return list(map(join, found))
+
+
+def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
+    """Whether callbacks look at single batches of training.
+
+    Args:
+      settings: `trainer.callbacks`.
+      users: The user's own callbacks.
+    """
+    tensorboard = settings.get("tensorboard")
+    profiles = isinstance(tensorboard, Mapping) and tensorboard.get("profile")
+    return bool(profiles) or any(map(watches_batches, users))
 
 
 class Hooks(tf.keras.callbacks.CallbackList):

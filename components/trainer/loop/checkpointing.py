@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -169,6 +170,18 @@ class Keeper(TensorCallback):
           step: Steps done.
         """
         return preemption.requested() or self._is_due(self._clock(), step)
+
+    def steps_until_due(self, step: int) -> float:
+        """Steps after which a checkpoint is due; infinite if that depends on time.
+
+        Args:
+          step: Steps done.
+        """
+        every = self._cadence.steps
+        if not every:
+            return math.inf
+        left = self._saved[1] + every - step
+        return left if left > 0 else every  # it is saved now
 
     def _look(self) -> None:
         now, step = self._clock(), self._position.step

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
 
 _FINALIZE = "finalize_variable_values"
+_MOST_STEPS = 32
+_SECONDS = 0.05  # of an execution; progress, SIGTERM and checkpoints wait for its end
 
 
 def fit(
@@ -64,6 +68,80 @@ def fit(
     if finalize:  # the optimizers before Keras 2.11 have no such method
         finalize(model.trainable_variables)
     hooks.end()
+
+
+class StepsPerExecution(TensorCallback):
+    """Chooses how many steps one call of TensorFlow runs, while tf-keras's `fit` runs.
+
+    From call to call, Python takes half a millisecond, as much as a step of a small
+    model. All numbers of steps run the same graph, so the weights do not depend on it.
+
+    Args:
+      position: The position of training.
+      until_due: Returns the steps after which a callback has to see the model, given
+        the steps done.
+      clock: Monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        until_due: Callable[[int], float],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__()
+        self._position, self._until_due, self._clock = position, until_due, clock
+        self._steps, self._set = 1, 0
+        self._begun: tuple[float, int] = (0.0, 0)
+        self._is_traced = False
+
+    @staticmethod
+    def suits(model: tf.keras.Model) -> bool:
+        """Whether `fit` runs as tf-keras does, and the user left the number to others.
+
+        Args:
+          model: A compiled model.
+        """
+        keeps = ("fit", "make_train_function", "make_test_function")
+        return (
+            isinstance(model, tf.keras.Model)  # Keras 3 unrolls the steps
+            and not model.run_eagerly
+            and int(model.steps_per_execution.numpy()) == 1
+            and all(
+                getattr(type(model), x) is getattr(tf.keras.Model, x) for x in keeps
+            )
+        )
+
+    def set_model(self, model: tf.keras.Model) -> None:
+        """Has `fit` trace a loop of steps, whose length may change."""
+        super().set_model(model)
+        self._run(2)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Sets the number again: tf-keras has changed it for the last execution."""
+        self._set = 0
+        self._run(self._fitting())
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Records when an execution begins."""
+        self._begun = (self._clock(), self._position.step)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Chooses the number for the next execution: at most twice the last one."""
+        begun, step = self._begun
+        pace = (self._clock() - begun) / max(self._position.step - step, 1)
+        if self._is_traced:
+            most = min(2 * self._steps, _MOST_STEPS)
+            self._steps = max(1, min(most, int(_SECONDS / max(pace, 1e-6))))
+        self._is_traced = True
+        self._run(self._fitting())
+
+    def _fitting(self) -> int:
+        return int(min(self._steps, self._until_due(self._position.step)))
+
+    def _run(self, steps: int) -> None:
+        if steps != self._set:
+            self.model.steps_per_execution = self._set = steps
 
 
 @contextlib.contextmanager

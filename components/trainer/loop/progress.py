@@ -118,6 +118,11 @@ class TerminateOnNaN(TensorCallback):
     def __init__(self, position: Position):
         super().__init__()
         self._position = position
+        self._finite = 0  # the last step whose loss was
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Records where training starts."""
+        self._finite = self._position.step
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Checks the loss, which Keras reports as the mean over the epoch so far.
@@ -125,12 +130,17 @@ class TerminateOnNaN(TensorCallback):
         Raises:
           UserError: The loss is NaN or infinite.
         """
+        step, first = self._position.step, self._finite + 1
         if "loss" not in logs or math.isfinite(float(logs["loss"])):
+            self._finite = step
             return
         steps = self._position.steps_per_epoch
+        where = (
+            f"step {step}" if step == first else f"one of the steps {first} to {step}"
+        )
         raise UserError(
-            f"The loss is not a finite number at step {self._position.step} (epoch "
-            f"{(self._position.step - 1) // steps + 1}, batch {batch + 1} of {steps}). "
+            f"The loss is not a finite number at {where} (epoch "
+            f"{(step - 1) // steps + 1}, batch {batch + 1} of {steps}). "
             "Look for a learning rate that is too high, a feature or label that is "
             "NaN, infinite or not scaled, and a logarithm or division by zero in the "
             "loss."

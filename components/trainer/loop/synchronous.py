@@ -204,7 +204,9 @@ class Training:
         found = callbacks.configured(asked, log_dir, keras3.package_of(model))
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
-        found += self._code.callbacks(self._context)
+        own = self._code.callbacks(self._context)
+        found += own
+        self._watch_batches = callbacks.watch_batches(asked, own)
         # A custom loop traces its steps itself.
         return found if self._code.run_fn else [*found, effects.Unchanged(model)]
 
@@ -217,9 +219,11 @@ class Training:
             accompanying = [means, *accompanying]
         keeper = self._keeper(position, accompanying)
         keeper.restore(model)
-        hooks = self._hooks(
-            keeper, [*accompanying, keeper], model, position, self._context.epochs
-        )
+        followed = [*accompanying, keeper]
+        if self._chooses_steps(model):
+            due = keeper.steps_until_due
+            followed.insert(0, fit.StepsPerExecution(position, due))
+        hooks = self._hooks(keeper, followed, model, position, self._context.epochs)
         feed = functools.partial(self._feed, model)
         if self._code.run_fn:
             ordered = keras3.batches(model, self._evaluated.ordered)
@@ -245,6 +249,16 @@ class Training:
                 evaluation_steps=steps,
                 hooks=hooks,
             )
+
+    def _chooses_steps(self, model: tf.keras.Model) -> bool:
+        """Whether it is left to us how many steps TensorFlow runs at a time."""
+        return (
+            self._spec.settings.steps_per_execution is None
+            and self._choice.name == "one_device"
+            and not self._code.run_fn
+            and not self._watch_batches
+            and fit.StepsPerExecution.suits(model)
+        )
 
     def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
         """The hooks of this kind of loop; `common` is what all kinds of hooks take."""
@@ -344,5 +358,5 @@ def configure_step(model: tf.keras.Model, settings: Settings) -> None:
         return
     if settings.jit_compile:
         model.jit_compile = True
-    if settings.steps_per_execution > 1:
+    if settings.steps_per_execution:
         model.steps_per_execution = settings.steps_per_execution

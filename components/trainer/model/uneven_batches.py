@@ -178,7 +178,7 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
 
 def _obstacle(model: tf.keras.Model, settings: Settings) -> str | None:
     """Why batches that are split unevenly cannot be trained on, or None."""
-    if settings.steps_per_execution > 1:
+    if (settings.steps_per_execution or 1) > 1:
         # Within one execution a collective keeps the shapes of its first step.
         return "there are several steps per execution under several replicas"
     if keras3.is_model(model):

@@ -1,0 +1,195 @@
+"""How many steps one call of TensorFlow runs, and that nothing else depends on it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat.callbacks import TensorCallback
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.loop import fit
+from strategos.components.trainer.loop.callbacks import Hooks
+from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.progress import TerminateOnNaN
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
+
+ROWS, BATCH, EPOCHS = 1000, 7, 3
+STEPS = -(-ROWS // BATCH)  # the last one has 6 rows
+
+MODEL = """
+import json
+from pathlib import Path
+import tensorflow as tf
+
+def build_model(context):
+    inputs = context.inputs()
+    carriers = context.vocabulary_size("carrier") + 1
+    embedding = tf.keras.layers.Embedding(carriers, 2)(inputs["carrier"])
+    parts = [tf.keras.layers.Flatten()(embedding), inputs["distance"]]
+    hidden = tf.keras.layers.Dense(8, "relu")(tf.keras.layers.Concatenate()(parts))
+    hidden = tf.keras.layers.BatchNormalization()(hidden)
+    dropout = tf.keras.layers.Dropout
+    if context.hyperparameters["dropout"] == "by step":
+        dropout = context.dropout
+    hidden = dropout(0.2, seed=1)(hidden)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
+    rate = tf.keras.optimizers.schedules.CosineDecay(1e-2, context.steps_per_epoch)
+    model.compile(tf.keras.optimizers.Adam(rate), "binary_crossentropy",
+                  metrics=[tf.keras.metrics.AUC(name="auc")],
+                  steps_per_execution=context.hyperparameters.get("own"))
+    return model
+
+class Told(tf.keras.callbacks.Callback):
+    def __init__(self, path):
+        super().__init__()
+        self.path = Path(path)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.tell(int(self.model.optimizer.iterations.numpy()))
+
+    def tell(self, done):
+        number = int(self.model.steps_per_execution.numpy())
+        with self.path.open("a") as file:
+            print(json.dumps([done, number]), file=file)
+
+class Watching(Told):
+    def on_train_batch_end(self, batch, logs=None):
+        self.tell(batch)
+
+def callbacks(context):
+    kind = Watching if context.hyperparameters.get("watches") else Told
+    return [kind(context.hyperparameters["told"])]
+"""
+
+
+@pytest.fixture(scope="module")
+def train(workload, make_spec, train_only, tmp_path_factory):
+    """Trains: `train(steps per execution)` → (facts, weights, what callbacks told)."""
+    workload.write_module("executions", MODEL)
+
+    def train(steps=None, by=train_only, **hyperparameters):
+        told = tmp_path_factory.mktemp("told") / "lines"
+        chosen = {"told": str(told), "dropout": "by step", **hyperparameters}
+        spec = make_spec(
+            module="executions",
+            batch_size=BATCH,
+            epochs=EPOCHS,
+            settings=Settings(steps_per_execution=steps),
+            hyperparameters=chosen,
+        )
+        facts = by(spec, Operation())
+        return facts, spec, [json.loads(line) for line in told.read_text().splitlines()]
+
+    return train
+
+
+def _weights(spec):
+    reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+    found = {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+    }
+    return {
+        name: value.tobytes()
+        for name, value in found.items()
+        if hasattr(value, "dtype")
+    }
+
+
+@pytest.mark.parametrize(
+    ("dropout", "steps"), [("by step", 1), ("by step", 4), ("Keras's own", 4)]
+)
+def test_weights_and_history_do_not_depend_on_the_steps_of_an_execution(
+    train, dropout, steps
+):
+    ours, spec, told = train(by=launch, dropout=dropout)
+    facts, other, _ = train(steps, by=launch, dropout=dropout)
+    assert [done for done, _ in told] == [STEPS, 2 * STEPS, 3 * STEPS]
+    assert told[-1][1] > 4  # steps of an execution
+    assert facts["steps"] == ours["steps"] == EPOCHS * STEPS
+    assert facts["history"] == ours["history"]
+    assert facts["evaluation"] == ours["evaluation"]
+    assert _weights(other) == _weights(spec)
+
+
+def test_a_callback_that_looks_at_batches_sees_each_of_them(train):
+    *_, told = train(watches=True)
+    done = [*range(STEPS), 0]
+    for epoch in range(EPOCHS):
+        done[-1] = (epoch + 1) * STEPS
+        assert told[epoch * len(done) :][: len(done)] == [[each, 1] for each in done]
+
+
+def test_steps_per_execution_of_the_models_own_are_kept(train):
+    *_, told = train(own=5)
+    assert [number for _, number in told] == [5, 5, 5]
+
+
+@pytest.fixture
+def executions():
+    """Trains for two epochs of 100 steps: `executions(seconds of a step, due)`."""
+
+    def run(seconds, until_due=lambda step: math.inf):
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        position, now, ends = Position(100), [0.0], []
+
+        class Steps(TensorCallback):
+            def on_train_batch_end(self, batch, logs=None):
+                now[0] += seconds * (position.step - (ends or [0])[-1])
+                ends.append(position.step)
+
+        chooses = fit.StepsPerExecution(position, until_due, clock=lambda: now[0])
+        hooks = Hooks([Steps(), chooses], model, position, 2)
+        hooks.begin()
+        data = tf.data.Dataset.from_tensors((tf.ones([4, 2]), tf.ones([4, 1]))).repeat()
+        model.fit(data, epochs=2, steps_per_epoch=100, callbacks=hooks, verbose=0)
+        return ends
+
+    return run
+
+
+def test_an_execution_grows_to_a_twentieth_of_a_second(executions):
+    ends = executions(seconds=0.005)
+    assert ends[:8] == [1, 2, 4, 8, 16, 26, 36, 46]
+    assert 100 in ends and ends[-1] == 200
+    assert executions(seconds=1.0) == list(range(1, 201))
+    assert max(np.diff(executions(seconds=1e-6))) == 32
+
+
+def test_an_execution_ends_where_a_checkpoint_is_due(executions):
+    ends = executions(seconds=1e-6, until_due=lambda step: 30 - step % 30)
+    assert set(range(30, 201, 30)) < set(ends)
+    assert len(ends) < 20
+
+
+def test_a_loss_that_is_not_finite_is_found_among_the_steps_of_an_execution():
+    position = Position(100)
+    check = TerminateOnNaN(position)
+    check.on_train_begin()
+    position.step = 8
+    check.on_train_batch_end(7, {"loss": 1.0})
+    position.step = 24
+    with pytest.raises(
+        UserError, match=r"one of the steps 9 to 24 \(epoch 1, batch 24"
+    ):
+        check.on_train_batch_end(23, {"loss": math.nan})
+
+
+def test_checkpoints_are_due_after_a_number_of_steps_or_some_time():
+    def keeper(every):
+        cadence = Cadence.of(every)
+        return Keeper(None, cadence, None, Position(100, step=50), [])
+
+    assert [keeper("20 steps").steps_until_due(step) for step in (50, 69, 70)] == [
+        20,
+        1,
+        20,
+    ]
+    assert keeper("5m").steps_until_due(50) == math.inf
