@@ -35,20 +35,14 @@ TENSORFLOW = {
 }
 """Environment variables for a process that imports TensorFlow."""
 
+ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+"""Environment variables for a process that works on a shard at a time.
+
+By default TensorFlow starts two threads for each core in each process, and adds up
+numbers by as many parts as there are cores: the last digit would depend on the machine.
+"""
+
 _GRACE_SECONDS = 5.0
-
-
-def tensorflow_threads(number: int) -> dict[str, str]:
-    """Environment variables for a process that shares its machine's cores.
-
-    By default, TensorFlow starts two threads for each core in each process, which look
-    for work for a while before they sleep.
-
-    Args:
-      number: Threads for parts of an operation, and as many for operations.
-    """
-    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-    return dict.fromkeys(names, str(number))
 
 
 class WorkerError(RuntimeError):

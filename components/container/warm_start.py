@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from strategos.components import fork_server
+import os
+
+from strategos.components import fork_server, worker_process
 
 
 def prepare(*closed: int) -> None:
-    """Imports TensorFlow and starts the fork server.
+    """Imports TensorFlow, starts the fork server, and sets TensorFlow's threads here.
 
     Args:
       *closed: File descriptors of this process that workers must not keep open.
@@ -19,3 +21,15 @@ def prepare(*closed: int) -> None:
         from strategos.components.trainer.run import session  # noqa: F401
         from strategos.components.transform import materialize  # noqa: F401
     fork_server.start(*closed)
+    _use_one_thread()
+
+
+def _use_one_thread() -> None:
+    """Lets TensorFlow work as in a helper; a variable would reach the Trainer."""
+    import tensorflow as tf
+
+    intra, inter = worker_process.ONE_THREAD
+    if intra not in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    if inter not in os.environ:
+        tf.config.threading.set_inter_op_parallelism_threads(1)

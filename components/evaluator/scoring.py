@@ -19,7 +19,7 @@ from strategos.components.records import read
 from strategos.components.shards import progress
 
 BATCH = 10_000
-SHARD_BYTES = 1 << 19  # smaller files are scored together
+SHARD_BYTES = 1 << 17  # smaller files are scored together
 
 _COMPARED = 1_000  # rows of a shard whose label is compared with the transformed one
 
@@ -89,7 +89,7 @@ class Scorer:
         """
         question, models = self.question, loaded.get(self.models)
         scored = Scored(Sums(question.metrics, question.task))
-        for batch in read.records(files).batch(BATCH).prefetch(1):
+        for batch in read.batches(files, BATCH):
             first = scored.sums.examples
             parsed = _parsed(batch, question)
             _check_one_label(parsed[question.label], question.label, files, first)

@@ -35,13 +35,8 @@ class Helper:
         self._process, self._pipe = process, pipe
 
     @classmethod
-    def start(cls, workers: int) -> Helper | None:
-        """Starts a helper; None where no fork server runs.
-
-        Args:
-          workers: Threads and helpers that share the cores. TensorFlow's own threads
-            in this one are its part of them, unless variables name their number.
-        """
+    def start(cls) -> Helper | None:
+        """Starts a helper; None where no fork server runs."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = fork_server.call(__name__, _serve.__name__, theirs)
@@ -49,8 +44,7 @@ class Helper:
             ours.close()
             return None
         pipe = connection.Connection(ours.detach())
-        cores = max(1, len(os.sched_getaffinity(0)) // workers)
-        environ = {**worker_process.tensorflow_threads(cores), **os.environ}
+        environ = {**worker_process.ONE_THREAD, **os.environ}
         with contextlib.suppress(OSError):  # it died: its first work says so
             pipe.send((environ, sys.path))
         return cls(process, pipe)

@@ -2,7 +2,7 @@
 
 Arrow, ISA-L and NumPy release Python's lock in much of their work, and threads share
 what they load. But for Python code threads wait for each other, the longer the more of
-them there are. So each thread but one gets a helper, if much is left to do.
+them there are. So each thread but one gets a helper, if much is to be done.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
 _AHEAD = 2  # shards for each thread that are begun before the oldest one is merged
+_MANY = 8  # shards for each thread: helpers pay at once
 # From the end of the first shard on, whose thread has loaded what threads share.
 _PACE_SECONDS = 0.2
 _LEAST_SECONDS = 2.0  # of work that is left, by the pace; helpers load all that again
@@ -110,12 +111,16 @@ class _Crew(Generic[Shard, Result]):
         thread = threading.get_ident()
         with self._lock:
             if thread not in self._helpers and self._pays():
-                self._helpers[thread] = Helper.start(self._workers)
+                self._helpers[thread] = Helper.start()
             return self._helpers.get(thread)
 
     def _pays(self) -> bool:
         """Whether another helper pays: it has to load what threads have loaded."""
-        if self.ended.is_set() or len(self._helpers) >= self._most or not self._done:
+        if self.ended.is_set() or len(self._helpers) >= self._most:
+            return False
+        if self._shards >= _MANY * self._workers:
+            return True
+        if not self._done:
             return False
         taken = time.monotonic() - self._paced
         left = taken / max(self._done - 1, 1) * (self._shards - self._done)

@@ -49,8 +49,8 @@ def work(arguments: list[str]) -> None:
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
     given, _ = parser.parse_known_args(arguments)
-    for name, value in worker_process.tensorflow_threads(1).items():
-        os.environ.setdefault(name, value)  # other slots have workers, too
+    for name, value in worker_process.ONE_THREAD.items():
+        os.environ.setdefault(name, value)
     with _modules():
         filesystems.register_in_worker()
         with fork_server.without_collections():

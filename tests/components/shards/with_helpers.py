@@ -27,10 +27,10 @@ def main(table: str, out: str) -> None:
     threads._PACE_SECONDS = threads._LEAST_SECONDS = 0.0
     started, start = 0, helpers.Helper.start
 
-    def counted(workers):
+    def counted():
         nonlocal started
         started += 1
-        return start(workers)
+        return start()
 
     helpers.Helper.start = counted
     graph = f"{out}/graph"
