@@ -41,9 +41,9 @@ class Curves:
         score, ones = score[known], np.ones(int(known.sum()), np.uint8)
         if self._bins is not None:
             score = _bin(score, self._bins)
-        self._append(
-            code[known].astype(np.int32), score, ones, label[known].astype(np.uint8)
-        )
+        elif (score == (single := score.astype(np.float32))).all():  # as models answer
+            score = single
+        self._append(_narrow(code[known]), score, ones, label[known].astype(np.uint8))
 
     def merge(self, later: Curves, place: np.ndarray) -> None:
         """Adds the counts of other rows.
@@ -57,7 +57,7 @@ class Curves:
             self._coarsen(min(bins))
             later._coarsen(min(bins))
         for code, *others in later._parts:
-            self._append(place[code].astype(np.int32), *others)
+            self._append(_narrow(place[code]), *others)
 
     def areas(self, area: Area, slices: int) -> tuple[np.ndarray, np.ndarray]:
         """The area under a curve by slice; NaN if a slice lacks one of the classes.
@@ -162,7 +162,8 @@ def _bin(score: np.ndarray, bins: int) -> np.ndarray:
     The arcsine of the root gives an estimated share about the same variance everywhere
     (Anscombe 1948): a model of rare events predicts near 0.
     """
-    share = np.arcsin(np.sqrt(np.clip(score, 0.0, 1.0))) * (2 / np.pi)
+    score = np.clip(score, 0.0, 1.0, dtype=np.float64)
+    share = np.arcsin(np.sqrt(score)) * (2 / np.pi)
     found = np.minimum(np.floor(share * BINS), BINS - 1)
     return found // (BINS // bins)
 
@@ -172,17 +173,26 @@ def _counted(
 ) -> tuple[np.ndarray, ...]:
     order = np.argsort(score)
     # Integers of two bytes are sorted by radix: in all twice as fast as lexsort.
-    small = np.uint16 if code.max(initial=0) < 1 << 16 else code.dtype
-    order = order[np.argsort(code[order].astype(small), kind="stable")]
+    order = order[np.argsort(code[order], kind="stable")]
     code, score = code[order], score[order]
     first = np.ones(len(code), bool)
     first[1:] = (code[1:] != code[:-1]) | (score[1:] != score[:-1])
     starts = np.flatnonzero(first)
     counts = (
-        np.add.reduceat(each[order], starts, dtype=np.int64) if len(starts) else each
+        _narrow(np.add.reduceat(each[order], starts, dtype=np.int64))
+        if len(starts)
+        else each
         for each in (rows, positive)
     )
     return code[starts], score[starts], *counts
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """The same numbers, none of them negative, in the smallest type.
+
+    They go from worker to worker.
+    """
+    return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
 def _from_zero(counts: np.ndarray) -> np.ndarray:

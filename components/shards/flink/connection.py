@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -12,12 +14,14 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-from strategos.components import errors, processes
+from strategos.components import errors, fork_server, processes
 from strategos.components.errors import UserError
+from strategos.components.files import temporary
 from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.master import Master
 
 _HOST = "strategos.components.shards.flink.host"
+_WORKERS = "strategos.components.shards.worker_boot"
 _GRACE_SECONDS = 15.0  # The host cancels jobs on a cluster that stays.
 
 
@@ -70,6 +74,43 @@ def connected(
         "slots": slots,
     }
     logs.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        forks = None if master else stack.enter_context(_forks(logs))
+        request["workers"] = forks
+        yield stack.enter_context(_hosted(request, slots, logs))
+
+
+@contextlib.contextmanager
+def _forks(logs: Path) -> Iterator[str | None]:
+    """Lets workers be forks of a process that has imported what this one has.
+
+    Yields:
+      The path of the socket; None if no fork server runs here: the host then starts a
+      process that imports it all again.
+    """
+    with temporary.folder() as folder:
+        path = f"{folder}/workers"
+        served = fork_server.launch(_WORKERS, [path], os.environ, folder)
+        if served is None:
+            yield None
+            return
+        with (logs / "workers.log").open("ab") as log:
+            copying = threading.Thread(
+                target=shutil.copyfileobj, args=(served.stdout, log), daemon=True
+            )
+            copying.start()
+            try:
+                yield path
+            finally:
+                served.kill()
+                copying.join()
+                served.stdin.close()
+                served.stdout.close()
+
+
+@contextlib.contextmanager
+def _hosted(request: dict[str, Any], slots: int, logs: Path) -> Iterator[Connection]:
+    """Starts the processes that `request` describes, for a block."""
     with (logs / "host.log").open("ab") as log:
         host = processes.start(
             _HOST,

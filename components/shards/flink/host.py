@@ -84,7 +84,7 @@ class _Host:
         self._signals = processes.Signals()
         self._signals.install()
         self._jvms: list[_Jvm] = []
-        self._sockets = folder / "workers"
+        self._sockets = request["workers"] or folder / "workers"
         self._warm: subprocess.Popen[bytes] | None = None
         self._replaced = 0
         self._rpc_port = 0
@@ -125,7 +125,8 @@ class _Host:
         processes.end_children(set(), time.monotonic() + _CANCEL_SECONDS)
 
     def _start_flink(self) -> str:
-        self._warm = self._start_workers()
+        if not self._request["workers"]:
+            self._warm = self._start_workers()
         manager = self._add("Flink's JobManager", self._commands.job_manager())
         address = self._wait(manager, lambda: _logged(manager, jvms.MASTER_READY))
         self._master = Master(address)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 import threading
 import time
@@ -21,7 +22,9 @@ from strategos.components.shards.flink.connection import Connection
 from strategos.components.shards.flink.master import ENDED, Master, MasterError
 from strategos.components.wording import duration
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = (0.1, 1.0)  # the longer a job has run, the more seldom
+_LOOK_SHARE = 0.02
+_DETAILS_SECONDS = 1.0
 _SILENT_SECONDS = (
     20.0  # of a master that does not answer; Flink's own clients: a minute
 )
@@ -51,7 +54,10 @@ class Limits:
 
 
 class _FinishedError(Exception):
-    """The job has finished, but the job server does not report it."""
+    """The job has finished in Flink.
+
+    The job server reports that later, by up to 2 s: it asks the more seldom, too.
+    """
 
 
 def wait(
@@ -74,8 +80,9 @@ def wait(
     threading.Thread(target=_call, args=(finish, outcome), daemon=True).start()
     master, ends = connection.master, [connection.lost, outcome]
     job = _Job(Master(master), name, limits) if master else None
+    begun = time.monotonic()
     try:
-        while not futures.wait(ends, _LOOK_SECONDS, futures.FIRST_COMPLETED).done:
+        while not futures.wait(ends, _pause(begun), futures.FIRST_COMPLETED).done:
             if job:
                 job.look()
         if connection.lost.done():
@@ -87,6 +94,11 @@ def wait(
         if job and not connection.lost.done():
             job.cancel()
         raise
+
+
+def _pause(begun: float) -> float:
+    least, most = _LOOK_SECONDS
+    return min(max(_LOOK_SHARE * (time.monotonic() - begun), least), most)
 
 
 def _call(finish: Callable[[], Any], outcome: futures.Future[None]) -> None:
@@ -106,6 +118,7 @@ class _Job:
         self._seen: set[int] = set()  # time stamps of exceptions
         self._begun = self._answered = self._moved = time.monotonic()
         self._ended: float | None = None
+        self._measured = -math.inf
         self._state: tuple[Any, ...] = ()
 
     def look(self) -> None:
@@ -139,21 +152,27 @@ class _Job:
                 self._id = self._id or self._master.job_named(self._name)
                 if self._id is None or self._master.cancel(self._id):
                     return
-            time.sleep(_LOOK_SECONDS / 10)
+            time.sleep(_LOOK_SECONDS[0])
 
     def _ask(self, now: float) -> None:
         self._id = self._id or self._master.job_named(self._name)
         if self._id is None:
             return
-        job = self._master.get(f"/jobs/{self._id}")
+        # Of the job's details, a master remembers an answer for three seconds.
+        state = self._master.get(f"/jobs/{self._id}/status")["status"]
+        if state in ENDED:
+            self._handle_exceptions()
+            self._ended = self._ended or now
+            self._notice_end(state, now)
+        elif now - self._measured >= _DETAILS_SECONDS:
+            self._handle_exceptions()
+            self._measure(self._master.get(f"/jobs/{self._id}"), now)
+            self._measured = now
+
+    def _handle_exceptions(self) -> None:
         for each in self._exceptions():
             self._seen.add(each["timestamp"])
             _handle(each["stacktrace"])
-        if job["state"] in ENDED:
-            self._ended = self._ended or now
-            self._notice_end(job["state"], now)
-        else:
-            self._measure(job, now)
 
     def _measure(self, job: dict[str, Any], now: float) -> None:
         vertices = job["vertices"]
@@ -171,10 +190,10 @@ class _Job:
         return [each for each in entries if each["timestamp"] not in self._seen]
 
     def _notice_end(self, state: str, now: float) -> None:
-        if now - self._ended < _REPORT_SECONDS:
-            return
         if state == "FINISHED":
             raise _FinishedError
+        if now - self._ended < _REPORT_SECONDS:
+            return
         raise UserError(
             f"the job {self._name} is {state} in Flink, and Beam's job server does not "
             "report why",

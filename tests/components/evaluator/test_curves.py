@@ -142,3 +142,25 @@ def test_feature_with_too_many_values_keeps_nothing(monkeypatch):
     assert found.too_many == {"id"} and found.examples == 5000
     assert [piece.feature for piece in found.metrics("candidate")] == [None]
     assert len(pickle.dumps(found)) < 150_000
+
+
+@pytest.mark.parametrize("exact_scores", [1 << 18, 1000])
+def test_scores_of_single_precision_give_the_same_areas_in_half_the_bytes(
+    exact_scores, monkeypatch
+):
+    monkeypatch.setattr(curves, "EXACT_SCORES", exact_scores)
+    code, score, label = rows(5000, slices=3)
+    score = score.astype(np.float32).astype(np.float64)
+    single = counted(code, score, label)
+    apart = np.append(score, np.pi / 4)  # not exact in single precision
+    double = counted(np.append(code, 3), apart, np.append(label, 1.0), batch=5001)
+    for area in AREAS.values():
+        ours, theirs = single.areas(area, 3), double.areas(area, 4)
+        for mine, other in zip(ours, theirs, strict=True):
+            assert np.array_equal(mine, other[:3])
+
+
+def test_rows_take_few_bytes_on_their_way():
+    code, score, label = rows(10_000, slices=9)
+    found = counted(code, score.astype(np.float32).astype(np.float64), label)
+    assert len(pickle.dumps(found)) < 8 * 10_000  # slice, score, rows, positive rows

@@ -21,13 +21,20 @@ pytestmark = pytest.mark.engine
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _STARTER = """
-import json, pathlib, sys, time
+import os, pathlib, sys, time
+from strategos.components import fork_server
 from strategos.components.shards import fold
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.flink.connection import connected
 
-with connected(None, 1, 1, pathlib.Path(sys.argv[1])) as connection:
+logs, serves_forks = sys.argv[1:]
+if serves_forks:
+    fork_server.start()
+with connected(None, 1, 1, pathlib.Path(logs)) as connection:
     print(connection.master, flush=True)
+    if serves_forks:
+        engine = Engine("portable", 1, connection.job_endpoint)
+        print(fold.fold(engine, [0, 0], os.getsid, max, logs), flush=True)
     time.sleep(600)
 """
 
@@ -129,10 +136,11 @@ def _parents():
 
 
 @pytest.fixture
-def starter(installed, tmp_path):
+def starter(installed, tmp_path, request):
     """A process that starts a cluster of one TaskManager, and that cluster's pids."""
+    serves_forks = getattr(request, "param", "")
     with subprocess.Popen(
-        [sys.executable, "-c", _STARTER, str(tmp_path / "logs")],
+        [sys.executable, "-c", _STARTER, str(tmp_path / "logs"), serves_forks],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -146,6 +154,19 @@ def test_nothing_outlives_an_interrupted_process_that_started_it(starter, wait_u
     """`test_kills.py` kills one."""
     pids = _descendants(starter.pid)
     assert len(pids) == 5  # host, workers' parent, JobManager, TaskManager, job server
+    starter.send_signal(signal.SIGINT)
+    starter.wait()
+    wait_until(lambda: not pids & set(_parents()))
+
+
+@pytest.mark.parametrize("starter", ["serves forks"], indirect=True)
+def test_workers_are_forks_of_what_the_run_has_imported(starter, wait_until):
+    session = int(starter.stdout.readline())  # of the process that forks workers
+    pids = _descendants(starter.pid)
+    # Fork server, that process, host, JobManager, TaskManager, job server.
+    assert session in pids and len(pids) >= 6
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in pids]
+    assert not any("worker_boot" in command for command in commands)
     starter.send_signal(signal.SIGINT)
     starter.wait()
     wait_until(lambda: not pids & set(_parents()))

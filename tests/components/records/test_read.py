@@ -1,0 +1,57 @@
+"""Reading TFRecord files: the same records as TensorFlow's own reader gives."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.records import read
+
+
+def _write(path, records):
+    kind = read.compression(str(path))
+    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(kind)) as writer:
+        for record in records:
+            writer.write(record)
+    return str(path)
+
+
+def test_batches_hold_the_records_of_all_files_in_order(tmp_path):
+    draw = np.random.default_rng(1)
+    wanted = [draw.bytes(int(size)) for size in draw.integers(0, 50, 1000)]
+    files = [
+        _write(tmp_path / "0.gz", wanted[:400]),
+        _write(tmp_path / "1.gz", []),
+        _write(tmp_path / "2.gz", wanted[400:401]),
+        _write(tmp_path / "3", wanted[401:]),
+    ]
+    gzip.decompress((tmp_path / "0.gz").read_bytes())  # it is compressed
+    batches = [batch.numpy().tolist() for batch in read.batches(files, 128)]
+    assert sum(batches, []) == wanted
+    assert [len(batch) for batch in batches] == [128, 128, 128, 17, *[128] * 4, 87]
+    assert sum(batches, []) == list(read.records(files).as_numpy_iterator())
+    assert not list(read.batches([], 128))
+
+
+def test_threads_read_different_files(tmp_path):
+    files = [
+        _write(
+            tmp_path / f"{number}.gz", [b"%d-%d" % (number, row) for row in range(999)]
+        )
+        for number in range(8)
+    ]
+    found = {}
+
+    def work(file):
+        found[file] = [r for b in read.batches([file], 100) for r in b.numpy().tolist()]
+
+    threads = [threading.Thread(target=work, args=(file,)) for file in files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, file in enumerate(files):
+        assert found[file] == [b"%d-%d" % (number, row) for row in range(999)]
