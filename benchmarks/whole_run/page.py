@@ -27,6 +27,7 @@ NAMES = {
     "script": "plain script",
     "floor": "floor",
 }
+_OURS = ("strategos-1", "strategos")
 _FIGURES = (("CPU s", "cpu", 1.0), ("wall s", "wall", 1.0), ("peak MB", "memory", 1e6))
 _SPREAD = ("ExampleGen", "StatisticsGen", measure.OUTPUT, "Evaluator")
 _TEXT = """\
@@ -90,20 +91,27 @@ def write(found: Results, folder: Path) -> None:
 
 
 def _cluster(found: Results) -> str:
-    """From how many rows on a cluster is no slower than one worker, and by how much."""
-    ratios = {
-        rows: _median(sides["flink"], "wall") / _median(sides["strategos-1"], "wall")
+    """Where a cluster pays: its wall time in parts of that of one and two workers."""
+    parts = {
+        rows: [
+            _median(sides["flink"], "wall") / _median(sides[side], "wall")
+            for side in _OURS
+        ]
         for rows, sides in found.items()
-        if {"flink", "strategos-1"} <= sides.keys()
+        if {"flink", *_OURS} <= sides.keys()
     }
-    if not ratios:
+    if not parts:
         return "Flink was not measured."
-    each = [f"{ratio:.2f} at {rows:,} rows" for rows, ratio in ratios.items()]
-    pays = [rows for rows, ratio in ratios.items() if ratio <= 1]
+    each = [
+        f"at {rows:,} rows {one:.2f} of that of one worker and {two:.2f} of that of two"
+        for rows, (one, two) in parts.items()
+    ]
+    pays = [rows for rows, (one, _) in parts.items() if one <= 1]
     where = f"from {min(pays):,} rows on" if pays else "at none of these sizes"
     return (
-        "Wall time on Flink, in parts of that of one worker: "
-        f"{', '.join(each)}. On one machine with two slots, a cluster pays {where}."
+        f"Wall time on Flink with two slots: {', '.join(each)}. Against one worker it "
+        f"pays {where}; on one machine, as many workers as slots are faster. So a "
+        "cluster pays where it has more cores than one machine."
     )
 
 
