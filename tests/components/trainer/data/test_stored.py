@@ -80,17 +80,37 @@ def test_batches_are_those_of_examples_in_memory(split, in_memory, first_step):
     assert np.array_equal(features["code"], [[-row, 1 << 62] for row in rows])
 
 
-def test_replicas_and_evaluation_get_the_batches_of_examples_in_memory(
-    split, in_memory
+@pytest.mark.parametrize(
+    ("replicas", "share"),
+    [
+        (3, range(1, 3)),
+        (4, range(4)),
+        (4, range(1, 3)),
+        (2, range(1, 2)),
+        (1, range(1)),
+    ],
+)
+@pytest.mark.parametrize("first_step", [0, 7])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_replicas_get_the_batches_of_examples_in_memory(
+    split, in_memory, replicas, share, first_step, drop_last
 ):
-    feed = {"seed": 3, "epochs": 1, "replicas": 3, "share": range(1, 3)}
-    for drop_last in (False, True):
-        found = _order(split.shuffled(100, drop_last=drop_last, **feed))
-        wanted = in_memory.shuffled(100, drop_last=drop_last, **feed)
-        assert found == _order(wanted)
+    feed = {"seed": 3, "epochs": 2, "replicas": replicas, "share": share}
+    feed |= {"first_step": first_step, "drop_last": drop_last}
+    found = _listed(split.shuffled(100, **feed))
+    assert found == _listed(in_memory.shuffled(100, **feed))
+    steps = 2 * (10 if drop_last else 11) - first_step
+    assert len(found) == steps * len(share)
+
+
+def test_evaluation_gets_the_rows_in_order(split, in_memory):
     assert _listed(split.ordered(17)) == _listed(in_memory.ordered(17))
     assert sum(_order(split.ordered(17)), []) == list(range(ROWS))
     assert split.sample(3)[0]["image"].shape == (3, 2, 3)
+    shared = {"replicas": 2, "share": range(1, 2)}
+    assert _listed(split.ordered(16, **shared)) == _listed(
+        in_memory.ordered(16, **shared)
+    )
 
 
 def test_remote_pipelines_read_the_files_themselves(split, in_memory):
