@@ -218,8 +218,8 @@ class Trainer(Section):
     steps_per_execution: Positive | None = Field(
         None,
         description="Number of steps that one call of TensorFlow runs. By default, on "
-        "one device up to 32, as far as they take a twentieth of a second and no "
-        "callback looks at single batches; else 1.",
+        "one device up to 32, as far as they take a twentieth of a second; 1 if a "
+        "callback looks at single batches, or the model has a `train_step` of its own.",
     )
     deterministic: bool = Field(
         False,

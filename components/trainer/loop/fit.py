@@ -15,6 +15,11 @@ from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
 
+_STOCK = tf.keras.Model
+_OF_FIT = (
+    *("fit", "make_train_function", "train_step", "make_test_function", "test_step"),
+    *("compute_metrics", "get_metrics_result"),
+)
 _FINALIZE = "finalize_variable_values"
 _MOST_STEPS = 32
 _SECONDS = 0.05  # of an execution; progress, SIGTERM and checkpoints wait for its end
@@ -99,18 +104,16 @@ class StepsPerExecution(TensorCallback):
     def suits(model: tf.keras.Model) -> bool:
         """Whether `fit` runs as tf-keras does, and the user left the number to others.
 
+        A step of the model's own may return what a loop cannot, such as a string.
+
         Args:
           model: A compiled model.
         """
-        keeps = ("fit", "make_train_function", "make_test_function")
-        return (
-            isinstance(model, tf.keras.Model)  # Keras 3 unrolls the steps
-            and not model.run_eagerly
-            and int(model.steps_per_execution.numpy()) == 1
-            and all(
-                getattr(type(model), x) is getattr(tf.keras.Model, x) for x in keeps
-            )
-        )
+        if not isinstance(model, tf.keras.Model):  # Keras 3 unrolls the steps
+            return False
+        own = [x for x in _OF_FIT if getattr(type(model), x) is not getattr(_STOCK, x)]
+        single = int(model.steps_per_execution.numpy()) == 1
+        return single and not own and not model.run_eagerly
 
     def set_model(self, model: tf.keras.Model) -> None:
         """Has `fit` trace a loop of steps, whose length may change."""

@@ -28,6 +28,10 @@ import json
 from pathlib import Path
 import tensorflow as tf
 
+class OwnStep(tf.keras.Model):
+    def train_step(self, data):
+        return {**super().train_step(data), "rate": 0.5}
+
 def build_model(context):
     inputs = context.inputs()
     carriers = context.vocabulary_size("carrier") + 1
@@ -39,7 +43,10 @@ def build_model(context):
     if context.hyperparameters["dropout"] == "by step":
         dropout = context.dropout
     hidden = dropout(0.2, seed=1)(hidden)
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
+    kind = tf.keras.Model
+    if context.hyperparameters.get("own_step"):
+        kind = OwnStep
+    model = kind(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
     rate = tf.keras.optimizers.schedules.CosineDecay(1e-2, context.steps_per_epoch)
     model.compile(tf.keras.optimizers.Adam(rate), "binary_crossentropy",
                   metrics=[tf.keras.metrics.AUC(name="auc")],
@@ -129,6 +136,12 @@ def test_a_callback_that_looks_at_batches_sees_each_of_them(train):
 def test_steps_per_execution_of_the_models_own_are_kept(train):
     *_, told = train(own=5)
     assert [number for _, number in told] == [5, 5, 5]
+
+
+def test_a_step_of_the_models_own_is_run_one_at_a_time(train):
+    facts, _, told = train(own_step=True)
+    assert [number for _, number in told] == [1, 1, 1]
+    assert facts["steps"] == EPOCHS * STEPS
 
 
 @pytest.fixture
