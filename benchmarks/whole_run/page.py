@@ -108,11 +108,16 @@ def _cluster(found: Results) -> str:
     ]
     pays = [rows for rows, (one, _) in parts.items() if one <= 1]
     where = f"from {min(pays):,} rows on" if pays else "at none of these sizes"
-    return (
+    text = (
         f"Wall time on Flink with two slots: {', '.join(each)}. Against one worker it "
-        f"pays {where}; on one machine, as many workers as slots are faster. So a "
-        "cluster pays where it has more cores than one machine."
+        f"pays {where}."
     )
+    if all(two > 1 for _, two in parts.values()):
+        text += (
+            " On one machine, as many workers as slots are faster: a cluster pays where "
+            "it has more cores than one machine."
+        )
+    return text
 
 
 def tables(found: Results) -> str:

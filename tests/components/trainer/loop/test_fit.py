@@ -118,7 +118,7 @@ def test_weights_and_history_do_not_depend_on_the_steps_of_an_execution(
     ours, spec, told = train(by=launch, dropout=dropout)
     facts, other, _ = train(steps, by=launch, dropout=dropout)
     assert [done for done, _ in told] == [STEPS, 2 * STEPS, 3 * STEPS]
-    assert told[-1][1] > 4  # steps of an execution
+    assert max(number for _, number in told) > 1
     assert facts["steps"] == ours["steps"] == EPOCHS * STEPS
     assert facts["history"] == ours["history"]
     assert facts["evaluation"] == ours["evaluation"]
