@@ -114,8 +114,8 @@ def _cluster(found: Results) -> str:
     )
     if all(two > 1 for _, two in parts.values()):
         text += (
-            " On one machine, as many workers as slots are faster: a cluster pays where "
-            "it has more cores than one machine."
+            " On one machine, as many workers as slots are faster: a cluster pays "
+            "where it has more cores than one machine."
         )
     return text
 
