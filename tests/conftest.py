@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import json
 import logging
 import os
+import random
 import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -164,6 +167,32 @@ def made_once(tmp_path_factory):
         return folder
 
     return made
+
+
+@pytest.fixture(scope="session")
+def free_ports():
+    """Ports for servers that others start later: `free_ports(count)`.
+
+    The port after each is free too. The system gives none of them to a connection,
+    which would have taken some by then.
+    """
+    chosen = random.SystemRandom()  # others choose at the same time
+
+    def free(count):
+        found = set()
+        while len(found) < count:
+            port = chosen.randrange(10_000, 20_000, 2)
+            with (
+                contextlib.suppress(OSError),
+                socket.socket() as one,
+                socket.socket() as after,
+            ):
+                one.bind(("", port))
+                after.bind(("", port + 1))
+                found.add(port)
+        return sorted(found)
+
+    return free
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -175,15 +174,13 @@ def test_image_needs_a_builder(workload, monkeypatch, capsys):
 
 
 @pytest.fixture
-def registry(tmp_path):
+def registry(tmp_path, free_ports):
     """A real registry that wants credentials: its address, user and password."""
     if not all(map(shutil.which, ("docker-registry", "buildah"))):
         pytest.skip("missing: apt-get install docker-registry buildah")
     if os.geteuid() != 0:
         pytest.skip("buildah needs root, or user namespaces")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     settings = tmp_path / "registry.yml"
     settings.write_text(_REGISTRY.format(folder=tmp_path, port=port))
     started = subprocess.Popen(

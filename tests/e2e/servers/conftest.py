@@ -17,12 +17,6 @@ from strategos.pipeline.root import metadata
 _PASSWORD = "not-a-secret"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def _wait_for(address: int | str, process: subprocess.Popen) -> None:
     """Waits until a server listens on a port of this machine, or on a Unix socket."""
     is_port = isinstance(address, int)
@@ -40,8 +34,8 @@ def _wait_for(address: int | str, process: subprocess.Popen) -> None:
 class MariaDB:
     """A MariaDB server of its own, with two databases for ML Metadata."""
 
-    def __init__(self, folder: Path):
-        self.port = _free_port()
+    def __init__(self, folder: Path, port: int):
+        self.port = port
         self.url = f"mysql://strategos@127.0.0.1:{self.port}/mlmd"
         self._place = folder / "socket"
         self._socket = f"--socket={self._place}"
@@ -80,11 +74,11 @@ class MariaDB:
 
 
 @pytest.fixture(scope="module")
-def mariadb_server(tmp_path_factory) -> Iterator[MariaDB]:
+def mariadb_server(tmp_path_factory, free_ports) -> Iterator[MariaDB]:
     """A MariaDB server that a test may stop and start again."""
     if not shutil.which("mariadbd"):
         pytest.skip("MariaDB is not installed (Debian: mariadb-server)")
-    server = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    server = MariaDB(tmp_path_factory.mktemp("mariadb"), *free_ports(1))
     server.create()
     yield server
     server.stop()
@@ -97,12 +91,12 @@ def mariadb(mariadb_server) -> str:
 
 
 @pytest.fixture(scope="module")
-def postgresql(tmp_path_factory) -> Iterator[str]:
+def postgresql(tmp_path_factory, free_ports) -> Iterator[str]:
     """The URL of a database on a PostgreSQL server of its own."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not found:
         pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    programs, port = found[-1].parent, _free_port()
+    programs, (port,) = found[-1].parent, free_ports(1)
     folder = tmp_path_factory.mktemp("postgresql")
     as_user = []
     if os.getuid() == 0:  # PostgreSQL refuses to run as root

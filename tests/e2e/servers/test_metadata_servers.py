@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from concurrent import futures
 
@@ -82,11 +81,9 @@ def _start_training(workspace, *arguments, until):
 
 
 def test_server_that_is_away_at_the_start_is_named_at_once(
-    make_small, tmp_path, metadata_password
+    make_small, tmp_path, metadata_password, free_ports
 ):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     url = f"mysql://strategos@127.0.0.1:{port}/mlmd"
     began = time.monotonic()
     refused = make_small(tmp_path).run("--set", f"run.metadata={url}", expect=2)

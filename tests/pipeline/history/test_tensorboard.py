@@ -48,10 +48,8 @@ def _own_address() -> str:
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(free_ports) -> int:
+    return free_ports(1)[0]
 
 
 @pytest.mark.skipif(not INSTALLED, reason="TensorBoard is not installed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import textwrap
 
 import pytest
@@ -92,7 +91,7 @@ def test_one_device_is_the_default_strategy(on_cpu):
     assert (made["class"], made["replicas"]) == ("_DefaultDistributionStrategy", 1)
 
 
-def test_workers_of_a_cluster_reduce_together_as_configured(start, answers):
+def test_workers_of_a_cluster_reduce_together(start, answers, free_ports):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     cluster = ClusterSpec({"chief": tuple(addresses[:1]), "worker": (addresses[1],)})
     communication = {"implementation": "ring", "bytes_per_pack": 4096, "timeout": 60.0}
@@ -113,14 +112,6 @@ def test_workers_of_a_cluster_reduce_together_as_configured(start, answers):
         assert made["result"] == [3.0, 5.0]
         assert "bytes_per_pack=4096,timeout_seconds=60.0" in made["options"]
         assert made["options"].endswith("CommunicationImplementation.RING)")
-
-
-def free_ports(number):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 needs_gpus = pytest.mark.skipif(
@@ -147,7 +138,7 @@ def test_one_device_takes_one_gpu_and_leaves_the_others(start):
 
 @pytest.mark.gpu
 @needs_gpus
-def test_two_workers_with_a_gpu_each_exchange_by_nccl(start, answers):
+def test_two_workers_with_a_gpu_each_exchange_by_nccl(start, answers, free_ports):
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
     cluster = ClusterSpec({"worker": addresses})
     distribution = {

@@ -6,11 +6,11 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,7 @@ class Site:
     """A root that several hosts share; processes act as the hosts."""
 
     folder: Path
+    free_ports: Callable[[int], list[int]]
 
     def __post_init__(self):
         self.trainer = self.folder / "root" / "late" / "Trainer"
@@ -111,7 +112,7 @@ class Site:
             seed=1,
             distribution={"strategy": "multi_worker_mirrored"},
         )
-        chief, worker = self.ports(2)
+        chief, worker = self.free_ports(2)
         self.cluster = {
             "chief": [f"127.0.0.1:{chief}"],
             "worker": [f"127.0.0.1:{worker}"],
@@ -181,17 +182,6 @@ class Site:
         return self.awaited(lambda: path.exists() and path.read_text())
 
     @staticmethod
-    def ports(count):
-        """`count` free ports."""
-        sockets = [socket.socket() for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports = [each.getsockname()[1] for each in sockets]
-        for each in sockets:
-            each.close()
-        return ports
-
-    @staticmethod
     def awaited(look, seconds=20.0):
         """Waits until `look` returns something true, and returns that."""
         until = time.monotonic() + seconds
@@ -208,8 +198,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path):
-    made = Site(tmp_path)
+def site(tmp_path, free_ports):
+    made = Site(tmp_path, free_ports)
     yield made
     for process in made.processes:
         process.kill()

@@ -239,8 +239,8 @@ def test_an_interrupted_run_ends_an_export(site):
     assert not _is_alive(pid)
 
 
-def test_servers_live_until_the_chief_has_saved(site):
-    (port,) = site.ports(1)
+def test_servers_live_until_the_chief_has_saved(site, free_ports):
+    (port,) = free_ports(1)
     run, cluster = site.run(), {**site.cluster, "ps": [f"127.0.0.1:{port}"]}
     slowly = '(marks / "asked").write_text("yes")\ntime.sleep(2)\n'
     saves = SAVING.replace('(marks / f"saved', slowly + '(marks / f"saved')

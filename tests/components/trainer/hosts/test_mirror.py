@@ -14,11 +14,9 @@ from strategos.components.trainer.hosts.rendezvous import Rendezvous
 
 
 @pytest.fixture
-def cluster():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    addresses = {"chief": (f"127.0.0.1:{port - 1}",), "worker": ("10.0.0.1:1",)}
+def cluster(free_ports):
+    (port,) = free_ports(1)
+    addresses = {"chief": (f"127.0.0.1:{port}",), "worker": ("10.0.0.1:1",)}
     return ClusterSpec(addresses, Task("worker"))
 
 

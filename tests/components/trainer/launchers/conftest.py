@@ -79,8 +79,8 @@ worker_process.leave(0)
 class Slurm:
     """The daemons of a cluster, none of which outlives the test."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, ports: list[int]):
+        self.folder, self.ports = folder, ports
         self.conf = folder / "slurm.conf"
         self._daemons: dict[str, subprocess.Popen] = {}
 
@@ -95,7 +95,7 @@ class Slurm:
         files = [f"--{name}={munge / name.removesuffix('-file')}" for name in names]
         self.daemon("munged", "-F", *files)
         host = socket.gethostname().partition(".")[0]
-        text = _CONF.format(host=host, folder=self.folder, ports=_free_ports(3))
+        text = _CONF.format(host=host, folder=self.folder, ports=self.ports)
         self.conf.write_text(text)
         for name in ("slurmctld", "n1", "n2"):
             self.up(name)
@@ -209,16 +209,8 @@ def _found(program):
     return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
 
-def _free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 @pytest.fixture(scope="module")
-def slurm():
+def slurm(free_ports):
     """A real Slurm with the nodes n1 and n2."""
     missing = [name for name in _COMMANDS if _found(name) is None]
     if missing:
@@ -228,7 +220,7 @@ def slurm():
     # Not in pytest's folder: munged wants one that all users may enter.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    cluster = Slurm(folder)
+    cluster = Slurm(folder, free_ports(3))
     try:
         cluster.start()
         until = time.monotonic() + 60

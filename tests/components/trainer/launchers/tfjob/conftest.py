@@ -7,7 +7,6 @@ import datetime
 import http.server
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -105,9 +104,10 @@ class Cluster(Api):
     The pods share a folder for temporary files, and nothing else but an object store.
     """
 
-    def __init__(self, scratch):
+    def __init__(self, scratch, free_ports):
         super().__init__()
         self.scratch, self.processes = scratch, defaultdict(dict)
+        self.free_ports = free_ports
 
     def answer(self, method, path, query, body):
         if path == PODS:
@@ -129,7 +129,7 @@ class Cluster(Api):
             for index in range(spec["replicas"])
         ]
         addresses = defaultdict(list)
-        for (kind, _), port in zip(tasks, _ports(len(tasks)), strict=True):
+        for (kind, _), port in zip(tasks, self.free_ports(len(tasks)), strict=True):
             addresses[kind].append(f"127.0.0.1:{port}")
         for kind, index in tasks:
             place = {"cluster": addresses, "task": {"type": kind, "index": index}}
@@ -185,19 +185,6 @@ def _pod(name, process):
     return {"metadata": {"name": name}, "status": status}
 
 
-def _ports(count):
-    """Free ports, each with a free one after it."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        while len(found) < count:
-            one, after = (stack.enter_context(socket.socket()) for _ in range(2))
-            one.bind(("127.0.0.1", 0))
-            with contextlib.suppress(OSError, OverflowError):
-                after.bind(("127.0.0.1", one.getsockname()[1] + 1))
-                found.append(one.getsockname()[1])
-        return found
-
-
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
@@ -247,11 +234,11 @@ def api(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def pods(tmp_path_factory, environment):
+def pods(tmp_path_factory, environment, free_ports):
     """The server with processes, which the kubeconfig of all processes names."""
     folder = tmp_path_factory.mktemp("pods")
     (folder / "tmp").mkdir()
-    server = Cluster(folder / "tmp")
+    server = Cluster(folder / "tmp", free_ports)
     environment.setenv("KUBECONFIG", _kubeconfig(server, folder / "kubeconfig"))
     for name in ("HTTP_PROXY", "http_proxy"):
         environment.delenv(name, raising=False)

@@ -48,18 +48,19 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 class Service(http.server.ThreadingHTTPServer):
     """Vertex AI and Cloud Logging in project p.
 
-    `start` starts a process of Python; without it, jobs stay in their state. `fails` is
-    a list of (status, message) for the coming requests; -1 answers as usual, but the
-    answer is lost.
+    `start` starts a process of Python, on one of `free_ports`; without it, jobs stay
+    in their state. `fails` is a list of (status, message) for the coming requests; -1
+    answers as usual, but the answer is lost.
     """
 
     daemon_threads = True
 
-    def __init__(self, start=None, is_capacity=True):
+    def __init__(self, start=None, free_ports=None, is_capacity=True):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.jobs, self.entries, self.replicas = {}, [], {}
         self.fails, self.start, self.is_capacity = [], start, is_capacity
+        self.free_ports = free_ports
         serving = {"target": self.serve_forever, "args": (0.02,)}
         threading.Thread(**serving, daemon=True).start()
 
@@ -116,7 +117,7 @@ class Service(http.server.ThreadingHTTPServer):
         job = self.jobs[number]
         pools = [p for p in job.job_spec.worker_pool_specs]
         names = {f"workerpool{n}": p.replica_count for n, p in enumerate(pools)}
-        ports = iter(_ports(sum(names.values())))
+        ports = iter(self.free_ports(sum(names.values())))
         cluster = {
             name: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
             for name, count in names.items()
@@ -181,21 +182,6 @@ class Service(http.server.ThreadingHTTPServer):
                     os.kill(process.pid, signal.SIGKILL)
 
 
-def _ports(count):
-    """Ports of 127.0.0.1, each with the one after it."""
-    import socket
-
-    found = []
-    while len(found) < count:
-        with socket.socket() as one, socket.socket() as next_one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                next_one.bind(("127.0.0.1", port + 1))
-                found += [port] if port not in [f + 1 for f in found] else []
-    return found
-
-
 class _Handler(http.server.BaseHTTPRequestHandler):
     def _do(self):
         url = urllib.parse.urlsplit(self.path)
@@ -247,9 +233,9 @@ def settings():
 
 
 @pytest.fixture(scope="module")
-def cloud(warm_tensorflow):
+def cloud(warm_tensorflow, free_ports):
     """The service with real processes."""
-    with Service(warm_tensorflow.script) as made:
+    with Service(warm_tensorflow.script, free_ports) as made:
         yield made
         for number in made.live():
             made.end(number)
