@@ -59,6 +59,26 @@ class Curves:
         for code, *others in later._parts:
             self._append(_narrow(place[code]), *others)
 
+    def compact(self) -> None:
+        """Makes the counts small and quick to merge: one entry for a slice and score.
+
+        There are at most `EXACT_SCORES` of them.
+        """
+        if not self._parts:
+            return
+        columns = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        part = _counted(*columns)
+        while len(part[0]) > EXACT_SCORES and self._bins != 1:
+            code, score, *counts = part
+            if self._bins is None:
+                self._bins = BINS
+                score = _bin(score, BINS)
+            else:
+                self._bins //= 2
+                score = _wider(score, 2)
+            part = _counted(code, score, *counts)
+        self._parts, self._entries = [part], len(part[0])
+
     def areas(self, area: Area, slices: int) -> tuple[np.ndarray, np.ndarray]:
         """The area under a curve by slice; NaN if a slice lacks one of the classes.
 
@@ -72,7 +92,7 @@ class Curves:
           each can have.
         """
         found, errors = np.full(slices, np.nan), np.zeros(slices)
-        self._compact()
+        self.compact()
         for code, _, rows, positive in self._parts:
             ends = np.searchsorted(code, np.arange(slices), side="right")
             for i, end in enumerate(ends):
@@ -102,24 +122,7 @@ class Curves:
         self._parts.append(part)
         self._entries += len(part[0])
         if self._entries > 2 * EXACT_SCORES:
-            self._compact()
-
-    def _compact(self) -> None:
-        """One entry for each slice and score, sorted; at most `EXACT_SCORES`."""
-        if not self._parts:
-            return
-        columns = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        part = _counted(*columns)
-        while len(part[0]) > EXACT_SCORES and self._bins != 1:
-            code, score, *counts = part
-            if self._bins is None:
-                self._bins = BINS
-                score = _bin(score, BINS)
-            else:
-                self._bins //= 2
-                score = score // 2
-            part = _counted(code, score, *counts)
-        self._parts, self._entries = [part], len(part[0])
+            self.compact()
 
     def _coarsen(self, bins: int) -> None:
         """Counts in `bins` bins, which are not more than now."""
@@ -127,7 +130,7 @@ class Curves:
             parts = [(c, _bin(score, bins), *n) for c, score, *n in self._parts]
         else:
             ratio = self._bins // bins
-            parts = [(c, score // ratio, *n) for c, score, *n in self._parts]
+            parts = [(c, _wider(score, ratio), *n) for c, score, *n in self._parts]
         self._parts, self._bins = parts, bins
 
 
@@ -165,15 +168,18 @@ def _bin(score: np.ndarray, bins: int) -> np.ndarray:
     score = np.clip(score, 0.0, 1.0, dtype=np.float64)
     share = np.arcsin(np.sqrt(score)) * (2 / np.pi)
     found = np.minimum(np.floor(share * BINS), BINS - 1)
-    return found // (BINS // bins)
+    return _wider(found, BINS // bins)
+
+
+def _wider(bins: np.ndarray, ratio: int) -> np.ndarray:
+    """The number of each bin where `ratio` of them are one, in two bytes."""
+    return (bins // float(ratio)).astype(np.uint16)
 
 
 def _counted(
     code: np.ndarray, score: np.ndarray, rows: np.ndarray, positive: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    order = np.argsort(score)
-    # Integers of two bytes are sorted by radix: in all twice as fast as lexsort.
-    order = order[np.argsort(code[order], kind="stable")]
+    order = _order(code, score)
     code, score = code[order], score[order]
     first = np.ones(len(code), bool)
     first[1:] = (code[1:] != code[:-1]) | (score[1:] != score[:-1])
@@ -185,6 +191,32 @@ def _counted(
         for each in (rows, positive)
     )
     return code[starts], score[starts], *counts
+
+
+def _order(code: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """The order by code, then by score.
+
+    Integers of two bytes are sorted by radix: by those of its scores, 600,000 rows in a
+    third of the time that sorting by the scores takes.
+    """
+    first, *others = *_digits(score), code
+    order = np.argsort(first, kind="stable")
+    for digit in others:
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+def _digits(score: np.ndarray) -> list[np.ndarray]:
+    """Scores, or bins, as integers of two bytes, the least significant first."""
+    if score.dtype == np.uint16:
+        return [score]
+    # The bits of floats sort as they do, if those of negative ones are turned round.
+    bits = (score + 0.0).view(f"u{score.itemsize}")  # no -0.0
+    sign = bits.dtype.type(1 << (8 * score.itemsize - 1))
+    bits = np.where(bits & sign, ~bits, bits | sign)
+    return [
+        (bits >> shift).astype(np.uint16) for shift in range(0, 8 * score.itemsize, 16)
+    ]
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:

@@ -103,6 +103,7 @@ class Scorer:
             slices = {name: _membership(parsed[name]) for name in question.slices}
             scored.sums.add(label, scores, slices)
             progress.add(len(label))
+        scored.sums.compact()  # here and not where all are merged, one after another
         return scored
 
 

@@ -94,6 +94,12 @@ class Sums:
             self._groups.pop(feature, None)
         return self
 
+    def compact(self) -> None:
+        """Makes the sums small and quick to merge."""
+        for groups in self._groups.values():
+            for sums in groups.models.values():
+                sums.curves.compact()
+
     def without_value(self) -> dict[str, int]:
         """Number of rows in none of a feature's slices, by feature."""
         return {

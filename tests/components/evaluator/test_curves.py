@@ -77,6 +77,7 @@ SCORES = {
     "tiny": lambda draw: draw.random(5000) * 1e-310,
     "within one bin": lambda draw: 0.5 + draw.random(5000) * 1e-7,
     "outside of 0 to 1": lambda draw: draw.normal(size=5000),
+    "outside, in four bytes": lambda draw: draw.normal(size=5000).astype(np.float32),
 }
 
 

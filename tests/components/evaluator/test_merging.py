@@ -50,6 +50,9 @@ def merged(parts, data):
     while len(parts) > 1:
         i = data.draw(st.integers(0, len(parts) - 2))
         ours, theirs = (pickle.loads(pickle.dumps(part)) for part in parts[i : i + 2])
+        for part in (ours, theirs):
+            if data.draw(st.booleans()):
+                part.compact()
         parts[i : i + 2] = [ours.merge(theirs)]
     return parts[0]
 
