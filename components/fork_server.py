@@ -185,10 +185,9 @@ class Child:
             return None
 
     def kill(self) -> None:
-        """Kills the process, unless it has ended, and waits for its end."""
+        """Kills the process, unless it has ended; the kernel takes a moment for it."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
-            self.wait()
 
 
 class Worker(Child):
@@ -217,17 +216,18 @@ class _Served:
     Attributes:
       pid: Its process id.
       answers: Socket to its owner, for the id and the exit code. The owner closes the
-        other end when it knows both; that happens also if the owner is gone.
-      ends: File descriptor that is readable once the child has ended; None after the
-        owner was told.
+        other end when it knows both; that happens also if the owner is gone. None after
+        that.
+      ends: File descriptor that is readable once the child has ended; None after that.
     """
 
     def __init__(self, pid: int, answers: socket.socket):
-        self.pid, self.answers = pid, answers
+        self.pid = pid
+        self.answers: socket.socket | None = answers
         self.ends: int | None = os.pidfd_open(pid)
         self._tell(pid)
 
-    def tell_end(self) -> None:
+    def take_end(self) -> None:
         """Tells the owner the exit code; the id stays taken until the owner knows."""
         end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         assert end is not None and self.ends is not None
@@ -236,21 +236,29 @@ class _Served:
         sign = 1 if end.si_code == os.CLD_EXITED else -1
         self._tell(sign * end.si_status)
 
-    def remove(self) -> None:
-        """Ends what is left of the child."""
+    def abandon(self) -> None:
+        """Kills the child, unless it has ended: its owner is gone."""
         os.kill(self.pid, signal.SIGKILL)  # no effect on one that has ended
-        os.waitpid(self.pid, 0)
-        self.close()
+        assert self.answers is not None
+        self.answers.close()
+        self.answers = None
 
     def close(self) -> None:
         """Closes the file descriptors."""
-        self.answers.close()
+        if self.answers is not None:
+            self.answers.close()
         if self.ends is not None:
             os.close(self.ends)
 
+    def descriptors(self) -> list[int]:
+        """The file descriptors; none once child and owner have both ended."""
+        answers = [] if self.answers is None else [self.answers.fileno()]
+        return answers if self.ends is None else [*answers, self.ends]
+
     def _tell(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # the owner is gone
-            self.answers.send(str(number).encode())
+        if self.answers is not None:
+            with contextlib.suppress(OSError):  # the owner is gone
+                self.answers.send(str(number).encode())
 
 
 class _Server:
@@ -265,11 +273,13 @@ class _Server:
         while True:
             ready = self._ready()
             for child in tuple(self._children):
-                if child.answers.fileno() in ready:
+                if child.ends in ready:
+                    child.take_end()
+                if child.answers is not None and child.answers.fileno() in ready:
+                    child.abandon()
+                if not child.descriptors():
+                    os.waitpid(child.pid, 0)
                     self._children.remove(child)
-                    child.remove()
-                elif child.ends in ready:
-                    child.tell_end()
             if self._channel.fileno() in ready and not self._serve():
                 return
 
@@ -278,9 +288,8 @@ class _Server:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         for child in self._children:
-            poll.register(child.answers, select.POLLIN)
-            if child.ends is not None:
-                poll.register(child.ends, select.POLLIN)
+            for descriptor in child.descriptors():
+                poll.register(descriptor, select.POLLIN)
         return {descriptor for descriptor, _ in poll.poll()}
 
     def _serve(self) -> bool:

@@ -52,7 +52,7 @@ def _traced(kind: str, rows: int) -> Callable[[tf.Tensor], tf.Tensor]:
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def stored(files: tf.Tensor) -> tf.Tensor:
         found = tf.data.TFRecordDataset(files, kind).batch(rows).with_options(options)
         return tf.data.experimental.to_variant(found)

@@ -110,9 +110,15 @@ class _Crew(Generic[Shard, Result]):
         """This thread's helper; a new one if that pays."""
         thread = threading.get_ident()
         with self._lock:
-            if thread not in self._helpers and self._pays():
-                self._helpers[thread] = Helper.start()
-            return self._helpers.get(thread)
+            if thread in self._helpers or not self._pays():
+                return self._helpers.get(thread)
+            self._helpers[thread] = None
+        helper = Helper.start()  # the other threads go on meanwhile
+        with self._lock:
+            self._helpers[thread] = helper
+            if helper and self.ended.is_set():
+                helper.end()
+        return helper
 
     def _pays(self) -> bool:
         """Whether another helper pays: it has to load what threads have loaded."""

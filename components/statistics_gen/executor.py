@@ -34,8 +34,8 @@ from strategos.components.statistics_gen.top_values import TopValuesGenerator
 Batch: TypeAlias = "pa.RecordBatch | columns.Rows"
 """Rows of decoded tf.Examples."""
 
-_Shard: TypeAlias = tuple[str, list[str]]
-"""A split and some of its files."""
+_Shard: TypeAlias = tuple[str, list[str], int]
+"""A split, some of its files, and the number of its shards."""
 
 _SHARD_FILES = 4  # together they fill a batch, and leave shards for many workers
 _BATCH_ROWS = 262_144
@@ -84,10 +84,10 @@ class Executor(EngineExecutor, stock.Executor):
             folder = artifact_utils.get_split_uri([statistics], split)
             fileio.makedirs(folder)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
-            result = extracted(found.get(split) or _empty())
+            part = found.get(split) or _Part(_empty(), shards=0, of=0)
             with fileio.open(path, "wb") as file:
-                file.write(result.SerializeToString())
-            rows += sum(each.num_examples for each in result.datasets)
+                file.write(part.statistics.SerializeToString())
+            rows += sum(each.num_examples for each in part.statistics.datasets)
         progress.end(rows)
 
 
@@ -129,8 +129,9 @@ def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
     found = columns.files(examples.uri, split)
     folder = artifact_utils.get_split_uri([examples], split)
     files = found or sorted(fileio.glob(os.path.join(folder, "*")))
-    for first in range(0, len(files), _SHARD_FILES):
-        yield split, files[first : first + _SHARD_FILES]
+    firsts = range(0, len(files), _SHARD_FILES)
+    for first in firsts:
+        yield split, files[first : first + _SHARD_FILES], len(firsts)
 
 
 @functools.cache
@@ -211,16 +212,40 @@ def extracted(accumulators: list[Any]) -> statistics_pb2.DatasetFeatureStatistic
     return stats_impl.extract_statistics_output(accumulators, _generators())
 
 
-def _accumulate(shard: _Shard) -> dict[str, list[Any]]:
-    split, files = shard
-    return {split: accumulated(read_batches(files))}
+class _Part:
+    """What some shards of a split have: accumulators, or statistics if these are all.
+
+    So the statistics of a split are extracted while shards of the next one are read.
+
+    Args:
+      accumulators: Of the shards.
+      shards: Number of shards.
+      of: Number of all shards of the split.
+
+    Attributes:
+      statistics: Of the split; None while shards are missing.
+    """
+
+    def __init__(self, accumulators: list[Any], shards: int, of: int):
+        self._accumulators, self._shards, self._of = accumulators, shards, of
+        self.statistics: statistics_pb2.DatasetFeatureStatisticsList | None = None
+        if shards == of:
+            self.statistics = extracted(accumulators)
+            self._accumulators = []
+
+    def merge(self, later: _Part) -> _Part:
+        accumulators = merged(self._accumulators, later._accumulators)
+        return _Part(accumulators, self._shards + later._shards, self._of)
 
 
-def _merge(
-    earlier: dict[str, list[Any]], later: dict[str, list[Any]]
-) -> dict[str, list[Any]]:
-    for split, accumulators in later.items():
-        earlier[split] = merged(earlier.get(split) or _empty(), accumulators)
+def _accumulate(shard: _Shard) -> dict[str, _Part]:
+    split, files, shards = shard
+    return {split: _Part(accumulated(read_batches(files)), shards=1, of=shards)}
+
+
+def _merge(earlier: dict[str, _Part], later: dict[str, _Part]) -> dict[str, _Part]:
+    for split, part in later.items():
+        earlier[split] = earlier[split].merge(part) if split in earlier else part
     return earlier
 
 

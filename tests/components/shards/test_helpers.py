@@ -65,7 +65,7 @@ def test_results_are_in_order_and_most_come_from_helpers(fold, monkeypatch):
     assert {(variable, path[-1]) for *_, variable, path in found} == {
         ("ä = 1", "/of/a/test")
     }
-    assert not any(_runs(pid) for pid in set(pids) - {os.getpid()})
+    _await_end_of(set(pids) - {os.getpid()})
 
 
 def thirty_is_bad(shard):
@@ -238,6 +238,11 @@ def test_helpers_end_with_the_process_that_is_killed(tmp_path):
         time.sleep(0.05)
     process.kill()
     process.wait()
+    _await_end_of(pids, until)
+
+
+def _await_end_of(pids, until=None):
+    until = until or time.monotonic() + 10
     while any(map(_runs, pids)):
         assert time.monotonic() < until
         time.sleep(0.05)
