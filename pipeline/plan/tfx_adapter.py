@@ -12,6 +12,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from strategos.components.errors import UserError
+
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
     from tfx.orchestration.metadata import Metadata
@@ -99,10 +101,20 @@ def register_contexts(handle: Metadata, node: pipeline_pb2.PipelineNode) -> None
 
 
 def snapshot(handle: Metadata, ir: pipeline_pb2.Pipeline) -> None:
-    """Registers the last run's outputs of skipped nodes, for a partial run."""
+    """Registers the last run's outputs of skipped nodes, for a partial run.
+
+    Raises:
+      UserError: The last run has none of a node.
+    """
     from tfx.orchestration.portable import partial_run_utils
 
-    partial_run_utils.snapshot(handle, ir)
+    try:
+        partial_run_utils.snapshot(handle, ir)
+    except LookupError as error:
+        raise UserError(
+            f"--from takes the outputs of earlier nodes from the last run: {error}",
+            remedy="Run without --from, or from an earlier node.",
+        ) from error
 
 
 def launch(

@@ -182,6 +182,12 @@ def test_history_lists_every_run_with_its_outcome(flights):
 def test_partial_run_stops_after_the_named_node(flights):
     flights.run("--to", "Transform")
     assert list(flights.states())[-1] == "Transform"
+    refused = flights.run("--from", "Evaluator", expect=1)
+    assert "No previous successful executions found for node_id Trainer" in (
+        refused.stderr
+    )
+    assert "Run without --from, or from an earlier node" in refused.stdout
+    assert "LookupError" not in refused.stdout + refused.stderr
     done = flights.run("--from", "Nowhere", expect=2)
     assert "Nowhere" in done.stderr
     assert "Transform" in done.stderr
