@@ -58,7 +58,7 @@ test-faults: setup  ## Run the tests that kill, freeze and starve processes.
 # Exit code 2: no Java or no Maven; the tests say so and are skipped.
 test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
 	@.venv/bin/strategos engine setup || [ $$? = 2 ]
-	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m engine -rs $(TESTS)
+	@.venv/bin/pytest $(PARALLEL) -m engine -rs $(TESTS)
 
 # Exit code 2: no root, Go or package, or the first build takes longer than the limit; the
 # tests say so and are skipped.

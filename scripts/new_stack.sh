@@ -45,22 +45,23 @@ copy_network() {
   return 0
 }
 
-# Copies the work tree without ignored files; keeps .venv and .cache of the copy.
+# Copies the work tree without ignored files; keeps what earlier runs have in the copy.
 copy_checkout() {
   mkdir -p "$space$checkout"
-  find "$space$checkout" -mindepth 1 -maxdepth 1 ! -name .venv ! -name .cache \
+  find "$space$checkout" -mindepth 1 -maxdepth 1 \
+    ! -name .venv ! -name .cache ! -name .pytest_cache \
     -exec rm -rf --one-file-system {} +
   git -C "$root" ls-files -z --cached --others --exclude-standard |
     tar -C "$root" --null --ignore-failed-read -T - -cf - 2>/dev/null |
     tar -C "$space$checkout" --no-same-owner -xf -
 }
 
-# Runs a command in the copied checkout, with the variables that networking needs.
+# Runs a command in the copied checkout, with the variables of networking and of pytest.
 inside() {
   local name variables=()
   for name in $(compgen -e); do
     case $name in
-      SSL_CERT_* | PIP_* | UV_*INDEX* | *_proxy | *_PROXY | CI)
+      SSL_CERT_* | PIP_* | UV_*INDEX* | *_proxy | *_PROXY | CI | PYTEST_ADDOPTS)
         variables+=("$name=${!name}") ;;
     esac
   done
@@ -90,4 +91,4 @@ if [[ $(cat "$space/packages" 2>/dev/null) != "$packages" ]]; then
 fi
 copy_network
 copy_checkout
-inside make test TESTS="${*:-tests}"
+inside make test TESTS="${*:-tests}" ${JOBS:+JOBS="$JOBS"}

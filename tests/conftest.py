@@ -75,7 +75,8 @@ if sys.version_info < (3, 11):
 
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
-    *("components/shards/flink/test_kills.py", "e2e/cluster/test_kubeflow.py"),
+    *("components/shards/flink/test_kills.py", "components/shards/flink"),
+    *("e2e/cluster/test_kubeflow.py", "e2e/test_engine.py"),
     "components/trainer/launchers/tfjob/test_tfjob_cluster.py",
     *("components/transform/test_features.py", "components/trainer/gang"),
     *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),

@@ -34,15 +34,16 @@ VICTIMS = {
     "driver": "",
 }
 NODES = ("ExampleGen", "StatisticsGen", "analysis", "output", "Evaluator")
-LATEST_SECONDS = 8.0  # from the start of the first worker
+LATEST_SECONDS = 4.0  # from the start of the first worker
 
 DRIVER = """
 import json, pathlib, sys
 
-from strategos.components import events
+from strategos.components import events, fork_server
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 
+fork_server.start()  # as in a run: workers are forks of what is imported
 folder, node, uri = sys.argv[1:]
 modules.activate(folder)
 import nodes

@@ -27,8 +27,10 @@ pytestmark = [
 DRIVER = """
 import sys
 
+from strategos.components import fork_server
 from strategos.components.user_code import modules
 
+fork_server.start()  # as in a run: workers are forks of what is imported
 folder, base = sys.argv[1:]
 modules.activate(folder)
 import chain
@@ -86,14 +88,20 @@ def remote_files(client, below):
 
 
 def kill_workers(driver, pids, folder):
-    """Kills a worker process now and then; how many were killed."""
-    killed = 0
+    """Kills a worker process now and then; how many were killed.
+
+    Only one that was there a second before: for one that dies before it has connected,
+    Beam waits for two minutes.
+    """
+    killed, before = 0, set()
     while driver.poll() is None and killed < KILLS:
-        time.sleep(2.0)
-        for pid in pids(folder, "strategos-worker")[:1]:
+        time.sleep(1.0)
+        found = set(pids(folder, "strategos-worker"))
+        for pid in sorted(found & before)[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
+        before = found
     return killed
 
 
