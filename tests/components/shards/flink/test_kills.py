@@ -137,6 +137,9 @@ def disturb(pids, driver, folder, victim, chance, latest):
     time.sleep(chance.uniform(0, latest))
     while driver.poll() is None:
         found = [driver.pid] if victim == "driver" else pids(folder, VICTIMS[victim])
+        if victim == "worker":  # for one that has not connected, Beam waits two minutes
+            time.sleep(1.0)
+            found = [pid for pid in pids(folder, VICTIMS[victim]) if pid in found]
         if found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(found), signal.SIGKILL)
