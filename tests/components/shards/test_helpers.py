@@ -65,7 +65,7 @@ def test_results_are_in_order_and_most_come_from_helpers(fold, monkeypatch):
     assert {(variable, path[-1]) for *_, variable, path in found} == {
         ("ä = 1", "/of/a/test")
     }
-    _await_end_of(set(pids) - {os.getpid()})
+    _await_end_of(set(pids) - {os.getpid()}, time.monotonic() + 10)
 
 
 def thirty_is_bad(shard):
@@ -241,8 +241,7 @@ def test_helpers_end_with_the_process_that_is_killed(tmp_path):
     _await_end_of(pids, until)
 
 
-def _await_end_of(pids, until=None):
-    until = until or time.monotonic() + 10
+def _await_end_of(pids, until):
     while any(map(_runs, pids)):
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -273,3 +272,19 @@ def test_end_of_a_fold_does_not_wait_for_a_helper_at_work(server):
     thread.join(10)
     assert not thread.is_alive()
     assert failed
+
+
+def test_helper_that_starts_while_the_fold_ends_is_ended(server, monkeypatch):
+    crew = threads._Crew(which_process, shards=100, workers=3, helpers=2)
+    start, started = helpers.Helper.start, []
+
+    def ended_meanwhile():
+        helper = start()
+        started.append(helper._process.pid)
+        crew.end()
+        return helper
+
+    monkeypatch.setattr(helpers.Helper, "start", ended_meanwhile)
+    with pytest.raises(UserError):
+        crew.work(1)
+    _await_end_of(started, time.monotonic() + 10)

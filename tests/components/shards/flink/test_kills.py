@@ -1,7 +1,8 @@
 """The kill table: each process of an engine is killed during each component.
 
 A day's round has one cell of each row and of each column. `STRATEGOS_KILLS=all` runs
-the table; `all-2`, `all-3`, … kill at other moments, and a number repeats a round.
+the table; `all-2`, `all-3`, … kill at other moments, and a number repeats a round. A
+day's round kills only workers that have connected: for others, Beam waits two minutes.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def disturb(pids, driver, folder, victim, chance, latest):
     time.sleep(chance.uniform(0, latest))
     while driver.poll() is None:
         found = [driver.pid] if victim == "driver" else pids(folder, VICTIMS[victim])
-        if victim == "worker":  # for one that has not connected, Beam waits two minutes
+        if victim == "worker" and not ROUND.startswith("all"):
             time.sleep(1.0)
             found = [pid for pid in pids(folder, VICTIMS[victim]) if pid in found]
         if found:
