@@ -106,6 +106,14 @@ def pytest_xdist_setupnodes(specs):
             spec.python = _parent("tfx").worker()
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Imports no file without the mark that alone is asked for."""
+    mark = config.getoption("markexpr")
+    if not mark.isidentifier() or collection_path.suffix != ".py":
+        return None
+    return None if f"mark.{mark}" in collection_path.read_text() else True
+
+
 def pytest_collection_modifyitems(items):
     """Long files come first; the tests of a file stay in their order."""
     tests = Path(__file__).parent

@@ -1,16 +1,50 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.shards.flink import jars, java
+
+_HOLDER = """
+import contextlib, json, pathlib, sys
+from strategos.components import fork_server
 from strategos.components.shards.flink.connection import connected
+
+fork_server.start()  # as in a run: workers are forks of what is imported
+folder, taskmanagers, slots = sys.argv[1:]
+with contextlib.ExitStack() as stack:
+    stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+    logs = pathlib.Path(folder)
+    found = stack.enter_context(connected(None, int(taskmanagers), int(slots), logs))
+    print(json.dumps([found.job_endpoint, found.master]), flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A Flink cluster.
+
+    Attributes:
+      job_endpoint: `host:port` of Beam's job server.
+      master: `host:port` of Flink's REST API.
+      pid: Of the process that started all the others.
+      folder: For logs and temporary files.
+    """
+
+    job_endpoint: str
+    master: str
+    pid: int
+    folder: Path
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +57,27 @@ def installed():
 
 
 @pytest.fixture(scope="session")
-def cluster(installed, tmp_path_factory):
+def start_cluster(installed, warm_tfx, tmp_path_factory):
+    """Starts a `Cluster`, for a block: `start_cluster(taskmanagers, slots in all)`."""
+
+    @contextlib.contextmanager
+    def start(taskmanagers: int, slots: int) -> Iterator[Cluster]:
+        folder = tmp_path_factory.mktemp("flink")
+        words = (str(folder), str(taskmanagers), str(slots))
+        holder = warm_tfx.script(_HOLDER, *words, TMPDIR=str(folder))
+        answer = holder.stdout.readline()
+        assert answer, holder.errors()
+        yield Cluster(*json.loads(answer), holder.pid, folder)
+        holder.output()
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def cluster(start_cluster):
     """A cluster of two TaskManagers with two slots in all."""
-    with connected(None, 2, 2, tmp_path_factory.mktemp("logs")) as connection:
-        yield connection
+    with start_cluster(2, 2) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -55,3 +106,29 @@ def pids() -> Callable[[Path, str], list[int]]:
         return sorted(found)
 
     return pids
+
+
+@pytest.fixture
+def connected_workers(pids) -> Callable[[Path], list[int]]:
+    """The workers of a folder's cluster whose TaskManagers have heard of them.
+
+    For one that dies before both of its streams are open, Beam waits for minutes.
+    """
+
+    def connected_workers(folder: Path) -> list[int]:
+        return [pid for pid in pids(folder, "strategos-worker") if _is_connected(pid)]
+
+    return connected_workers
+
+
+def _is_connected(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_text()
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        log = Path(f"/proc/{parent}/fd/1").read_text(errors="replace")
+    except OSError:  # it has ended
+        return False
+    control, data = (f"Beam Fn {name} client connected" for name in ("Control", "Data"))
+    names = re.findall("--id=([^\0]+)", command)
+    are_open = log.count(control) == log.count(data)  # of all workers
+    return are_open and any(f"{control} with id {name}\n" in log for name in names)

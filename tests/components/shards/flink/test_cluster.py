@@ -21,20 +21,11 @@ pytestmark = pytest.mark.engine
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _STARTER = """
-import os, pathlib, sys, time
-from strategos.components import fork_server
-from strategos.components.shards import fold
-from strategos.components.shards.engine import Engine
+import pathlib, sys, time
 from strategos.components.shards.flink.connection import connected
 
-logs, serves_forks = sys.argv[1:]
-if serves_forks:
-    fork_server.start()
-with connected(None, 1, 1, pathlib.Path(logs)) as connection:
+with connected(None, 1, 1, pathlib.Path(sys.argv[1])) as connection:
     print(connection.master, flush=True)
-    if serves_forks:
-        engine = Engine("portable", 1, connection.job_endpoint)
-        print(fold.fold(engine, [0, 0], os.getsid, max, logs), flush=True)
     time.sleep(600)
 """
 
@@ -72,7 +63,7 @@ def _settings(master):
 
 
 def test_other_machines_reach_no_service(cluster, run):
-    ports = _listening(_descendants(os.getpid()))
+    ports = _listening(_descendants(cluster.pid))
     assert int(cluster.job_endpoint.split(":")[1]) in ports
     address = _own_address()
     for port in ports:
@@ -135,12 +126,32 @@ def _parents():
     return found
 
 
+def test_workers_are_forks_of_what_the_run_has_imported(cluster, tmp_path):
+    engine = Engine("portable", 1, cluster.job_endpoint)
+    session = fold.fold(engine, [0, 0], os.getsid, max, str(tmp_path))
+    pids = _descendants(cluster.pid)
+    assert session in pids  # that of the process that forks workers
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in pids]
+    assert not any("worker_boot" in command for command in commands)
+
+
+def test_nothing_outlives_an_interrupted_process_that_started_it(
+    start_cluster, wait_until
+):
+    """`test_kills.py` kills one."""
+    with start_cluster(1, 1) as cluster:
+        pids = _descendants(cluster.pid)
+        # Fork server, workers' parent, host, JobManager, TaskManager, job server.
+        assert len(pids) == 6
+        os.kill(cluster.pid, signal.SIGINT)
+        wait_until(lambda: not pids & set(_parents()))
+
+
 @pytest.fixture
-def starter(installed, tmp_path, request):
-    """A process that starts a cluster of one TaskManager, and that cluster's pids."""
-    serves_forks = getattr(request, "param", "")
+def starter(installed, tmp_path):
+    """A process that starts a cluster of one TaskManager, and has imported little."""
     with subprocess.Popen(
-        [sys.executable, "-c", _STARTER, str(tmp_path / "logs"), serves_forks],
+        [sys.executable, "-c", _STARTER, str(tmp_path / "logs")],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -150,32 +161,12 @@ def starter(installed, tmp_path, request):
         process.kill()
 
 
-def test_nothing_outlives_an_interrupted_process_that_started_it(starter, wait_until):
-    """`test_kills.py` kills one."""
-    pids = _descendants(starter.pid)
-    assert len(pids) == 5  # host, workers' parent, JobManager, TaskManager, job server
-    starter.send_signal(signal.SIGINT)
-    starter.wait()
-    wait_until(lambda: not pids & set(_parents()))
-
-
-@pytest.mark.parametrize("starter", ["serves forks"], indirect=True)
-def test_workers_are_forks_of_what_the_run_has_imported(starter, wait_until):
-    session = int(starter.stdout.readline())  # of the process that forks workers
-    pids = _descendants(starter.pid)
-    # Fork server, that process, host, JobManager, TaskManager, job server.
-    assert session in pids and len(pids) >= 6
-    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in pids]
-    assert not any("worker_boot" in command for command in commands)
-    starter.send_signal(signal.SIGINT)
-    starter.wait()
-    wait_until(lambda: not pids & set(_parents()))
-
-
 def test_dead_task_manager_is_replaced_and_nothing_outlives_the_host(
     starter, wait_until, tmp_path
 ):
-    """The host is the process in between."""
+    """The host is the process in between, and has started the parent of workers."""
+    boot = "strategos.components.shards.worker_boot"
+    assert _pid_of(starter, boot) and len(_descendants(starter.pid)) == 5
     master = Master(starter.master)
     (before,) = master.get("/taskmanagers")["taskmanagers"]
     os.kill(_pid_of(starter, "TaskManagerRunner"), signal.SIGKILL)

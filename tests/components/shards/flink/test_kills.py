@@ -3,6 +3,7 @@
 A day's round has one cell of each row and of each column. `STRATEGOS_KILLS=all` runs
 the table; `all-2`, `all-3`, … kill at other moments, and a number repeats a round. A
 day's round kills only workers that have connected: for others, Beam waits two minutes.
+TaskManagers and workers are those of a cluster that stays; a node starts the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ VICTIMS = {
     "driver": "",
 }
 NODES = ("ExampleGen", "StatisticsGen", "analysis", "output", "Evaluator")
-LATEST_SECONDS = 4.0  # from the start of the first worker
+LATEST_SECONDS = 4.0  # from the start of the first worker, on a new cluster
 
 DRIVER = """
 import json, pathlib, sys
@@ -129,19 +130,29 @@ def result(node, folder, uri):
     return {name: hashlib.sha256(files[name]).hexdigest() for name in files}
 
 
+@pytest.fixture
+def victims(pids, connected_workers):
+    """The processes that can be killed: `victims(victim, driver, folder)`."""
+
+    def victims(victim, driver, folder):
+        if victim == "driver":
+            return [driver.pid]
+        if victim == "worker" and not ROUND.startswith("all"):
+            return connected_workers(folder)
+        return pids(folder, VICTIMS[victim])
+
+    return victims
+
+
 def is_under_way(pids, driver, folder):
     return pids(folder, VICTIMS["worker"]) or driver.poll() == 0
 
 
-def disturb(pids, driver, folder, victim, chance, latest):
+def disturb(find, driver, chance, latest):
     """Kills a process at a random moment; None if the driver has ended before."""
     time.sleep(chance.uniform(0, latest))
     while driver.poll() is None:
-        found = [driver.pid] if victim == "driver" else pids(folder, VICTIMS[victim])
-        if victim == "worker" and not ROUND.startswith("all"):
-            time.sleep(1.0)
-            found = [pid for pid in pids(folder, VICTIMS[victim]) if pid in found]
-        if found:
+        if found := find():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(found), signal.SIGKILL)
                 print(f"killed {time.strftime('%H:%M:%S')}")
@@ -151,32 +162,35 @@ def disturb(pids, driver, folder, victim, chance, latest):
 
 @pytest.mark.parametrize(("victim", "node"), cells())
 def test_killed_process(
-    start, folder, expected, cluster, wait_until, pids, tmp_path, victim, node
+    start, folder, expected, cluster, victims, wait_until, pids, tmp_path, victim, node
 ):
     chance = random.Random(f"{victim} {node} {ROUND}")
-    engine = Engine("flink", 2, taskmanagers=2)
-    latest, killed, uri = LATEST_SECONDS, None, tmp_path / "0"
+    shared = Engine("portable", 2, cluster.job_endpoint, master=cluster.master)
+    stays = victim in ("TaskManager", "worker")
+    engine = shared if stays else Engine("flink", 2, taskmanagers=2)
+    place = cluster.folder if stays else tmp_path
+    latest = LATEST_SECONDS / 2 if stays else LATEST_SECONDS
+    killed, uri = None, tmp_path / "0"
     while killed is None:  # half as late, if the node was faster
+        wait_until(lambda: not pids(place, VICTIMS["worker"]))  # of the try before
         uri = uri.with_name(str(int(uri.name) + 1))
         driver = start(engine, node, uri)
-        wait_until(functools.partial(is_under_way, pids, driver, tmp_path), 200)
-        killed = disturb(pids, driver, tmp_path, victim, chance, latest)
+        find = functools.partial(victims, victim, driver, place)
+        wait_until(functools.partial(is_under_way, pids, driver, place), 200)
+        killed = disturb(find, driver, chance, latest)
         latest /= 2
-        if killed is None:  # else its last workers are taken for those of the next
-            wait_until(lambda: not pids(tmp_path, ""), 30)
     if victim == "driver":
         assert driver.wait(10) == -signal.SIGKILL
     else:
         error = driver.answer()["error"]
-        if victim in ("TaskManager", "worker"):
+        if stays:
             assert error is None
         else:
             assert time.monotonic() - killed < 60
             assert f"{victim} ended (SIGKILL)" in error
             assert f"/{victim.replace(' ', '-').lower()}.log" in error
     wait_until(lambda: not pids(tmp_path, ""), 30)
-    if victim not in ("TaskManager", "worker"):
-        again = Engine("portable", 2, cluster.job_endpoint, master=cluster.master)
+    if not stays:
         uri = tmp_path / "again"  # as TFX does
-        assert start(again, node, uri).answer() == {"error": None}
+        assert start(shared, node, uri).answer() == {"error": None}
     assert result(node, folder, uri) == expected(node)

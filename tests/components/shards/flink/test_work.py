@@ -8,7 +8,6 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.shards.engine import Engine
-from strategos.components.shards.flink.connection import connected
 from strategos.components.shards.flink.master import Master
 from strategos.components.shards.fold import fold
 from strategos.components.user_code import modules
@@ -38,6 +37,24 @@ def broken(shard):
     return [1 // (shard - 3)]
 """
 
+# Beam deals processes out in turns, in one job of ten the same one twice.
+SLOTS = """
+import json, sys
+
+from strategos.components import fork_server
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.fold import fold
+from strategos.components.user_code import modules
+
+fork_server.start()  # as in a run: workers are forks of what is imported
+(folder,) = sys.argv[1:]
+work, found = modules.load(f"{folder}/workload", "shard_work"), []
+while 2 not in found and len(found) < 5:
+    results = f"{folder}/{len(found)}"
+    shards = fold(Engine("flink", 2), range(20), work.process, work.join, results)
+    found.append(len({process for _, process in shards}))
+print(json.dumps(found))
+"""
 
 PREPROCESSING = """
 import tensorflow as tf
@@ -116,20 +133,10 @@ def test_workers_are_other_processes_and_results_are_in_order(flink, work, tmp_p
 
 
 def test_slots_of_a_task_manager_work_in_processes_of_their_own(
-    installed, work, wait_until, tmp_path
+    installed, warm_tfx, work, tmp_path
 ):
-    with connected(None, 1, 2, tmp_path / "logs") as connection:
-        master = Master(connection.master)
-        wait_until(lambda: master.get("/overview")["slots-total"] == 2)
-        engine = Engine("flink", 2, master=connection.master)
-        # Beam deals processes out in turns, in one job of ten the same one twice.
-        for number in range(5):
-            results = str(tmp_path / str(number))
-            found = fold(engine, range(20), work.process, work.join, results)
-            if len({process for _, process in found}) == 2:
-                break
-        else:
-            pytest.fail("both slots used one process each time")
+    driver = warm_tfx.script(SLOTS, str(tmp_path), TMPDIR=str(tmp_path))
+    assert 2 in driver.answer(), "both slots used one process each time"
 
 
 def test_error_of_a_shard_keeps_its_fields_and_is_not_tried_again(
@@ -256,7 +263,7 @@ def test_operation_that_fails_in_the_analysis_is_not_tried_again(
     examples = write_examples(table, tmp_path / "examples")
     files = columns.files(examples.uri, "train")
     function, schema = preprocessing("divide"), schema_of_table()
-    watched = Engine("flink", 2, master=cluster.master)
+    watched = Engine("portable", 2, cluster.job_endpoint, master=cluster.master)
     with pytest.raises(UserError, match="its analyzers need: not a ratio") as error:
         analysis.analyze(watched, function, files, schema, str(tmp_path / "graph"))
     assert len(str(error.value)) < 250
