@@ -112,7 +112,7 @@ def pids() -> Callable[[Path, str], list[int]]:
 def connected_workers(pids) -> Callable[[Path], list[int]]:
     """The workers of a folder's cluster whose TaskManagers have heard of them.
 
-    For one that dies before both of its streams are open, Beam waits for minutes.
+    For one that dies with one of its two streams open, Beam waits three minutes.
     """
 
     def connected_workers(folder: Path) -> list[int]:

@@ -2,7 +2,7 @@
 
 A day's round has one cell of each row and of each column. `STRATEGOS_KILLS=all` runs
 the table; `all-2`, `all-3`, … kill at other moments, and a number repeats a round. A
-day's round kills only workers that have connected: for others, Beam waits two minutes.
+day's round spares workers that connect just now: Beam would wait for three minutes.
 TaskManagers and workers are those of a cluster that stays; a node starts the rest.
 """
 
