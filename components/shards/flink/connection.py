@@ -75,37 +75,40 @@ def connected(
     }
     logs.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        forks = None if master else stack.enter_context(_forks(logs))
-        request["workers"] = forks
+        # On a cluster that stays, workers are not forks.
+        workers = None if master else stack.enter_context(_parent_of_workers(logs))
+        request["workers"] = workers
         yield stack.enter_context(_hosted(request, slots, logs))
 
 
 @contextlib.contextmanager
-def _forks(logs: Path) -> Iterator[str | None]:
-    """Lets workers be forks of a process that has imported what this one has.
+def _parent_of_workers(logs: Path) -> Iterator[str]:
+    """Starts the process that workers are forks of, for a block.
+
+    It is a fork of what this process has imported if a fork server runs here, and
+    imports it all again if not.
 
     Yields:
-      The path of the socket; None if no fork server runs here: the host then starts a
-      process that imports it all again.
+      The path of its socket.
     """
-    with temporary.folder() as folder:
-        path = f"{folder}/workers"
-        served = fork_server.launch(_WORKERS, [path], os.environ, folder)
-        if served is None:
-            yield None
-            return
-        with (logs / "workers.log").open("ab") as log:
-            copying = threading.Thread(
-                target=shutil.copyfileobj, args=(served.stdout, log), daemon=True
-            )
-            copying.start()
-            try:
-                yield path
-            finally:
-                served.kill()
-                copying.join()
-                served.stdin.close()
-                served.stdout.close()
+    with temporary.folder() as folder, (logs / "workers.log").open("ab") as log:
+        words = [path := f"{folder}/workers"]
+        parent = fork_server.launch(_WORKERS, words, os.environ, folder)
+        if parent is None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            parent = processes.start(_WORKERS, words, stderr=subprocess.STDOUT, **pipes)
+        copying = threading.Thread(
+            target=shutil.copyfileobj, args=(parent.stdout, log), daemon=True
+        )
+        copying.start()
+        try:
+            yield path
+        finally:
+            parent.kill()
+            parent.wait()
+            copying.join()
+            parent.stdin.close()
+            parent.stdout.close()
 
 
 @contextlib.contextmanager

@@ -37,7 +37,6 @@ _START_SECONDS = 180.0  # 4 on an idle machine
 _CANCEL_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _LAST_LINES = 5
-_WORKERS = "strategos.components.shards.worker_boot"
 _RPC_PORT = "jobmanager.rpc.port"
 _AGAIN = "Run again: what was finished is cached. "
 _REPLACEMENTS = 20  # of TaskManagers; more is no accident
@@ -84,8 +83,8 @@ class _Host:
         self._signals = processes.Signals()
         self._signals.install()
         self._jvms: list[_Jvm] = []
-        self._sockets = request["workers"] or folder / "workers"
-        self._warm: subprocess.Popen[bytes] | None = None
+        workers = request["workers"]
+        self._env = {warm_workers.VARIABLE: workers} if workers else {}
         self._replaced = 0
         self._rpc_port = 0
         self._master: Master | None = None
@@ -125,8 +124,6 @@ class _Host:
         processes.end_children(set(), time.monotonic() + _CANCEL_SECONDS)
 
     def _start_flink(self) -> str:
-        if not self._request["workers"]:
-            self._warm = self._start_workers()
         manager = self._add("Flink's JobManager", self._commands.job_manager())
         address = self._wait(manager, lambda: _logged(manager, jvms.MASTER_READY))
         self._master = Master(address)
@@ -136,17 +133,6 @@ class _Host:
         for number in range(1, self._request["taskmanagers"] + 1):
             self._add_task_manager(f"taskmanager-{number}")
         return address
-
-    def _start_workers(self) -> subprocess.Popen[bytes]:
-        """Starts the process that workers are forks of; without it, they are slower."""
-        with (self._logs / "workers.log").open("ab") as log:
-            return processes.start(
-                _WORKERS,
-                [str(self._sockets)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
 
     def _has_task_managers(self) -> bool:
         overview = self._asked("/overview") or {"taskmanagers": 0}
@@ -175,7 +161,7 @@ class _Host:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, warm_workers.VARIABLE: str(self._sockets)},
+                env={**os.environ, **self._env},
                 preexec_fn=lambda: processes.die_with_parent(parent),
             )
         self._jvms.append(_Jvm(name, process, log, position))
@@ -225,7 +211,6 @@ class _Host:
     def _end_orphans(self) -> None:
         """Ends the workers of Java processes that have died."""
         own = {jvm.process.pid for jvm in self._jvms}
-        own |= {self._warm.pid} if self._warm else set()
         for pid in processes.children() - own:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)

@@ -164,17 +164,19 @@ def starter(installed, tmp_path):
 def test_dead_task_manager_is_replaced_and_nothing_outlives_the_host(
     starter, wait_until, tmp_path
 ):
-    """The host is the process in between, and has started the parent of workers."""
-    boot = "strategos.components.shards.worker_boot"
-    assert _pid_of(starter, boot) and len(_descendants(starter.pid)) == 5
+    """The host is the process in between; the parent of workers is none of its own."""
+    host = _pid_of(starter, "strategos.components.shards.flink.host")
+    assert _pid_of(starter, "strategos.components.shards.worker_boot")
+    assert len(_descendants(starter.pid)) == 5
     master = Master(starter.master)
     (before,) = master.get("/taskmanagers")["taskmanagers"]
     os.kill(_pid_of(starter, "TaskManagerRunner"), signal.SIGKILL)
     wait_until(lambda: before["id"] not in _task_managers(master))
     wait_until(lambda: len(_task_managers(master)) == 1)
     assert "taskmanager-1 ended (SIGKILL)" in (tmp_path / "logs/host.log").read_text()
-    pids = _descendants(starter.pid)
-    os.kill(next(p for p, parent in _parents().items() if parent == starter.pid), 9)
+    pids = {host, *_descendants(host)}
+    assert len(pids) == 4  # with JobManager, TaskManager, job server
+    os.kill(host, signal.SIGKILL)
     wait_until(lambda: not pids & set(_parents()))
 
 
