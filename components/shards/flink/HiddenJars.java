@@ -8,12 +8,12 @@ import java.util.Enumeration;
 import java.util.List;
 
 /**
- * A system class loader over the jars of a folder that Beam's scan of the class path does not see.
+ * A system class loader over the jars of a folder, of which Beam's scan of the class path sees some.
  *
  * <p>Beam's job server uploads to Flink, for each job, every jar that it finds on its class path. A
  * cluster that has the same jars needs none of them.
  *
- * <pre>java -Dhidden.jars=FOLDER -Djava.system.class.loader=HiddenJars -cp CLASSES MAIN</pre>
+ * <pre>java -Dhidden.jars=FOLDER -Dseen.jars=FILE:FILE -Djava.system.class.loader=HiddenJars -cp CLASSES MAIN</pre>
  */
 public class HiddenJars extends ClassLoader {
   private final URLClassLoader jars;
@@ -25,6 +25,11 @@ public class HiddenJars extends ClassLoader {
       urls.add(file.toURI().toURL());
     }
     jars = new URLClassLoader(urls.toArray(new URL[0]), ClassLoader.getPlatformClassLoader());
+  }
+
+  /** What ClassGraph, by which Beam scans, asks class loaders for that it does not know. */
+  public String getClassPath() {
+    return System.getProperty("seen.jars");
   }
 
   @Override

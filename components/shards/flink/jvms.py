@@ -84,6 +84,12 @@ _COMMON = (
     "-Dpekko.remote.classic.startup-timeout=150s",
 )
 _RUNTIME = "org.apache.flink.runtime"
+# Jars that a job does not carry, more than half of the bytes: any Flink has its own,
+# and only the job server itself uses clouds' clients.
+_NOT_UPLOADED = (
+    *("flink-", "google-cloud-", "gapic-", "grpc-", "proto-google-", "conscrypt-"),
+    *("opencensus-", "opentelemetry-"),
+)
 
 MASTER_READY = r"Rest endpoint listening at (\S+:\d+)"
 """What a JobManager logs once its REST API answers."""
@@ -146,14 +152,14 @@ class Commands:
           master: `host:port` of Flink's REST API.
           upload: Whether jobs carry the jars, because the cluster has none of Beam's.
         """
-        hidden = (
-            f"-Dhidden.jars={self._jars / 'lib'}",
-            "-Djava.system.class.loader=HiddenJars",
-            *("-cp", str(self._jars / jars.OWN)),
-        )
+        files = sorted(self._jars.glob("lib/*.jar")) if upload else []
+        seen = [str(f) for f in files if not f.name.startswith(_NOT_UPLOADED)]
         return [
             *self._base("-Xmx768m"),
-            *(self._class_path() if upload else hidden),
+            f"-Dhidden.jars={self._jars / 'lib'}",
+            f"-Dseen.jars={':'.join(seen)}",
+            "-Djava.system.class.loader=HiddenJars",
+            *("-cp", str(self._jars / jars.OWN)),
             "org.apache.beam.runners.flink.FlinkJobServerDriver",
             f"--flink-master={master}",
             f"--flink-conf-dir={self._folder}",

@@ -116,7 +116,8 @@ class Master:
         Raises:
           MasterError: No answer, or the job is unknown.
         """
-        if self.get(f"/jobs/{job}")["state"] in ENDED:
+        # Of the job's details, a master remembers an answer for three seconds.
+        if self.get(f"/jobs/{job}/status")["status"] in ENDED:
             return True
         self._call("PATCH", f"/jobs/{job}?mode=cancel")
         return False

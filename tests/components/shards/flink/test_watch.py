@@ -8,7 +8,9 @@ import os
 import signal
 import threading
 import time
+import zipfile
 from concurrent import futures
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
@@ -122,6 +124,17 @@ def test_two_jobs_share_a_cluster(engine, tmp_path):
         assert list(found) == [-1770, -3180]
 
 
+def carried(master):
+    """The files in the jars that the jobs of a cluster have brought."""
+    settings = answered(lambda: master.get("/jobmanager/config"))
+    (folder,) = (e["value"] for e in settings if e["key"] == "blob.storage.directory")
+    found = set()
+    for file in filter(zipfile.is_zipfile, Path(folder).rglob("blob_*")):
+        with zipfile.ZipFile(file) as jar:
+            found.update(jar.namelist())
+    return found
+
+
 def test_cluster_that_stays_keeps_no_job_of_a_killed_driver(engine, warm_tfx, tmp_path):
     """By the process that holds the job server, which the cluster did not start."""
     master, before = Master(engine.master), jobs(engine)
@@ -131,6 +144,9 @@ def test_cluster_that_stays_keeps_no_job_of_a_killed_driver(engine, warm_tfx, tm
     until = time.monotonic() + 120
     while "RUNNING" not in jobs(engine).values() and time.monotonic() < until:
         time.sleep(0.2)
+    classes = carried(master)
+    assert "org/apache/beam/runners/flink/FlinkPipelineRunner.class" in classes
+    assert not any(name.startswith("org/apache/flink/") for name in classes)
     os.kill(driver.pid, signal.SIGKILL)
     until = time.monotonic() + 120
     while "RUNNING" in jobs(engine).values() and time.monotonic() < until:
