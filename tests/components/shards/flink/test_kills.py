@@ -144,15 +144,15 @@ def victims(pids, connected_workers):
     return victims
 
 
-def is_under_way(pids, driver, folder):
-    return pids(folder, VICTIMS["worker"]) or driver.poll() == 0
+def is_under_way(workers, driver, before):
+    return set(workers()) - before or driver.poll() == 0
 
 
-def disturb(find, driver, chance, latest):
+def disturb(find, driver, before, chance, latest):
     """Kills a process at a random moment; None if the driver has ended before."""
     time.sleep(chance.uniform(0, latest))
     while driver.poll() is None:
-        if found := find():
+        if found := sorted(set(find()) - before):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(found), signal.SIGKILL)
                 print(f"killed {time.strftime('%H:%M:%S')}")
@@ -170,14 +170,15 @@ def test_killed_process(
     engine = shared if stays else Engine("flink", 2, taskmanagers=2)
     place = cluster.folder if stays else tmp_path
     latest = LATEST_SECONDS / 2 if stays else LATEST_SECONDS
+    workers = functools.partial(pids, place, VICTIMS["worker"])
     killed, uri = None, tmp_path / "0"
     while killed is None:  # half as late, if the node was faster
-        wait_until(lambda: not pids(place, VICTIMS["worker"]))  # of the try before
+        before = set(workers())  # one can stay where a job lost another TaskManager
         uri = uri.with_name(str(int(uri.name) + 1))
         driver = start(engine, node, uri)
         find = functools.partial(victims, victim, driver, place)
-        wait_until(functools.partial(is_under_way, pids, driver, place), 200)
-        killed = disturb(find, driver, chance, latest)
+        wait_until(functools.partial(is_under_way, workers, driver, before), 200)
+        killed = disturb(find, driver, before, chance, latest)
         latest /= 2
     if victim == "driver":
         assert driver.wait(10) == -signal.SIGKILL
