@@ -67,8 +67,10 @@ def start_cluster(installed, warm_tfx, tmp_path_factory):
         holder = warm_tfx.script(_HOLDER, *words, TMPDIR=str(folder))
         answer = holder.stdout.readline()
         assert answer, holder.errors()
-        yield Cluster(*json.loads(answer), holder.pid, folder)
-        holder.output()
+        try:
+            yield Cluster(*json.loads(answer), holder.pid, folder)
+        finally:
+            holder.output()
 
     return start
 
@@ -110,13 +112,14 @@ def pids() -> Callable[[Path, str], list[int]]:
 
 @pytest.fixture
 def connected_workers(pids) -> Callable[[Path], list[int]]:
-    """The workers of a folder's cluster whose TaskManagers have heard of them.
+    """The workers of a folder's cluster, once all have both of their streams open.
 
-    For one that dies with one of its two streams open, Beam waits three minutes.
+    For one that dies with one of the two, Beam waits three minutes.
     """
 
     def connected_workers(folder: Path) -> list[int]:
-        return [pid for pid in pids(folder, "strategos-worker") if _is_connected(pid)]
+        found = pids(folder, "strategos-worker")
+        return found if all(map(_is_connected, found)) else []
 
     return connected_workers
 
@@ -129,6 +132,7 @@ def _is_connected(pid: int) -> bool:
     except OSError:  # it has ended
         return False
     control, data = (f"Beam Fn {name} client connected" for name in ("Control", "Data"))
-    names = re.findall("--id=([^\0]+)", command)
-    are_open = log.count(control) == log.count(data)  # of all workers
-    return are_open and any(f"{control} with id {name}\n" in log for name in names)
+    name = "".join(re.findall("--id=([^\0]+)", command))
+    _, own, later = log.rpartition(f"{control} with id {name}\n")
+    # The log names no worker for data: others that came later may have some of these.
+    return bool(own) and later.count(data) > later.count(control)

@@ -131,9 +131,13 @@ def test_master_that_does_not_answer_is_rejected():
         Master("no-such-host.invalid:8081").check(1)
 
 
-def test_fit_master_is_accepted(server, monkeypatch):
+@pytest.mark.parametrize(("total", "of_each"), [(4, 2), (5, 3)])
+def test_fit_master_is_accepted_with_the_slots_of_a_task_manager(
+    server, monkeypatch, total, of_each
+):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # neighbours need no proxy
-    Master(server(json.dumps(OVERVIEW).encode())).check(3)
+    answer = json.dumps({**OVERVIEW, "slots-total": total}).encode()
+    assert Master(server(answer)).check(3) == of_each
 
 
 def test_start_that_fails_shows_the_last_lines_of_the_log(

@@ -135,7 +135,9 @@ def carried(master):
     return found
 
 
-def test_cluster_that_stays_keeps_no_job_of_a_killed_driver(engine, warm_tfx, tmp_path):
+def test_jobs_bring_no_jar_of_flink_and_none_of_a_killed_driver_stays(
+    engine, warm_tfx, tmp_path
+):
     """By the process that holds the job server, which the cluster did not start."""
     master, before = Master(engine.master), jobs(engine)
     variable = Engine("flink", 2, master=engine.master).to_environment()
