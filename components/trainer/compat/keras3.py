@@ -44,8 +44,8 @@ def is_optimizer(part: Any) -> bool:
 
 
 def is_of_keras(part: Any) -> bool:
-    """Whether the class of `part` is defined in either Keras, not by the user."""
-    return type(part).__module__.startswith(("tf_keras.", "keras."))
+    """Whether an object's class, or a function, is of either Keras, not the user's."""
+    return str(getattr(part, "__module__", "")).startswith(("tf_keras.", "keras."))
 
 
 def classes(module: str, name: str) -> tuple[type, ...]:

@@ -90,8 +90,12 @@ def evaluate_and_export(
     with code.blamed("the model fails on the first row of the evaluation split"):
         model(keras3.taken(model, features), training=False)
     read_weights(model, weights)
-    # This process has one device: it takes the batches of one replica.
-    batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
+    # This process has one device: it takes the batches of one replica, unless the value
+    # of the loss depends on their size.
+    size = context.per_replica_batch_size
+    if facts.get("loss_sums_rows"):
+        size = context.global_batch_size
+    batches = keras3.batches(model, evaluation.ordered)(size)
     with code.blamed("evaluation fails"), out_of_memory.explained(context):
         found = model.evaluate(batches, verbose=0, return_dict=True)
     with code.blamed("the model cannot be exported"):
@@ -120,7 +124,8 @@ def untrained(
     code = UserModule(spec, strategy_name)
     model = code.build_model(workload.context(spec, training.rows, replicas))
     if code.run_fn is None:
-        code.check(model, training, tf.distribute.get_strategy())
+        outputs = code.outputs(model, training)
+        code.check(model, outputs, training, tf.distribute.get_strategy())
         settings = dataclasses.replace(spec.settings, steps_per_execution=1)
         configure_step(model, settings)
     return model, training
