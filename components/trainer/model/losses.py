@@ -31,6 +31,12 @@ _ADDS_UP = (
     "as `tf.reduce_mean` does."
 )
 
+_OF_KERAS_3 = (
+    "the loss is one number for a batch, and a mean over its rows: Keras 3 adds up the "
+    "numbers of several replicas. Return one value for each row, which Keras averages, "
+    "or train with trainer.distribution.strategy: one_device."
+)
+
 Judge = Callable[[Any, Any], tf.Tensor]
 
 
@@ -67,10 +73,12 @@ def combine(
         return False
     probe, losses = _Probe(model, rows, where), effects.by_output(model, outputs)
     kinds = probe.kinds(losses, labels)
-    if any(kinds.values()) and keras3.is_model(model):
-        raise UserError(f"{where}: the loss {_ADDS_UP}")
-    if any(kinds.values()):
-        compiled.replace_losses(model, lambda loss: _counted(loss, kinds))
+    taken = {id(loss): _kind_to_keras(model, loss) for loss, _ in losses.values()}
+    wrong = {i: kind for i, kind in kinds.items() if kind not in ("rows", taken[i])}
+    if wrong and keras3.is_model(model):
+        raise UserError(f"{where}: {_OF_KERAS_3}")
+    if wrong:
+        compiled.replace_losses(model, lambda loss: _counted(loss, wrong))
     if compiled.adds_losses(model):
         probe.check_added(keras3.taken(model, features))
     reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
@@ -93,15 +101,12 @@ class _Probe:
     def kinds(
         self, losses: Mapping[str, tuple[Any, tf.Tensor]], labels: tf.Tensor
     ) -> dict[int, str]:
-        """`mean` or `sum` of each loss that Keras would take for the other, by id."""
+        """`rows`, `mean` or `sum` of each loss of the user's, by its id."""
         found = {}
         for name, (loss, output) in losses.items():
             if loss is None or keras3.is_of_keras(loss) or isinstance(loss, str):
                 continue  # Keras's own give a value for each row
-            kind = self._kind(loss, output, labels, name)
-            is_sum = getattr(loss, "reduction", None) in _SUMS
-            if kind != "rows" and (kind == "sum") != is_sum:
-                found[id(loss)] = kind
+            found[id(loss)] = self._kind(loss, output, labels, name)
         return found
 
     def _kind(self, loss: Any, output: Any, labels: tf.Tensor, name: str) -> str:
@@ -150,6 +155,13 @@ class _Probe:
             f'`model.{SAYS} = "mean"` (or "sum") in `build_model`; otherwise use '
             "trainer.distribution.strategy: one_device."
         )
+
+
+def _kind_to_keras(model: tf.keras.Model, loss: Any) -> str:
+    """What Keras takes the value of a loss for, if that is one number for a batch."""
+    if keras3.is_model(model):
+        return "sum"  # it divides only values of rows by the replicas
+    return "sum" if getattr(loss, "reduction", None) in _SUMS else "mean"
 
 
 def _judged(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> str | None:

@@ -213,15 +213,16 @@ def test_a_layer_that_adds_up_rows_is_rejected(combine):
     assert not combine("mse", Adding(lambda x: tf.reduce_sum(x) * 0 + 1))
 
 
-def test_a_sum_of_a_keras_3_model_is_rejected(combine):
+def test_a_number_for_a_batch_of_a_keras_3_model_is_rejected(combine):
     import keras
 
-    def average(y, p):
-        return keras.ops.sum(keras.ops.square(y - p)) / 64
+    def squares(y, p):
+        return keras.ops.square(y - p)
 
-    with pytest.raises(UserError, match="the loss is a sum over rows"):
-        combine(average, keras=keras)
-    assert not combine(lambda y, p: keras.ops.square(y - p), keras=keras)
+    with pytest.raises(UserError, match="one number for a batch.*one value for each"):
+        combine(lambda y, p: keras.ops.mean(squares(y, p)), keras=keras)
+    assert combine(lambda y, p: keras.ops.sum(squares(y, p)) / 64, keras=keras)
+    assert not combine(squares, keras=keras)
 
 
 def test_random_numbers_of_the_training_are_not_used_up(combine):
