@@ -58,6 +58,7 @@ def settings(cell: Cell) -> Settings:
         warm_up_steps=7 if cell["rate"] == "warm_up" else 0,
         mixed_precision=None if precision == "float32" else precision,
         steps_per_execution=cell["executions"],
+        last_batch="drop" if cell["batch"] == "even" else "keep",
     )
 
 
@@ -92,6 +93,8 @@ class Trained:
             log_dir=str(folder / "log"),
             checkpoint_dir=str(folder / "checkpoints"),
         )
+        if cell["loss"] == "none":  # tf-keras measures it on even batches only
+            spec = dataclasses.replace(spec, eval_files=(_even(spec, folder),))
         try:
             return self._compared(spec, str(folder / "weights"), str(folder / "saved"))
         except UserError as error:
@@ -121,7 +124,6 @@ class Trained:
             "expected": {k: list(map(float, v)) for k, v in history.items()},
             "evaluation": evaluation,
             "weights": [_apart(a, b) for a, b in zip(ours, theirs, strict=True)],
-            "moved": max(float(np.abs(w).max(initial=0)) for w in theirs),
             "answers": _apart(_served(spec, saved), expected),
         }
 
@@ -161,7 +163,12 @@ class Trained:
             here = default if alone else self._strategy
             model, features = self._rebuilt(spec, facts, by_hand=True, drops=drops)
             model(features, training=False)
-            model.steps_per_execution = 1
+            # Its masks begin anew where tf-keras traces a step a second time.
+            same = cell["layers"] == "stock_dropout"
+            model.steps_per_execution = (cell["executions"] or 1) if same else 1
+            model.distribute_reduction_method = (
+                "first"  # or metrics of workers are summed
+            )
             batches = functools.partial(
                 workload.split(spec, spec.train_files).shuffled,
                 spec.batch_size,
@@ -196,9 +203,19 @@ class Trained:
                 verbose=0,
             ).history
         for callback in callbacks:
-            if isinstance(callback, _best_of(model)):
-                callback.restore()
+            if hasattr(callback, "kept"):
+                model.set_weights(callback.kept)
         return model, history
+
+
+def _even(spec: WorkerSpec, folder: Path) -> str:
+    """A file with as many evaluation rows as several replicas can share."""
+    rows = tf.data.TFRecordDataset(spec.eval_files, "GZIP").take(300)
+    path = str(folder / "even.gz")
+    with tf.io.TFRecordWriter(path, "GZIP") as writer:
+        for row in rows:
+            writer.write(row.numpy())
+    return path
 
 
 OF_REPLICAS = ("batch_norm", "batch_norm_in_build", "stock_dropout")
@@ -216,9 +233,6 @@ def _best_of(model: Any) -> type:
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if logs["val_loss"] < self.best:
                 self.best, self.kept = logs["val_loss"], self.model.get_weights()
-
-        def restore(self) -> None:
-            self.model.set_weights(self.kept)
 
     return Best
 

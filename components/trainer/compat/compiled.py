@@ -93,10 +93,10 @@ def has_own_call(loss: Any) -> bool:
 
 
 def around(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
-    """A `Loss` that changes the value of another one, which combines rows itself.
+    """A `Loss` that changes the value of another one, after that has combined rows.
 
     Args:
-      loss: A `Loss` with a `__call__` of its own.
+      loss: A `Loss`.
       by: Returns the new value, given the value and the labels; a vector is summed if
         the given value is a scalar.
     """

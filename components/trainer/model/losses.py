@@ -23,7 +23,6 @@ from strategos.components.trainer.model import effects
 SAYS = "loss_over_replicas"
 """Attribute by which a model says what its losses are over rows: `mean` or `sum`."""
 
-_SUMS = ("sum", "none")  # reductions of Keras that add up rows
 _TOLERANCE = 1e-3
 _ADDS_UP = (
     "is a sum over rows, or divides by a fixed number of them: on several replicas "
@@ -73,16 +72,14 @@ def combine(
         return False
     probe, losses = _Probe(model, rows, where), effects.by_output(model, outputs)
     kinds = probe.kinds(losses, labels)
-    taken = {id(loss): _kind_to_keras(model, loss) for loss, _ in losses.values()}
-    wrong = {i: kind for i, kind in kinds.items() if kind not in ("rows", taken[i])}
-    if wrong and keras3.is_model(model):
+    if keras3.is_model(model) and "mean" in kinds.values():
         raise UserError(f"{where}: {_OF_KERAS_3}")
-    if wrong:
-        compiled.replace_losses(model, lambda loss: _counted(loss, wrong))
+    if not keras3.is_model(model):
+        compiled.replace_losses(model, lambda loss: _counted(loss, kinds.get(id(loss))))
     if compiled.adds_losses(model):
         probe.check_added(keras3.taken(model, features))
     reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
-    return "sum" in kinds.values() or "sum" in reductions
+    return "sum" in {*kinds.values(), *reductions}
 
 
 class _Probe:
@@ -157,13 +154,6 @@ class _Probe:
         )
 
 
-def _kind_to_keras(model: tf.keras.Model, loss: Any) -> str:
-    """What Keras takes the value of a loss for, if that is one number for a batch."""
-    if keras3.is_model(model):
-        return "sum"  # it divides only values of rows by the replicas
-    return "sum" if getattr(loss, "reduction", None) in _SUMS else "mean"
-
-
 def _judged(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> str | None:
     """`rows`, `mean` or `sum`; None for none of them."""
     if whole.ndim and first.shape != whole.shape:
@@ -186,20 +176,32 @@ def _function_of(loss: Any) -> Judge:
     return loss.call
 
 
-def _counted(loss: Any, kinds: Mapping[int, str]) -> Any:
-    """The loss as Keras expects it: a mean of each replica's rows, or a sum."""
-    if id(loss) not in kinds:
+def _counted(loss: Any, kind: str | None) -> Any:
+    """The loss with values that Keras combines to that of the whole batch.
+
+    Keras divides by the replicas what it takes for a mean, and measures the mean of the
+    replicas' values, weighted by their rows. What it takes for a sum it adds up, and
+    measures times the number of replicas: right if all have equally many rows.
+
+    Args:
+      loss: The loss as given.
+      kind: `rows`, `mean` or `sum`; None for one of Keras.
+    """
+    adds_up = getattr(loss, "reduction", None) == "sum"
+    if not adds_up and kind != "sum":
         return loss
-    becomes_mean = kinds[id(loss)] == "sum"
 
     def counted(value: tf.Tensor, labels: Any) -> tf.Tensor:
         replica = tf.distribute.get_replica_context()
         if replica is None:
             return value
+        if adds_up and kind == "mean":
+            return value / replica.num_replicas_in_sync
         rows = tf.cast(rows_of(labels), value.dtype)
         whole = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
-        share = tf.math.divide_no_nan(whole, rows) if becomes_mean else rows / whole
-        return value * share
+        if adds_up:
+            whole /= replica.num_replicas_in_sync
+        return value * tf.math.divide_no_nan(whole, rows)
 
     return changed(loss, counted)
 
@@ -212,11 +214,8 @@ def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
         returned as it is.
       by: Returns the new value, given the value and the labels.
     """
-    if compiled.has_own_call(loss):
+    if isinstance(loss, tf.keras.losses.Loss):  # not in place: it may be shared
         return compiled.around(loss, by)
-    if isinstance(loss, tf.keras.losses.Loss):
-        loss.call = changed(loss.call, by)
-        return loss
     if isinstance(loss, str) or not callable(loss):
         return loss
 

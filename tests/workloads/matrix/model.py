@@ -21,10 +21,7 @@ class InBuild(tf.keras.layers.Layer):
 
 class Sparse(tf.keras.layers.Layer):
     def call(self, x):
-        return tf.sparse.reduce_sum(x, 1, keepdims=True) / 10
-
-    def compute_output_shape(self, shape):
-        return (shape[0], 1)
+        return tf.reshape(tf.sparse.reduce_sum(x, 1), [-1, 1]) / 10
 
 
 class Ragged(tf.keras.layers.Layer):
@@ -104,7 +101,7 @@ def hidden_layers(context, keras, kind, inputs, x):
 
 
 def optimizer(context, keras, cell):
-    rates = {"SGD": 0.1, "Adadelta": 1.0, "Adagrad": 0.1, "Ftrl": 0.1, "Lion": 1e-3}
+    rates = {"SGD": 0.1, "Adadelta": 1.0, "Adagrad": 0.1, "Ftrl": 0.05, "Lion": 1e-3}
     rate = rates.get(cell["optimizer"], 1e-2)
     if cell["rate"] == "schedule":
         steps = 2 * context.steps_per_epoch
@@ -163,7 +160,14 @@ def own_step(keras):
             with tf.GradientTape() as tape:
                 p = self(x, training=True)
                 value = self.compute_loss(x, y, p)
-            self.optimizer.minimize(value, self.trainable_variables, tape=tape)
+                scaled = value
+                if keras is not tf.keras:  # for float16
+                    scaled = self.optimizer.scale_loss(value)
+            variables = self.trainable_variables
+            if keras is tf.keras:
+                self.optimizer.minimize(value, variables, tape=tape)
+            else:
+                self.optimizer.apply(tape.gradient(scaled, variables), variables)
             found = self.compute_metrics(x, y, p, None)
             return {
                 **found,

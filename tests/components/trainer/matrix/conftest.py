@@ -48,11 +48,11 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def matrix_workload(workload_in, copy_once, write_flights, transform):
-    """960 rows to train on, 301 to evaluate on; some features sparse or ragged."""
+    """961 rows to train on, 301 to evaluate on; some features sparse or ragged."""
 
     def make(folder):
         made = workload_in(folder, "matrix")
-        write_flights(made, MATRIX["ROWS"], 301)
+        write_flights(made, MATRIX["ROWS"], MATRIX["EVALUATED"])
         transform(made)
 
     return copy_once("matrix", make)
@@ -129,6 +129,10 @@ def as_plain_keras(trained):
         relative, absolute = TOLERANCES[cell["precision"]]
         assert found["drops"] == MATRIX["drops_last_batch"](cell)
         history, expected = found["history"], found["expected"]
+        if MATRIX["REPLICAS"][cell["strategy"]] > 1:
+            # Plain Keras sums it, or has that of one replica.
+            expected.pop("squares", None)
+            history.pop("squares", None)
         assert history.keys() == expected.keys()
         for name, values in expected.items():
             np.testing.assert_allclose(

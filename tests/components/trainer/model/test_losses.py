@@ -58,6 +58,8 @@ class MeanCall(L.Loss):
     def call(self, y, p):
         return mean(y, p)
 
+shared = Call()
+
 def build(context, loss, outputs=1):
     x = tf.keras.Input((3,), name="x")
     hidden = tf.keras.layers.Dense(2, kernel_initializer="ones",
@@ -76,11 +78,11 @@ def split(rows):
     packed = dataset.columns.pack(columns, spec)
     return dataset.Split((), spec, "y", rows, packed)
 
-def trained(strategy, rows, batch, evaluated=11, **parts):
+def trained(strategy, rows, batch, **parts):
     replicas = strategy.num_replicas_in_sync
     context = TrainingContext({}, "y", {}, None, None, None, rows, 2, replicas, batch,
                               seed=3)
-    train, evaluated = split(rows), split(evaluated)
+    train, evaluated = split(rows), split(11)
     x, y = train.sample(8)
     with strategy.scope():
         model = build(context, **parts)
@@ -102,14 +104,17 @@ cases = {
     "divided by a number, uneven": dict(rows=11, batch=6, loss=average),
     "a sum": dict(rows=12, batch=6, loss=total),
     "a sum in a Loss": dict(rows=11, batch=6, loss=Call()),
+    "one Loss of several models": dict(rows=11, batch=6, loss=shared),
+    "one Loss again": dict(rows=11, batch=6, loss=shared),
     "a sum that combines rows itself": dict(rows=11, batch=6, loss=WholeSum()),
     "a partial mean": dict(rows=13, batch=6, loss=functools.partial(mean)),
     "a partial sum": dict(rows=11, batch=6, loss=functools.partial(average)),
     "an object": dict(rows=13, batch=6, loss=Object()),
     "a mean that combines rows itself": dict(rows=13, batch=6, loss=Whole()),
-    # tf-keras measures a sum only where the replicas have equally many rows.
-    "a mean under a sum": dict(rows=12, batch=6, evaluated=12,
+    "a mean under a sum": dict(rows=12, batch=6,
                                loss=MeanCall(reduction="sum")),
+    "a sum of Keras": dict(rows=12, batch=6,
+                           loss=L.MeanSquaredError(reduction="sum")),
     "two outputs": dict(rows=11, batch=6, loss={"o0": "mse", "o1": average},
                         outputs=2),
 }
@@ -133,12 +138,14 @@ CASES = [
     "divided by a number, uneven",
     "a sum",
     "a sum in a Loss",
+    "one Loss again",
     "a sum that combines rows itself",
     "a partial mean",
     "a partial sum",
     "an object",
     "a mean that combines rows itself",
     "a mean under a sum",
+    "a sum of Keras",
     "two outputs",
 ]
 
