@@ -59,6 +59,40 @@ def classes(module: str, name: str) -> tuple[type, ...]:
     return tuple(getattr(getattr(keras, module), name) for keras in packages)
 
 
+def of_tensorflow(variable: Any) -> tf.Variable:
+    """The TensorFlow variable of a variable of either Keras."""
+    return variable.value if _is_variable(variable) else variable
+
+
+def is_total_of_replicas(part: Any) -> bool:
+    """Whether `part` is a variable to which each replica adds its own part."""
+    variable = of_tensorflow(part)
+    kind = [getattr(variable, x, None) for x in ("synchronization", "aggregation")]
+    return kind == [tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM]
+
+
+def saved(part: Any) -> list[Any]:
+    """The variables that a checkpoint of `part` must hold; [] if it is no model.
+
+    tf-keras also has some that exist only after the first step.
+    """
+    found = list(part.variables) if package_of(part) else []
+    return found + list(part.optimizer.variables) if is_model(part) else found
+
+
+def contained(model: Any) -> list[Any]:
+    """What the layers of a Keras 3 model keep in lists, dicts and sets.
+
+    Keras wraps these containers, and TensorFlow does not look into them.
+    """
+    if not is_model(model):
+        return []
+    keys = [(x, name) for x in model._flatten_layers() for name in x._tracked]
+    found = (tf.nest.flatten(getattr(layer, name, None)) for layer, name in keys)
+    kind = tf.__internal__.tracking.Trackable
+    return [x for parts in found for x in parts if isinstance(x, kind)]
+
+
 def misses_overflows(model: Any, replicas: int) -> bool:
     """Whether float16 loss scaling misses overflows in some replicas.
 
@@ -191,6 +225,11 @@ def divide_epoch(model: Any, steps: int) -> None:
             fitting,
         )
     model.steps_per_execution = fitting
+
+
+def _is_variable(part: Any) -> bool:
+    keras = _package()
+    return keras is not None and isinstance(part, keras.Variable)
 
 
 def _package() -> ModuleType | None:

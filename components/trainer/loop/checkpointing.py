@@ -22,6 +22,7 @@ from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.callbacks import CallbackState
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
+from strategos.components.wording import abridged, quoted
 
 _LOOK_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -115,12 +116,25 @@ class Keeper(TensorCallback):
                 "run --from-scratch"
             )
         self._check_steps_of(found)
-        checkpoints.restore(model, f"{found.path}/model")
+        self._restore_part(model, "model")
         self._position.step = self._next_look = found.step
         _set_random_state(found.state["random"])
         logging.info("resuming at step %d from %s", found.step, found.place)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {found.step:,}")
+
+    def _restore_part(self, part: Any, name: str) -> None:
+        found = self._found
+        missing = checkpoints.restore(
+            part, f"{found.path}/{name}", is_chief=self._store.is_chief
+        )
+        if missing:
+            raise UserError(
+                f"The checkpoint {found.place} has no values for "
+                f"{abridged(quoted(missing), 3)}: an earlier version left out the "
+                "random state of Keras 3 layers, and layers in lists and dicts. Start "
+                "anew: strategos run --from-scratch"
+            )
 
     def _check_steps_of(self, found: Found) -> None:
         ours = self._position.steps_per_epoch
@@ -150,7 +164,7 @@ class Keeper(TensorCallback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Restores the metrics of an epoch that is resumed in the middle."""
         if self._found and self._position.offset:
-            checkpoints.restore(_Metrics(self.model), f"{self._found.path}/metrics")
+            self._restore_part(_Metrics(self.model), "metrics")
         self._found = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -158,7 +158,11 @@ class Training:
         configure_step(model, settings)
         self._code.check(model, self._examples, tf.distribute.get_strategy())
         if self._spec.warm_start:
-            checkpoints.warm_start(model, f"{self._spec.warm_start}/weights")
+            checkpoints.warm_start(
+                model,
+                f"{self._spec.warm_start}/weights",
+                is_chief=self._context.is_chief,
+            )
         return model
 
     def _built(self) -> tf.keras.Model:

@@ -125,7 +125,7 @@ class ModelChecker:
         made = strategy.extended.variable_created_in_scope
         parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
         for part, variables in parts.items():
-            outside = [x.name for x in variables if not made(_of_tensorflow(x))]
+            outside = [x.name for x in variables if not made(keras3.of_tensorflow(x))]
             if outside:
                 raise self._refusal(
                     f"returned a model whose {part} was made elsewhere "
@@ -364,11 +364,6 @@ def _made_by(model: tf.keras.Model, tensor: Any) -> Any:
 
 def _activation(layer: Any) -> str | None:
     return getattr(getattr(layer, "activation", None), "__name__", None)
-
-
-def _of_tensorflow(variable: Any) -> tf.Variable:
-    """The TensorFlow variable inside a Keras 3 variable."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def _range(labels: tf.Tensor) -> tuple[float, float]:
