@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import keras
 import numpy as np
@@ -225,35 +226,70 @@ def test_weights_that_no_attribute_has_are_exported_too(tmp_path):
     _assert_equal(exported.variables, trained.variables)
 
 
-COUNTS = """
+TOTALS = """
+import json
+import os
 import sys
 import tensorflow as tf
 from strategos.components.trainer.cluster import devices
 from strategos.components.trainer.loop import checkpoints
 
-devices.configure("mirrored", "CPU", 3)
-strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(3)])
+kind, folder, index = sys.argv[1], sys.argv[2], int(sys.argv[3])
+if kind == "mirrored":
+    strategy = tf.distribute.MirroredStrategy(devices.configure(kind, "CPU", 3))
+else:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
 def made():
-    def variable(dtype):
-        return tf.Variable(
-            tf.zeros([], dtype), trainable=False,
+    module = tf.Module()
+    module.values = [
+        tf.Variable(
+            tf.zeros([2], dtype), trainable=False,
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.SUM)
-    module = tf.Module()
-    module.values = [variable(x) for x in (tf.int32, tf.int64, tf.float32)]
+        for dtype in ("int32", "int64", "float32")]
     return module
 
+def add():
+    first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
+    first = tf.cast(first, tf.int32)
+    for value in module.values:
+        value.assign_add(tf.cast([31 - first, first], value.dtype))
+
 with strategy.scope():
-    counted, resumed = made(), made()
-    strategy.run(lambda: [x.assign_add(31) for x in counted.values])
-    counted.values[0].assign(92)
-    for each in strategy.experimental_local_results(counted.values[1])[:2]:
-        each.assign(30)
-    strategy.experimental_local_results(counted.values[2])[0].assign(0.1)
-    store = checkpoints.Checkpoints(sys.argv[1], keep=1, is_chief=True)
-    store.save(1, {"metrics": counted}, {}, {})
-    checkpoints.restore(resumed, f"{store.find(1).path}/metrics")
-    for module in (counted, resumed):
-        print([x.read_value().numpy().item() for x in module.values])
+    found = []
+    module = made()
+    strategy.run(add)
+    store = checkpoints.Checkpoints(folder, keep=1, is_chief=not index)
+    store.save(1, {"metrics": module}, {}, {})
+    found.append([x.read_value().numpy().tolist() for x in module.values])
+    module = made()
+    checkpoints.restore(
+        module, f"{folder}/step-0000000001/metrics", is_chief=not index)
+    found.append([x.read_value().numpy().tolist() for x in module.values])
+    strategy.run(add)
+    found.append([x.read_value().numpy().tolist() for x in module.values])
+print(json.dumps(found), flush=True)
+sys.stdin.read()
+os._exit(0)  # an ordinary exit of several workers can abort
 """
+
+
+def test_totals_of_three_replicas_keep_their_remainders(tmp_path, answers, script):
+    (found,) = answers([script(TOTALS, "mirrored", str(tmp_path), "0")])
+    assert found == [[[92, 1]] * 3, [[92, 1]] * 3, [[184, 2]] * 3]
+
+
+def test_totals_of_two_workers_keep_their_remainders(tmp_path, answers, script):
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
+    addresses = [f"localhost:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    workers = []
+    for index in range(2):
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        arguments = ("workers", str(tmp_path), str(index))
+        workers.append(script(TOTALS, *arguments, TF_CONFIG=config))
+    expected = [[[61, 1]] * 3, [[61, 1]] * 3, [[122, 2]] * 3]
+    assert answers(workers) == [expected, expected]
