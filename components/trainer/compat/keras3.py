@@ -80,6 +80,19 @@ def saved(part: Any) -> list[Any]:
     return found + list(part.optimizer.variables) if is_model(part) else found
 
 
+def random_state(model: Any) -> dict[str, Any]:
+    """The state of the random numbers that Keras 3 draws without a seed generator.
+
+    Returns:
+      The argument `random` of a Checkpoint; {} if `model` is not of Keras 3.
+    """
+    if not is_model(model):
+        return {}
+    from keras.src.random import seed_generator
+
+    return {"random": seed_generator.global_seed_generator().state}
+
+
 def contained(model: Any) -> list[Any]:
     """What the layers of a Keras 3 model keep in lists, dicts and sets.
 
@@ -188,6 +201,7 @@ def compile_as(model: Any, settings: Settings) -> None:
       model: The compiled model.
       settings: The settings of the run.
     """
+    random_state(model)  # at a fixed place: making it draws from Python's `random`
     model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
     model.steps_per_execution = settings.steps_per_execution or 1
     compute_loss = model.compute_loss

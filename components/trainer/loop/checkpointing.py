@@ -18,7 +18,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop import checkpoints, stored_variables
 from strategos.components.trainer.loop.callbacks import CallbackState
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
@@ -88,6 +88,7 @@ class Keeper(TensorCallback):
         self._clock = clock
         self._state: CallbackState | None = None
         self._found: Found | None = None
+        self._counted_before = ""  # prefix of totals that the first step adds to
         self._saved = self._looked = (clock(), position.step)
         self._next_look = position.step
 
@@ -162,13 +163,23 @@ class Keeper(TensorCallback):
             self.model.stop_training = state["stop_training"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Restores the metrics of an epoch that is resumed in the middle."""
+        """Restores the metrics of an epoch that is resumed in the middle.
+
+        Some metrics are built in the first step of a `train_step` of the model's own.
+        """
         if self._found and self._position.offset:
-            self._restore_part(_Metrics(self.model), "metrics")
+            path, metrics = f"{self._found.path}/metrics", _Metrics(self.model)
+            if stored_variables.count(path) > len(metrics.values):
+                self._counted_before = path
+            else:
+                self._restore_part(metrics, "metrics")
         self._found = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, except at the end of an epoch."""
+        if self._counted_before and self._store.is_chief:
+            stored_variables.add_totals(_Metrics(self.model), self._counted_before)
+        self._counted_before = ""
         due = self._position.step >= self._next_look and self._position.is_exact
         if self._position.offset and due:
             self._look()

@@ -8,7 +8,7 @@ variable of the model is compared with the files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +48,28 @@ def read(part: Any, path: str, *, is_chief: bool) -> list[str]:
       Names of the variables of a model that the files lack.
     """
     return _read(_whole(part), path, keras3.saved(part), is_chief)
+
+
+def count(path: str) -> int:
+    """How many variables `write` wrote.
+
+    Args:
+      path: Prefix of the files.
+    """
+    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    return sum(name.endswith("/.ATTRIBUTES/VARIABLE_VALUE") for name in names)
+
+
+def add_totals(part: Any, path: str) -> None:
+    """Adds written totals of replicas to those that were counted since.
+
+    Args:
+      part: Built like the part that was written.
+      path: Prefix of the files.
+    """
+    reader = tf.train.load_checkpoint(path)
+    for variables, key in _totals(stored_objects.held(path, _whole(part))):
+        variables[0].assign_add(reader.get_tensor(key))
 
 
 def write_weights(model: tf.keras.Model, path: str) -> None:
@@ -113,20 +135,27 @@ def _set_totals(held: Held, path: str, is_chief: bool) -> None:
     TensorFlow divides a total among the replicas, and drops the remainder of an
     integer.
     """
-    reader, here = tf.train.load_checkpoint(path), tf.distribute.get_strategy()
+    reader = tf.train.load_checkpoint(path)
+    for variables, key in _totals(held):
+        total = reader.get_tensor(key)
+        for number, variable in enumerate(variables):
+            variable.assign(total if is_chief and not number else 0 * total)
+
+
+def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:
+    """The variables of this task's replicas for each total, and its key in a file."""
+    here = tf.distribute.get_strategy()
     for found, key in held:
         if keras3.is_total_of_replicas(found):
-            total = reader.get_tensor(key)
-            of_replicas = here.experimental_local_results(keras3.of_tensorflow(found))
-            for number, variable in enumerate(of_replicas):
-                variable.assign(total if is_chief and not number else 0 * total)
+            yield here.experimental_local_results(keras3.of_tensorflow(found)), key
 
 
 def _whole(part: Any) -> tf.train.Checkpoint:
     """A part of a training by structure."""
     if keras3.package_of(part) is None:
         return tf.train.Checkpoint(part=part)
-    return tf.train.Checkpoint(part=part, **_untracked(part, part.variables))
+    others = {**keras3.random_state(part), **_untracked(part, part.variables)}
+    return tf.train.Checkpoint(part=part, **others)
 
 
 def _weights(model: tf.keras.Model, variables: Sequence[Any]) -> tf.train.Checkpoint:

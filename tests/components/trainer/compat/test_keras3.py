@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -112,6 +113,85 @@ def test_it_goes_on_from_its_checkpoint_with_equal_digits(alone, train):
     _, facts = train(20, distribution=distribution, settings=spec.settings)
     assert facts["restarts"] == 1
     assert facts["history"] == undisturbed["history"]
+
+
+RANDOM = """
+import os
+import signal
+import keras
+
+class Noise(keras.layers.Layer):
+    # Random numbers of the process, not of a layer.
+    def call(self, x, training=None):
+        return x + keras.random.normal((16,)) if training else x
+
+class Tower(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.BatchNormalization(synchronized=True),
+            keras.layers.Dropout(0.3),
+            keras.layers.GaussianNoise(0.1)]
+    def call(self, x, training=None):
+        for layer in self.blocks:
+            x = layer(x, training=training)
+        return x
+
+def build_model(context):
+    inputs = context.inputs(keras)
+    x = Tower()(keras.layers.Flatten()(inputs["image"]))
+    if context.replicas == 1:
+        x = Noise()(x)
+    model = keras.Model(inputs, keras.layers.Dense(10, activation="softmax")(x))
+    adam = keras.optimizers.Adam(0.01)
+    model.compile(adam, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+class Dies(keras.callbacks.Callback):
+    def __init__(self, mark):
+        super().__init__()
+        self.mark = mark
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations == 7 and os.path.exists(self.mark):
+            os.remove(self.mark)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def callbacks(context):
+    return [Dies(context.hyperparameters["mark"])]
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_layers_in_a_list_and_random_numbers_resume_and_are_exported(
+    digits, spec_of, devices, tmp_path
+):
+    mark = tmp_path / "alive"
+    digits.write_module("random_model", RANDOM)
+    strategy = "mirrored" if devices == 2 else "one_device"
+    spec = functools.partial(
+        spec_of,
+        digits,
+        module="random_model",
+        label="label",
+        batch_size=256,
+        epochs=2,
+        hyperparameters={"mark": str(mark)},
+        distribution={"strategy": strategy, "devices": devices},
+        settings=Settings(last_batch="drop"),
+    )
+    undisturbed = local.launch(spec(), Operation(checkpoint_every="3 steps"))
+    for name, value in undisturbed["evaluation"].items():
+        last = undisturbed["history"][f"val_{name}"][-1]
+        assert value == pytest.approx(last, abs=1e-6)
+    mark.touch()
+    resumed = local.launch(spec(), Operation(checkpoint_every="3 steps"))
+    assert resumed["restarts"] == 1
+    for name, values in undisturbed["history"].items():
+        # Two replicas count apart: the means of an epoch are rounded in another order.
+        tolerance = 0 if name.startswith("val_") else 3e-7
+        assert resumed["history"][name] == pytest.approx(values, abs=tolerance), name
+    assert resumed["evaluation"] == undisturbed["evaluation"]
 
 
 def test_several_steps_per_execution_end_with_the_epoch(alone, train, capfd):
