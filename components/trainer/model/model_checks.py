@@ -112,16 +112,10 @@ class ModelChecker:
         """Rejects a model or optimizer that was made outside of `strategy.scope()`.
 
         Raises:
-          UserError: It was; or it is a Keras 3 model whose loss scaling fails here.
+          UserError: It was.
         """
         if not tf.distribute.has_strategy():
             return
-        if keras3.misses_overflows(model, strategy.num_replicas_in_sync):
-            raise self._refusal(
-                "returned a Keras 3 model that scales its loss (float16): on several "
-                "replicas Keras 3 lets infinite gradients into the weights. Use "
-                "`trainer.mixed_precision: bfloat16`, or build it with `tf.keras`."
-            )
         made = strategy.extended.variable_created_in_scope
         parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
         for part, variables in parts.items():

@@ -15,7 +15,7 @@ from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
-from strategos.components.trainer.model import varying
+from strategos.components.trainer.model import keras3_limits, varying
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.spec import WorkerSpec
@@ -108,8 +108,16 @@ class UserModule:
           distribution: The strategy of this process.
 
         Raises:
-          UserError: It was made elsewhere.
+          UserError: It was made elsewhere; or Keras 3 cannot train it on several
+            replicas.
         """
+        keras3_limits.check(
+            model,
+            self._spec.settings,
+            distribution.num_replicas_in_sync,
+            self._where,
+            own_loop=bool(self.run_fn),
+        )
         self._checker.check_scope(model, distribution)
 
     def check(
@@ -129,6 +137,7 @@ class UserModule:
           UserError: The model does not fit.
         """
         features, labels = training.sample(_SAMPLE_ROWS)
+        sample = (features, labels)
         known = training.labels()
         in_memory = known is not None
         if in_memory:
@@ -142,6 +151,8 @@ class UserModule:
                 distribution,
                 complete=in_memory and isinstance(training, dataset.Split),
             )
+            if not self.run_fn:
+                keras3_limits.check_loss(model, *sample, distribution, self._where)
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an exception into a UserError with the user's file and line.
