@@ -7,7 +7,9 @@ import functools
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import local
@@ -82,8 +84,6 @@ def alone(train):
 
 
 def test_it_trains_evaluates_and_answers_raw_examples(alone, digits):
-    import tensorflow as tf
-
     spec, facts = alone
     assert facts["steps"] == EPOCHS * (facts["rows"] // 32)
     assert facts["history"]["val_accuracy"][-1] > 0.9
@@ -205,6 +205,28 @@ def test_several_steps_per_execution_end_with_the_epoch(alone, train, capfd):
     assert "7 steps per execution do not divide the 44 steps of an epoch" in said
 
 
+def test_several_steps_per_execution_measure_each_evaluation_row_once():
+    import keras
+
+    from strategos.components.trainer.compat import keras3
+
+    rows = np.random.default_rng(1).normal(size=(53, 2)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1] > 0))
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
+    model.compile("sgd", "binary_crossentropy", metrics=["accuracy", "AUC"])
+    keras3.compile_as(model, Settings(steps_per_execution=5))
+    evaluation = data.skip(40).batch(2)  # 7 batches, the last one has a row
+    history = model.fit(
+        data.take(40).batch(4), validation_data=evaluation, verbose=0
+    ).history
+    plain = keras.models.clone_model(model)
+    plain.compile("sgd", "binary_crossentropy", metrics=["accuracy", "AUC"])
+    plain.set_weights(model.get_weights())
+    for name, value in plain.evaluate(evaluation, verbose=0, return_dict=True).items():
+        assert history[f"val_{name}"] == [pytest.approx(value, abs=1e-6)], name
+
+
 def test_it_trains_in_float16_and_is_exported(train):
     settings = Settings(mixed_precision="float16")
     device = {"strategy": "one_device"}
@@ -221,7 +243,7 @@ def test_two_replicas_train_in_bfloat16(train):
 
 
 def test_float16_on_several_replicas_is_rejected_with_the_remedy(train):
-    with pytest.raises(UserError, match="infinite gradients .*: bfloat16`, or build"):
+    with pytest.raises(UserError, match="infinite gradients .*: bfloat16`, train"):
         train(
             distribution={"strategy": "mirrored", "devices": 2},
             settings=Settings(mixed_precision="float16"),
@@ -241,8 +263,6 @@ def build_model(context):
 
 
 def test_a_model_gets_the_features_that_it_names(workload, spec_of):
-    import tensorflow as tf
-
     workload.write_module("one_input", ONE_INPUT)
     spec = spec_of(workload, module="one_input", label="late", batch_size=50, epochs=1)
     facts = local.launch(spec, Operation())
