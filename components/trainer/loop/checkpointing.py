@@ -19,7 +19,7 @@ from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import checkpoints, stored_variables
-from strategos.components.trainer.loop.callbacks import CallbackState
+from strategos.components.trainer.loop.callback_state import CallbackState
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
 from strategos.components.wording import abridged, quoted
@@ -157,9 +157,13 @@ class Keeper(TensorCallback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Restores the state of the other callbacks, which they have just reset."""
         self._saved = self._looked = (self._clock(), self._position.step)
+        self._state.begin()
         if self._found:
-            state = self._found.state
-            self._state.give(state["callbacks"], self._found.arrays)
+            state, arrays = self._found.state, self._found.arrays
+            if "callbacks" in state:  # of a version before typed values
+                self._state.give_older(state["callbacks"], arrays)
+            else:
+                self._state.give(state["callback_state"], arrays)
             self.model.stop_training = state["stop_training"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -186,6 +190,8 @@ class Keeper(TensorCallback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, after all other callbacks."""
+        if self._store.is_chief:
+            self._state.name_lost()
         self._look()
 
     def is_due(self, step: int) -> bool:
@@ -239,7 +245,7 @@ class Keeper(TensorCallback):
         heartbeat.current().alive()
         plain, arrays = self._state.take()
         state = {
-            "callbacks": plain,
+            "callback_state": plain,
             "stop_training": self.model.stop_training,
             "steps_per_epoch": self._position.steps_per_epoch,
             "variables": checkpoints.shapes(self.model),

@@ -206,11 +206,13 @@ def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
     alone = Agreement(tf.distribute.get_strategy(), 1)
     keeper = Keeper(store, Cadence(steps=1), alone, position, [follower])
     keeper.set_model(_model())
+    keeper.on_train_begin()
     follower.best = 0.5  # restored, say
     keeper.set_model(_model())  # as Keras 3 does
     position.step = 5
     keeper.on_epoch_end(0)
-    assert store.find(5).state["callbacks"] == [{"best": 0.5}]
+    (kept,) = store.find(5).state["callback_state"]
+    assert kept["set"]["best"]["tree"] == 0.5
 
 
 @pytest.mark.parametrize(
