@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import (
     TensorCallback,
@@ -20,6 +21,7 @@ from strategos.components.trainer.compat.callbacks import (
 )
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import MonitorCheck
+from strategos.components.wording import listed
 
 
 def configured(
@@ -60,6 +62,26 @@ def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
     tensorboard = settings.get("tensorboard")
     profiles = isinstance(tensorboard, Mapping) and tensorboard.get("profile")
     return bool(profiles) or any(map(watches_batches, users))
+
+
+def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
+    """Reports that the best epoch's weights are exported, not averages (`use_ema`).
+
+    As in Keras: their metrics were measured, those of the averages were not.
+
+    Args:
+      settings: `trainer.callbacks`.
+      optimizer: The optimizer of the model.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    names = ("best_checkpoint", "early_stopping")
+    keys = [f"trainer.callbacks.{name}" for name in names if settings.get(name)]
+    if keys and getattr(inner, "use_ema", False):
+        events.emit(
+            "note",
+            message=f"{listed(keys)}: the weights of the best epoch are exported as "
+            "they were measured, not the moving averages of the optimizer (`use_ema`)",
+        )
 
 
 class Hooks(tf.keras.callbacks.CallbackList):

@@ -206,6 +206,8 @@ class Training:
     ) -> Callbacks:
         asked = self._spec.settings.callbacks
         found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        if self._context.is_chief:
+            callbacks.note_best_weights(asked, model.optimizer)
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
         own = self._code.callbacks(self._context)
