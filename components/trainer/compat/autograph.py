@@ -39,11 +39,10 @@ def convert_own_steps(model: tf.keras.Model) -> None:
     Args:
       model: The compiled model; its methods are replaced.
     """
-    from strategos.components.trainer.compat.keras3 import package_of
+    from strategos.components.trainer.compat import keras3
 
-    plain = package_of(model).Model
     for name in _STEPS:
-        if getattr(type(model), name) is not getattr(plain, name):
+        if keras3.is_overridden(model, name):
             setattr(model, name, converted(getattr(model, name)))
 
 

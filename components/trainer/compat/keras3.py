@@ -59,19 +59,66 @@ def classes(module: str, name: str) -> tuple[type, ...]:
     return tuple(getattr(getattr(keras, module), name) for keras in packages)
 
 
-def misses_overflows(model: Any, replicas: int) -> bool:
-    """Whether float16 loss scaling misses overflows in some replicas.
+def of_tensorflow(variable: Any) -> tf.Variable:
+    """The TensorFlow variable of a variable of either Keras."""
+    return variable.value if _is_variable(variable) else variable
 
-    Keras 3 checks only the gradients of the first replica, before they are summed:
-    infinite gradients of other replicas reach the weights.
 
-    Args:
-      model: A compiled model.
-      replicas: Copies of the model that train together.
+def is_total_of_replicas(part: Any) -> bool:
+    """Whether `part` is a variable to which each replica adds its own part."""
+    variable = of_tensorflow(part)
+    kind = [getattr(variable, x, None) for x in ("synchronization", "aggregation")]
+    return kind == [tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM]
+
+
+def saved(part: Any) -> list[Any]:
+    """The variables that a checkpoint of `part` must hold; [] if it is no model.
+
+    tf-keras also has some that exist only after the first step.
     """
-    if not is_model(model) or replicas == 1:
-        return False
-    return isinstance(model.optimizer, _package().optimizers.LossScaleOptimizer)
+    found = list(part.variables) if package_of(part) else []
+    return found + list(part.optimizer.variables) if is_model(part) else found
+
+
+def random_state(model: Any) -> dict[str, Any]:
+    """The state of the random numbers that Keras 3 draws without a seed generator.
+
+    Returns:
+      The argument `random` of a Checkpoint; {} if `model` is not of Keras 3.
+    """
+    if not is_model(model):
+        return {}
+    from keras.src.random import seed_generator
+
+    return {"random": seed_generator.global_seed_generator().state}
+
+
+def contained(model: Any) -> list[Any]:
+    """What the layers of a Keras 3 model keep in lists, dicts and sets.
+
+    Keras wraps these containers, and TensorFlow does not look into them.
+    """
+    if not is_model(model):
+        return []
+    keys = [(x, name) for x in model._flatten_layers() for name in x._tracked]
+    found = (tf.nest.flatten(getattr(layer, name, None)) for layer, name in keys)
+    kind = tf.__internal__.tracking.Trackable
+    return [x for parts in found for x in parts if isinstance(x, kind)]
+
+
+def scaling_optimizer() -> type:
+    """The class of the optimizer of Keras 3 that scales the loss for float16.
+
+    It checks only the gradients of the first replica, before they are summed: infinite
+    gradients of other replicas reach the weights.
+    """
+    return _package().optimizers.LossScaleOptimizer
+
+
+def is_overridden(model: Any, method: str) -> bool:
+    """Whether a model's class has a method of Keras's `Model` of its own."""
+    plain = package_of(model).Model
+    return getattr(type(model), method) is not getattr(plain, method)
 
 
 def inputs_of(model: Any) -> dict[str, Any]:
@@ -148,14 +195,17 @@ def prepare(settings: Settings, seed: int) -> None:
 def compile_as(model: Any, settings: Settings) -> None:
     """Sets XLA and the steps per execution of a Keras 3 model's `fit`.
 
-    Also makes the loss of a replica without rows 0 instead of NaN.
+    Also makes the loss of a replica without rows 0 instead of NaN, and `fit` right for
+    several replicas.
 
     Args:
       model: The compiled model.
       settings: The settings of the run.
     """
+    random_state(model)  # at a fixed place: making it draws from Python's `random`
     model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
-    model.steps_per_execution = settings.steps_per_execution or 1
+    asked = settings.steps_per_execution
+    model.steps_per_execution = asked or model.steps_per_execution
     compute_loss = model.compute_loss
     signature = inspect.signature(compute_loss)
 
@@ -168,6 +218,60 @@ def compile_as(model: Any, settings: Settings) -> None:
         return tf.where(empty, tf.zeros_like(loss), loss)
 
     model.compute_loss = of_rows
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        _build_from_first_replica(model)
+        _clip_sum(model.optimizer)
+
+
+def _build_from_first_replica(model: Any) -> None:
+    """Has Keras build what is left to build for the rows of one replica.
+
+    It takes the mean over the replicas of a first batch, which fails for text and for
+    replicas that have different numbers of rows.
+    """
+    strategy = model.distribute_strategy
+
+    def build(iterator: Any = None, data_batch: Any = None) -> None:
+        if iterator is not None:
+            _, _, batches = next(iter(iterator))
+            data_batch = tf.nest.map_structure(
+                lambda x: strategy.experimental_local_results(x)[0], next(batches)
+            )
+        with strategy.scope():
+            model._symbolic_build(data_batch=data_batch)
+
+    model._maybe_symbolic_build = build
+
+
+def _clip_sum(optimizer: Any) -> None:
+    """Has a Keras 3 optimizer clip the sum of the gradients of all replicas.
+
+    It clips the gradients of each replica, and then sums them. Here one replica hands
+    in the clipped sum, and the others nothing: the rows of a sparse gradient must not
+    occur twice, because Adam squares them one by one.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not any((inner.clipnorm, inner.global_clipnorm, inner.clipvalue)):
+        return
+    clip = inner._clip_gradients
+
+    def clip_sum(gradients: Any) -> list[Any]:
+        here = tf.distribute.get_replica_context()
+        clipped = clip(here.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients)))
+        is_first = tf.equal(here.replica_id_in_sync_group, 0)
+        return [_if(is_first, gradient) for gradient in clipped]
+
+    inner._clip_gradients = clip_sum
+
+
+def _if(condition: tf.Tensor, gradient: Any) -> Any:
+    """A gradient, or one that adds nothing to those of other replicas."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values, indices = gradient.values, gradient.indices
+        rows = tf.where(condition, tf.shape(values)[0], 0)
+        return tf.IndexedSlices(values[:rows], indices[:rows], gradient.dense_shape)
+    return tf.where(condition, gradient, tf.zeros_like(gradient))
 
 
 def divide_epoch(model: Any, steps: int) -> None:
@@ -191,6 +295,11 @@ def divide_epoch(model: Any, steps: int) -> None:
             fitting,
         )
     model.steps_per_execution = fitting
+
+
+def _is_variable(part: Any) -> bool:
+    keras = _package()
+    return keras is not None and isinstance(part, keras.Variable)
 
 
 def _package() -> ModuleType | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import importlib.util
 import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,20 +12,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import (
     TensorCallback,
     join,
-    own,
     watches_batches,
 )
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.progress import MonitorCheck, Progress
+from strategos.components.trainer.loop.progress import MonitorCheck
 from strategos.components.trainer.model import replicas
-from strategos.components.trainer.model.effects import Unchanged
-
-_NOT_STATE = ("model", "params", "validation_data")
+from strategos.components.wording import listed
 
 
 def configured(
@@ -68,6 +63,26 @@ def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
     tensorboard = settings.get("tensorboard")
     profiles = isinstance(tensorboard, Mapping) and tensorboard.get("profile")
     return bool(profiles) or any(map(watches_batches, users))
+
+
+def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
+    """Reports that the best epoch's weights are exported, not averages (`use_ema`).
+
+    As in Keras: their metrics were measured, those of the averages were not.
+
+    Args:
+      settings: `trainer.callbacks`.
+      optimizer: The optimizer of the model.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    names = ("best_checkpoint", "early_stopping")
+    keys = [f"trainer.callbacks.{name}" for name in names if settings.get(name)]
+    if keys and getattr(inner, "use_ema", False):
+        events.emit(
+            "note",
+            message=f"{listed(keys)}: the weights of the best epoch are exported as "
+            "they were measured, not the moving averages of the optimizer (`use_ema`)",
+        )
 
 
 class Hooks(tf.keras.callbacks.CallbackList):
@@ -214,86 +229,6 @@ class CsvHistory(TensorCallback):
         tf.io.gfile.makedirs(self._path.rpartition("/")[0])
         with tf.io.gfile.GFile(self._path, "w") as file:
             file.write(text.getvalue())
-
-
-class CallbackState:
-    """The state of callbacks between two runs: patience, best value, best weights.
-
-    The state of a callback is its attributes that changed since the start and are
-    JSON-able or lists of arrays, so the user's own callbacks resume like Keras's. The
-    state of Progress, Unchanged and TensorBoard belongs to this process (clocks, a
-    running profiler) and is left out.
-
-    Args:
-      callbacks: The callbacks in their order, before training begins.
-    """
-
-    def __init__(self, callbacks: Sequence[Any]):
-        passing = (Progress, Unchanged, *keras3.classes("callbacks", "TensorBoard"))
-        followed = map(own, callbacks)
-        self._callbacks = [x for x in followed if not isinstance(x, passing)]
-        self._before = [_plain(callback) for callback in self._callbacks]
-
-    def take(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-        """Returns the state as a checkpoint stores it.
-
-        Returns:
-          A JSON-able dict per callback, and arrays by `number/attribute/index`.
-        """
-        changed, arrays = [], {}
-        for number, callback in enumerate(self._callbacks):
-            now, before = _plain(callback), self._before[number]
-            changed.append(
-                {k: v for k, v in now.items() if k not in before or before[k] != v}
-            )
-            for name, value in vars(callback).items():
-                if _is_arrays(value):
-                    keys = (f"{number}/{name}/{i}" for i in range(len(value)))
-                    arrays |= dict(zip(keys, map(np.asarray, value), strict=True))
-        return changed, arrays
-
-    def give(
-        self, plain: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
-    ) -> None:
-        """Sets the state of the callbacks to one that `take` returned.
-
-        Args:
-          plain: A dict per callback, in their order.
-          arrays: Arrays by `number/attribute/index`.
-        """
-        for callback, kept in zip(self._callbacks, plain, strict=True):
-            vars(callback).update(kept)
-        found: dict[tuple[int, str], dict[int, np.ndarray]] = {}
-        for key, array in arrays.items():
-            number, name, index = key.split("/")
-            found.setdefault((int(number), name), {})[int(index)] = array
-        for (number, name), parts in found.items():
-            values = [parts[index] for index in range(len(parts))]
-            vars(self._callbacks[number])[name] = values
-
-
-def _plain(callback: Any) -> dict[str, Any]:
-    """The JSON-able attributes of a callback, copied."""
-    found = {}
-    for name, value in vars(callback).items():
-        if name in _NOT_STATE:
-            continue
-        if isinstance(value, np.generic):
-            found[name] = value.item()
-            continue
-        with contextlib.suppress(TypeError, ValueError):
-            copied = json.loads(json.dumps(value))
-            if copied == value:
-                found[name] = copied
-    return found
-
-
-def _is_arrays(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(item, (np.ndarray, np.generic)) for item in value)
-    )
 
 
 def _early_stopping(

@@ -18,10 +18,11 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import checkpoints
-from strategos.components.trainer.loop.callbacks import CallbackState
+from strategos.components.trainer.loop import checkpoints, stored_variables
+from strategos.components.trainer.loop.callback_state import CallbackState
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
+from strategos.components.wording import abridged, quoted
 
 _LOOK_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -87,6 +88,7 @@ class Keeper(TensorCallback):
         self._clock = clock
         self._state: CallbackState | None = None
         self._found: Found | None = None
+        self._counted_before = ""  # prefix of totals that the first step adds to
         self._saved = self._looked = (clock(), position.step)
         self._next_look = position.step
 
@@ -115,12 +117,25 @@ class Keeper(TensorCallback):
                 "run --from-scratch"
             )
         self._check_steps_of(found)
-        checkpoints.restore(model, f"{found.path}/model")
+        self._restore_part(model, "model")
         self._position.step = self._next_look = found.step
         _set_random_state(found.state["random"])
         logging.info("resuming at step %d from %s", found.step, found.place)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {found.step:,}")
+
+    def _restore_part(self, part: Any, name: str) -> None:
+        found = self._found
+        missing = checkpoints.restore(
+            part, f"{found.path}/{name}", is_chief=self._store.is_chief
+        )
+        if missing:
+            raise UserError(
+                f"The checkpoint {found.place} has no values for "
+                f"{abridged(quoted(missing), 3)}: an earlier version left out the "
+                "random state of Keras 3 layers, and layers in lists and dicts. Start "
+                "anew: strategos run --from-scratch"
+            )
 
     def _check_steps_of(self, found: Found) -> None:
         ours = self._position.steps_per_epoch
@@ -142,25 +157,41 @@ class Keeper(TensorCallback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Restores the state of the other callbacks, which they have just reset."""
         self._saved = self._looked = (self._clock(), self._position.step)
+        self._state.begin()
         if self._found:
-            state = self._found.state
-            self._state.give(state["callbacks"], self._found.arrays)
+            state, arrays = self._found.state, self._found.arrays
+            if "callbacks" in state:  # of a version before typed values
+                self._state.give_older(state["callbacks"], arrays)
+            else:
+                self._state.give(state["callback_state"], arrays)
             self.model.stop_training = state["stop_training"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Restores the metrics of an epoch that is resumed in the middle."""
+        """Restores the metrics of an epoch that is resumed in the middle.
+
+        Some metrics are built in the first step of a `train_step` of the model's own.
+        """
         if self._found and self._position.offset:
-            checkpoints.restore(_Metrics(self.model), f"{self._found.path}/metrics")
+            path, metrics = f"{self._found.path}/metrics", _Metrics(self.model)
+            if stored_variables.count(path) > len(metrics.values):
+                self._counted_before = path
+            else:
+                self._restore_part(metrics, "metrics")
         self._found = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, except at the end of an epoch."""
+        if self._counted_before and self._store.is_chief:
+            stored_variables.add_totals(_Metrics(self.model), self._counted_before)
+        self._counted_before = ""
         due = self._position.step >= self._next_look and self._position.is_exact
         if self._position.offset and due:
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, after all other callbacks."""
+        if self._store.is_chief:
+            self._state.name_lost()
         self._look()
 
     def is_due(self, step: int) -> bool:
@@ -214,7 +245,7 @@ class Keeper(TensorCallback):
         heartbeat.current().alive()
         plain, arrays = self._state.take()
         state = {
-            "callbacks": plain,
+            "callback_state": plain,
             "stop_training": self.model.stop_training,
             "steps_per_epoch": self._position.steps_per_epoch,
             "variables": checkpoints.shapes(self.model),

@@ -20,9 +20,10 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3, partitioned_variables
+from strategos.components.trainer.compat import partitioned_variables
+from strategos.components.trainer.loop import stored_variables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
-from strategos.components.wording import first
+from strategos.components.wording import abridged, first, quoted
 
 _ARRAYS = "arrays.npz"
 _NAME = re.compile(r"step-(\d{10})/?")
@@ -82,11 +83,11 @@ class Checkpoints:
           arrays: State of Python objects that is arrays, by name.
 
         Raises:
-          UserError: No space is left.
+          UserError: No space is left, or a variable of a model cannot be written.
         """
         with self._written_to(step) as path:
             for name, part in parts.items():
-                tf.train.Checkpoint(part=part).write(f"{path}/{name}")
+                stored_variables.write(part, f"{path}/{name}")
             content = io.BytesIO()
             np.savez(content, **arrays)
             with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
@@ -175,14 +176,20 @@ def step_of(name: str) -> int:
     return int(_NAME.fullmatch(name)[1])
 
 
-def restore(part: Any, path: str) -> None:
+def restore(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
     """Reads variables that `Checkpoints.save` wrote.
+
+    Variables that an optimizer or metric has not created yet are read when they are.
 
     Args:
       part: What has the variables, built like the saved one.
       path: Where they were written: the checkpoint's folder and the part's name.
+      is_chief: Whether this task's first replica gets what replicas count together.
+
+    Returns:
+      Names of the variables of a model that the files lack.
     """
-    tf.train.Checkpoint(part=part).read(path).expect_partial()
+    return stored_variables.read(part, path, is_chief=is_chief)
 
 
 def write_weights(model: tf.keras.Model, path: str) -> None:
@@ -191,8 +198,11 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
     Args:
       model: A built model.
       path: Prefix of the files.
+
+    Raises:
+      UserError: A variable of the model cannot be written.
     """
-    tf.train.Checkpoint(model=_weights(model)).write(path)
+    stored_variables.write_weights(model, path)
     with gfile.GFile(f"{path}.json", "w") as file:
         file.write(json.dumps(shapes(model)))
 
@@ -213,15 +223,22 @@ def read_weights(model: tf.keras.Model, path: str) -> None:
             "`build_model` built another model the second time than the first: "
             f"{differing}. It must depend on nothing but its context."
         )
-    _restore_weights(model, path)
+    missing = stored_variables.read_weights(model, path)
+    if missing:
+        raise UserError(
+            f"{path} has no values for {abridged(quoted(missing), 3)}, variables "
+            "of the model that `build_model` makes: its layers must hold them in the "
+            "same attributes each time it is called."
+        )
 
 
-def warm_start(model: tf.keras.Model, path: str) -> None:
-    """Reads the weights of an earlier model; the optimizer keeps its state.
+def warm_start(model: tf.keras.Model, path: str, *, is_chief: bool = True) -> None:
+    """Reads the weights of an earlier model; optimizer and seeds keep their state.
 
     Args:
       model: A built model.
       path: Prefix of the earlier model's files, see `write_weights`.
+      is_chief: Whether this task's first replica gets what replicas count together.
 
     Raises:
       UserError: The weights do not fit the model, or are gone.
@@ -244,20 +261,16 @@ def warm_start(model: tf.keras.Model, path: str) -> None:
             remedy="Set `warm_start: null` to begin anew, or build the model as it "
             "was.",
         )
-    _restore_weights(model, path)
-
-
-def _restore_weights(model: tf.keras.Model, path: str) -> None:
-    """Reads variables by structure; variables not yet created, when they are."""
-    tf.train.Checkpoint(model=_weights(model)).read(path).expect_partial()
-
-
-def _weights(model: tf.keras.Model) -> tf.train.Checkpoint:
-    """The model by structure, without its optimizers: moments and learning rates."""
-    parts = tf.train.TrackableView.children(model)
-    return tf.train.Checkpoint(
-        **{name: part for name, part in parts.items() if not keras3.is_optimizer(part)}
-    )
+    # A new training has random numbers of its own.
+    missing = stored_variables.read_weights(model, path, seeds=False, is_chief=is_chief)
+    if missing:
+        raise UserError(
+            f"{path} has no values for {abridged(quoted(missing), 3)}: an earlier "
+            "version left out what Keras 3 layers keep in lists and dicts, or the "
+            "layers of `build_model` hold their variables in other attributes now",
+            key="trainer.warm_start",
+            remedy="Set `warm_start: null` to begin anew.",
+        )
 
 
 def _written_shapes(path: str) -> list[list[Any]]:

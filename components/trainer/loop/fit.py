@@ -15,7 +15,6 @@ from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
 
-_STOCK = tf.keras.Model
 _OF_FIT = (
     *("fit", "make_train_function", "train_step", "make_test_function", "test_step"),
     *("compute_metrics", "get_metrics_result"),
@@ -111,7 +110,7 @@ class StepsPerExecution(TensorCallback):
         """
         if not isinstance(model, tf.keras.Model):  # Keras 3 unrolls the steps
             return False
-        own = [x for x in _OF_FIT if getattr(type(model), x) is not getattr(_STOCK, x)]
+        own = [x for x in _OF_FIT if keras3.is_overridden(model, x)]
         single = int(model.steps_per_execution.numpy()) == 1
         return single and not own and not model.run_eagerly
 

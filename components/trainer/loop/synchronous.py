@@ -165,10 +165,14 @@ class Training:
             replicas.report_means(model)
         here = tf.distribute.get_strategy()  # of an ordinary copy: the default one
         self._code.check(model, outputs, self._examples, here)
-        if effects.is_stock(model):
+        if not keras3.is_overridden(model, "train_step"):
             optimizers.build(model)
         if self._spec.warm_start:
-            checkpoints.warm_start(model, f"{self._spec.warm_start}/weights")
+            checkpoints.warm_start(
+                model,
+                f"{self._spec.warm_start}/weights",
+                is_chief=self._context.is_chief,
+            )
         return model
 
     def _built(self) -> tuple[tf.keras.Model, Any]:
@@ -216,6 +220,8 @@ class Training:
     ) -> Callbacks:
         asked = self._spec.settings.callbacks
         found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        if self._context.is_chief:
+            callbacks.note_best_weights(asked, model.optimizer)
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
         own = self._code.callbacks(self._context)

@@ -35,7 +35,7 @@ def check_compiled(model: tf.keras.Model, where: str) -> None:
         `trainable` has changed since `compile`, which tf-keras undoes for `fit`.
     """
     weighted = tf.nest.flatten(compiled.argument(model, "weighted_metrics") or [])
-    if weighted and is_stock(model):
+    if weighted and not keras3.is_overridden(model, "train_step"):
         raise UserError(
             f"{where}: has weighted_metrics ({', '.join(map(_name, weighted))}), but "
             "examples have no weights here: they would equal the unweighted ones. Move "
@@ -71,7 +71,8 @@ def judged_outputs(
     names, loss = _output_names(model, output), model.loss
     losses = _by_output(loss, names)
     own = [name for name, value in losses.items() if value is not None]
-    if isinstance(loss, (Mapping, list, tuple)) and len(own) > 1 and is_stock(model):
+    several = isinstance(loss, (Mapping, list, tuple)) and len(own) > 1
+    if several and not keras3.is_overridden(model, "train_step"):
         raise UserError(
             f"{where}: the outputs {_listed(own)} have a loss each, but an example has "
             f"one label, `{label}`: all of them would learn it. Give one output a loss "
@@ -153,17 +154,6 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
         config.pop("learning_rate", None)
         found |= {f"optimizer.{name}": value for name, value in config.items()}
     return found
-
-
-def is_stock(model: tf.keras.Model, method: str = "train_step") -> bool:
-    """Whether a model has a method of Keras, not one of its own.
-
-    Args:
-      model: The model, of either Keras.
-      method: Name of the method.
-    """
-    plain = keras3.package_of(model).Model
-    return getattr(type(model), method) is getattr(plain, method)
 
 
 def by_output(model: tf.keras.Model, output: Any) -> dict[str, tuple[Any, Any]]:

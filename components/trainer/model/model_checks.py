@@ -112,20 +112,14 @@ class ModelChecker:
         """Rejects a model or optimizer that was made outside of `strategy.scope()`.
 
         Raises:
-          UserError: It was; or it is a Keras 3 model whose loss scaling fails here.
+          UserError: It was.
         """
         if not tf.distribute.has_strategy():
             return
-        if keras3.misses_overflows(model, strategy.num_replicas_in_sync):
-            raise self._refusal(
-                "returned a Keras 3 model that scales its loss (float16): on several "
-                "replicas Keras 3 lets infinite gradients into the weights. Use "
-                "`trainer.mixed_precision: bfloat16`, or build it with `tf.keras`."
-            )
         made = strategy.extended.variable_created_in_scope
         parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
         for part, variables in parts.items():
-            outside = [x.name for x in variables if not made(_of_tensorflow(x))]
+            outside = [x.name for x in variables if not made(keras3.of_tensorflow(x))]
             if outside:
                 raise self._refusal(
                     f"returned a model whose {part} was made elsewhere "
@@ -188,7 +182,7 @@ class ModelChecker:
             self._check_loss(loss, _last_activation(model, place), tensor, labels)
             if complete:
                 self._check_varies(loss, labels)
-        if effects.is_stock(model):
+        if not keras3.is_overridden(model, "train_step"):
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
             self._measure(model, keras3.taken(model, features), first, strategy)
 
@@ -388,11 +382,6 @@ def _made_by(model: tf.keras.Model, tensor: Any) -> Any:
 
 def _activation(layer: Any) -> str | None:
     return getattr(getattr(layer, "activation", None), "__name__", None)
-
-
-def _of_tensorflow(variable: Any) -> tf.Variable:
-    """The TensorFlow variable inside a Keras 3 variable."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def _range(labels: tf.Tensor) -> tuple[float, float]:

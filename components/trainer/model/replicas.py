@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3
 
-_METRICS = ("compute_metrics", "get_metrics_result")
+_STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
 _AVERAGED = (
     tf.VariableAggregation.MEAN,
     tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -49,12 +49,7 @@ def report_means(model: tf.keras.Model) -> None:
     if keras3.is_model(model):
         return
     model.distribute_reduction_method = "first"
-    own = [
-        name
-        for name in ("train_step", "test_step", *_METRICS)
-        if getattr(type(model), name) is not getattr(tf.keras.Model, name)
-    ]
-    if own:
+    if any(keras3.is_overridden(model, name) for name in _STEPS):
         model.train_step = _reporting_means(model, model.train_step)
         model.test_step = _reporting_means(model, model.test_step)
 

@@ -184,7 +184,7 @@ def _obstacle(
     if keras3.is_model(model):
         return "the model is one of Keras 3"
     for name in ("train_step", "compute_loss"):
-        if getattr(type(model), name) is not getattr(tf.keras.Model, name):
+        if keras3.is_overridden(model, name):
             return f"the model has a `{name}` of its own"
     if compiled.has_batch_normalization(model):
         return "the model has BatchNormalization, which takes a mean over the batch"

@@ -15,7 +15,7 @@ from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
-from strategos.components.trainer.model import losses, varying
+from strategos.components.trainer.model import keras3_limits, losses, varying
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.spec import WorkerSpec
@@ -108,8 +108,16 @@ class UserModule:
           distribution: The strategy of this process.
 
         Raises:
-          UserError: It was made elsewhere.
+          UserError: It was made elsewhere; or Keras 3 cannot train it on several
+            replicas.
         """
+        keras3_limits.check(
+            model,
+            self._spec.settings,
+            distribution.num_replicas_in_sync,
+            self._where,
+            own_loop=bool(self.run_fn),
+        )
         self._checker.check_scope(model, distribution)
 
     def outputs(
@@ -153,6 +161,8 @@ class UserModule:
         Raises:
           UserError: A loss fails, or is neither of the two.
         """
+        if self.run_fn:  # the user's loop combines them
+            return False
         features, labels = training.sample(_SAMPLE_ROWS)
         with self.blamed("the loss fails on the first rows"):
             return losses.combine(model, outputs, features, labels, self._where)

@@ -15,10 +15,8 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.loop import callbacks
-from strategos.components.trainer.loop.callbacks import BestWeights, CallbackState
+from strategos.components.trainer.loop.callbacks import BestWeights
 from strategos.components.trainer.loop.checkpoints import Checkpoints
-from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.progress import Progress
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 
@@ -52,61 +50,6 @@ def test_the_best_epochs_weights_are_the_models_in_the_end(
         _epoch(callback, model, number, **{monitor: value})
     callback.on_train_end()
     assert float(model.get_weights()[0][0, 0]) == best
-
-
-class Counting(tf.keras.callbacks.Callback):
-    def __init__(self, folder):
-        super().__init__()
-        self.folder = folder
-        self.seen = {"steps": 0}
-        self.unsavable = object()
-
-
-def test_the_state_of_callbacks_is_restored_in_new_ones(model):
-    def made(folder):
-        stopping = tf.keras.callbacks.EarlyStopping(
-            monitor="val_loss", patience=3, restore_best_weights=True
-        )
-        found = [stopping, Counting(folder)]
-        for callback in found:
-            callback.set_model(model)
-        return found, CallbackState(found)
-
-    before, state = made("then")
-    before[0].on_train_begin()
-    _epoch(before[0], model, 0, val_loss=0.25)
-    _epoch(before[0], model, 1, val_loss=0.5)
-    before[1].seen["steps"] = 7
-    plain, arrays = state.take()
-    after, state = made("now")
-    after[0].on_train_begin()
-    state.give(json.loads(json.dumps(plain)), arrays)
-    assert (after[0].best, after[0].wait, after[0].best_epoch) == (0.25, 1, 0)
-    np.testing.assert_array_equal(after[0].best_weights[0], [[0.0]])
-    assert after[1].seen == {"steps": 7}
-    assert after[1].folder == "now"  # unchanged, so it is not state
-
-
-def test_weights_without_a_dimension_are_remembered_too():
-    before, after = BestWeights("val_loss"), BestWeights("val_loss")
-    state = CallbackState([before])
-    before.best_weights = [np.float32(0.5), np.ones(2, np.float32)]
-    CallbackState([after]).give(*state.take())
-    assert [x.shape for x in after.best_weights] == [(), (2,)]
-    assert float(after.best_weights[0]) == 0.5
-
-
-@pytest.mark.parametrize("keras", ["tf.keras", "keras"])
-def test_state_that_belongs_to_a_process_is_not_saved(model, tmp_path, keras):
-    if keras == "keras":
-        import keras as package
-    else:
-        package = tf.keras
-    board = package.callbacks.TensorBoard(str(tmp_path), profile_batch=(2, 9))
-    progress = Progress(None, Position(5), clock=lambda: 9e9)
-    state = CallbackState([progress, board, Counting("here")])
-    progress._started = board._is_tracing = True  # as in the middle of a profile
-    assert state.take() == ([{}], {})
 
 
 def test_the_history_as_csv_has_all_that_any_epoch_measured(tmp_path):

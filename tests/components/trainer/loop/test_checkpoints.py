@@ -12,11 +12,12 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import checkpoints
-from strategos.components.trainer.loop.callbacks import BestWeights
+from strategos.components.trainer.loop.callbacks import BestWeights, Hooks
 from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
 from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.progress import Recorder
 
 
 def _model(units=3):
@@ -205,11 +206,13 @@ def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
     alone = Agreement(tf.distribute.get_strategy(), 1)
     keeper = Keeper(store, Cadence(steps=1), alone, position, [follower])
     keeper.set_model(_model())
+    keeper.on_train_begin()
     follower.best = 0.5  # restored, say
     keeper.set_model(_model())  # as Keras 3 does
     position.step = 5
     keeper.on_epoch_end(0)
-    assert store.find(5).state["callbacks"] == [{"best": 0.5}]
+    (kept,) = store.find(5).state["callback_state"]
+    assert kept["set"]["best"]["tree"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -224,3 +227,65 @@ def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
 )
 def test_a_cadence_is_a_time_or_a_number_of_steps(text, cadence):
     assert Cadence.of(text) == cadence
+
+
+class _OwnStep(tf.keras.Model):
+    """Builds its compiled metrics in the first step."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            output = self(x, training=True)
+            loss = self.compute_loss(x, y, output)
+        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+        return self.compute_metrics(x, y, output, None)
+
+
+class _Stop(tf.keras.callbacks.Callback):
+    def __init__(self, position):
+        super().__init__()
+        self._position = position
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self._position.step == 3:
+            raise InterruptedError
+
+
+@pytest.mark.parametrize("package", ["tf.keras", "keras"])
+def test_metrics_built_in_the_first_step_count_the_whole_epoch(tmp_path, package):
+    if package == "keras":
+        import keras
+
+        own = type("Own", (keras.Model,), {})
+    else:
+        keras, own = tf.keras, _OwnStep
+    rows = np.random.default_rng(1).normal(size=(40, 2)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1] > 0)).batch(8)
+
+    def train(folder, *, stops=False):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((2,))
+        model = own(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
+        model.compile("sgd", "binary_crossentropy", metrics=["accuracy", "AUC"])
+        store = Checkpoints(str(tmp_path / folder), keep=1, is_chief=True)
+        position = Position(5)
+        alone = Agreement(tf.distribute.get_strategy(), 1)
+        keeper = Keeper(store, Cadence(steps=2), alone, position, [])
+        keeper.restore(model)
+        seen = Recorder()
+        followed = [seen, keeper, *([_Stop(position)] if stops else [])]
+        hooks = Hooks(followed, model, position, 1)
+        hooks.begin()
+        model.fit(
+            data.skip(position.step),
+            steps_per_epoch=5 - position.step,
+            callbacks=[hooks] if package == "keras" else hooks,
+            verbose=0,
+        )
+        return seen.history
+
+    with pytest.raises(InterruptedError):
+        train("stopped", stops=True)
+    resumed = train("stopped")
+    for name, values in train("undisturbed").items():
+        assert resumed[name] == pytest.approx(values, abs=1e-6), name

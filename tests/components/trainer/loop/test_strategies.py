@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
@@ -353,3 +354,21 @@ def test_running_out_of_memory_names_batch_type_and_remedies(run, workload):
 def test_the_facts_lie_beside_the_model(one_device):
     facts, spec = one_device
     assert json.loads(Path(spec.model_dir, "trainer.json").read_text()) == facts
+
+
+def test_the_best_epochs_weights_are_exported_not_averages(run, tmp_path):
+    sink = tmp_path / "events.jsonl"
+    events.open_sink(str(sink), node="Trainer")
+    facts, _ = run(
+        {"strategy": "one_device"},
+        {"callbacks": {"best_checkpoint": {"monitor": "val_loss"}}},
+        epochs=3,
+        by=launch,
+        average={"use_ema": True, "ema_momentum": 0.9},
+    )
+    events.open_sink(None)
+    best = min(facts["history"]["val_loss"])
+    assert facts["evaluation"]["loss"] == pytest.approx(best, abs=1e-6)
+    notes = [json.loads(line).get("message", "") for line in sink.open()]
+    (note,) = [each for each in notes if "use_ema" in each]
+    assert "best_checkpoint: the weights of the best epoch are exported" in note

@@ -1,0 +1,35 @@
+"""What a file of `tf.train.Checkpoint` holds of a program's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+
+def held(path: str, root: tf.train.Checkpoint) -> list[tuple[Any, str]]:
+    """The objects below `root` whose value a file has, each with its key in the file.
+
+    Args:
+      path: Prefix of the files.
+      root: The objects, by structure.
+    """
+    view = tf.train.CheckpointView(path)
+    nodes = view._object_graph_proto.nodes
+    return [
+        (found, nodes[number].attributes[0].checkpoint_key)
+        for number, found in view.match(root).items()
+        if nodes[number].attributes
+    ]
+
+
+def identities(objects: Iterable[Any]) -> set[int]:
+    """The `id` of each object, and of each part of a variable that is split."""
+    from tensorflow.python.distribute.sharded_variable import ShardedVariableMixin
+
+    found = set()
+    for each in objects:
+        parts = each.variables if isinstance(each, ShardedVariableMixin) else ()
+        found |= {id(each), *map(id, parts)}
+    return found

@@ -1,0 +1,135 @@
+"""The state of callbacks in a checkpoint: patience, best value, best weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from strategos.components import events
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat.callbacks import own
+from strategos.components.trainer.loop import typed_values
+from strategos.components.trainer.loop.progress import Progress
+from strategos.components.trainer.loop.typed_values import Encoded
+from strategos.components.trainer.model.effects import Unchanged
+from strategos.components.wording import abridged, quoted
+
+_NOT_STATE = ("model", "_model", "params", "validation_data", "monitor_op")
+"""Attributes that Keras sets itself."""
+
+
+class CallbackState:
+    """The state of callbacks between two runs, the user's own like Keras's.
+
+    The state of a callback is its attributes that training has set or changed: those
+    that differ from before `on_train_begin`, or from after it. The state of Progress,
+    Unchanged and TensorBoard belongs to this process (clocks, a running profiler) and
+    is left out.
+
+    Args:
+      callbacks: The callbacks in their order, before training begins.
+    """
+
+    def __init__(self, callbacks: Sequence[Any]):
+        passing = (Progress, Unchanged, *keras3.classes("callbacks", "TensorBoard"))
+        followed = map(own, callbacks)
+        self._callbacks = [x for x in followed if not isinstance(x, passing)]
+        self._made = self._begun = self._encoded()
+        self._named: set[str] = set()
+
+    def begin(self) -> None:
+        """Records the state after `on_train_begin` of all callbacks."""
+        self._begun = self._encoded()
+
+    def take(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        """Returns the state as a checkpoint stores it.
+
+        Returns:
+          For each callback `set`, JSON by attribute, and `deleted`, names; and all
+          arrays by name.
+        """
+        found, arrays = [], {}
+        for now, made, begun in self._moments():
+            changed = {
+                name: value.stored(arrays)
+                for name, value in now.items()
+                if value.is_kept
+                and not (value == made.get(name) and value == begun.get(name))
+            }
+            gone = sorted(begun.keys() - now.keys())
+            found.append({"set": changed, "deleted": gone})
+        return found, arrays
+
+    def give(
+        self, stored: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Sets the state of the callbacks to one that `take` returned.
+
+        Args:
+          stored: The JSON of each callback, in their order.
+          arrays: All arrays by name.
+        """
+        for callback, kept in zip(self._callbacks, stored, strict=True):
+            attributes = vars(callback)
+            for name in kept["deleted"]:
+                attributes.pop(name, None)
+            for name, value in kept["set"].items():
+                current = attributes.get(name)
+                attributes[name] = typed_values.decoded(value, arrays, current)
+
+    def give_older(
+        self, plain: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Sets the state that a version before typed values wrote.
+
+        Args:
+          plain: JSON-able attributes of each callback, in their order.
+          arrays: Arrays of attributes that are lists, by `number/attribute/index`.
+        """
+        for callback, kept in zip(self._callbacks, plain, strict=True):
+            vars(callback).update(kept)
+        found: dict[tuple[int, str], dict[int, np.ndarray]] = {}
+        for key, array in arrays.items():
+            number, name, index = key.split("/")
+            found.setdefault((int(number), name), {})[int(index)] = array
+        for (number, name), parts in found.items():
+            values = [parts[index] for index in range(len(parts))]
+            vars(self._callbacks[number])[name] = values
+
+    def name_lost(self) -> None:
+        """Warns of attributes that training has changed and no checkpoint holds."""
+        lost = {
+            f"{type(callback).__name__}.{name}"
+            for callback, (now, _, begun) in zip(
+                self._callbacks, self._moments(), strict=True
+            )
+            if not keras3.is_of_keras(callback)
+            for name, value in now.items()
+            if not value.is_kept and value != begun.get(name)
+        }
+        new = sorted(lost - self._named)
+        self._named |= lost
+        if new:
+            events.emit(
+                "warning",
+                message=f"callbacks: {abridged(quoted(new), 5)} cannot be kept in a "
+                "checkpoint: after a restart, training goes on with the value of "
+                "`on_train_begin`. Keep numbers, text, arrays, lists, dicts or sets "
+                "of them in an attribute instead",
+            )
+
+    def _moments(self) -> list[tuple[dict[str, Encoded], ...]]:
+        """Each callback's attributes now, before and after `on_train_begin`."""
+        return list(zip(self._encoded(), self._made, self._begun, strict=True))
+
+    def _encoded(self) -> list[dict[str, Encoded]]:
+        return [
+            {
+                name: Encoded(value)
+                for name, value in vars(callback).items()
+                if name not in _NOT_STATE
+            }
+            for callback in self._callbacks
+        ]

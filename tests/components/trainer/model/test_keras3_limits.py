@@ -1,0 +1,195 @@
+"""Keras 3 on several replicas: equal to one device, or rejected by name."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.model import keras3_limits
+from strategos.components.trainer.spec import Settings
+
+# Prints, for each model: the history on one device and on two replicas; what plain
+# Keras measures, on one device, of the second's weights after each epoch; the greatest
+# difference of weights.
+CURVES = """
+import json
+import os
+import numpy as np
+import tensorflow as tf
+import keras
+from strategos.components.trainer.cluster import devices
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.spec import Settings
+
+two = tf.distribute.MirroredStrategy(devices.configure("mirrored", "CPU", 2))
+random = np.random.default_rng(0)
+rows = 128 + 95
+features = {
+    "x": random.normal(size=(rows, 4)).astype("float32"),
+    "id": random.integers(0, 20, size=(rows, 1)),
+    "text": random.choice(["a", "b", "c"], size=(rows, 1)),
+}
+labels = (features["x"][:, :1] + (features["text"] == "a") > 0).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((features, labels))
+train, evaluation = data.take(128).batch(32), data.skip(128).batch(128)
+
+def built(optimizer, outputs=1):
+    keras.utils.set_random_seed(1)
+    inputs = {
+        "x": keras.Input((4,), name="x"),
+        "id": keras.Input((1,), name="id", dtype="int64"),
+        "text": keras.Input((1,), name="text", dtype="string"),
+    }
+    words = keras.layers.StringLookup(vocabulary=["a", "b", "c"], output_mode="one_hot")
+    parts = [
+        inputs["x"],
+        keras.layers.Flatten()(keras.layers.Embedding(20, 3)(inputs["id"])),
+        words(inputs["text"]),
+    ]
+    hidden = keras.layers.Dense(8, activation="relu", kernel_regularizer="l2")(
+        keras.layers.Concatenate()(parts))
+    heads = [
+        keras.layers.Dense(1, activation="sigmoid", name=f"head_{number}")(hidden)
+        for number in range(outputs)]
+    if outputs == 1:
+        model = keras.Model(inputs, heads[0])
+        model.compile(optimizer(), "binary_crossentropy", metrics=["accuracy", "AUC"])
+    else:
+        model = keras.Model(inputs, {"a": heads[0], "b": heads[1]})
+        model.compile(
+            optimizer(), {"a": "binary_crossentropy", "b": None},
+            metrics={"a": ["accuracy", "AUC"]})
+    keras3.compile_as(model, Settings())
+    return model
+
+class Kept(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.weights = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.weights.append(self.model.get_weights())
+
+def curve(strategy, *how):
+    kept = Kept()
+    with strategy.scope():
+        model = built(*how)
+        fitted = model.fit(train, epochs=3, validation_data=evaluation,
+                           callbacks=[kept], verbose=0)
+    return fitted.history, kept.weights, model.get_weights()
+
+def evaluated(weights, *how):
+    plain, found = built(*how), {}
+    for epoch in weights:
+        plain.set_weights(epoch)
+        values = plain.evaluate(evaluation, verbose=0, return_dict=True)
+        for name, value in values.items():
+            found.setdefault(f"val_{name}", []).append(float(value))
+    return found
+
+found = {}
+sgd = keras.optimizers.SGD
+for name, how in {
+    "plain": (lambda: sgd(0.1),),
+    "clipnorm": (lambda: sgd(0.1, clipnorm=0.05),),
+    "global_clipnorm": (lambda: sgd(0.1, global_clipnorm=0.05),),
+    "clipvalue": (lambda: sgd(0.1, clipvalue=0.01),),
+    "averages": (lambda: keras.optimizers.Adam(0.01, use_ema=True, clipnorm=0.05),),
+    "two outputs": (lambda: sgd(0.1, clipnorm=0.05), 2),
+}.items():
+    alone, _, weights = curve(tf.distribute.OneDeviceStrategy("CPU:0"), *how)
+    shared, kept, its_weights = curve(two, *how)
+    worst = max(abs(a - b).max() for a, b in zip(weights, its_weights))
+    found[name] = [alone, shared, evaluated(kept, *how), float(worst)]
+print(json.dumps(found), flush=True)
+os._exit(0)
+"""
+
+NAMES = ("plain", "clipnorm", "global_clipnorm", "clipvalue", "averages", "two outputs")
+
+
+@pytest.fixture(scope="module")
+def curves(script):
+    return script(CURVES).answer()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_replicas_train_as_one_device_with_text_and_clipped_sums(curves, name):
+    alone, shared, _, difference = curves[name]
+    assert difference < 1e-6
+    for metric, values in alone.items():
+        assert shared[metric] == pytest.approx(values, abs=1e-6), metric
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_odd_evaluation_batch_is_measured_as_on_one_device(curves, name):
+    _, shared, evaluated, _ = curves[name]
+    for metric, values in evaluated.items():
+        assert shared[metric] == pytest.approx(values, abs=1e-6), metric
+
+
+def _model(optimizer=None, kind=keras.Model, **compiled):
+    inputs = keras.Input((2,))
+    model = kind(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer or keras.optimizers.SGD(0.1), "mse", **compiled)
+    return model
+
+
+class OwnTrainStep(keras.Model):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+class OwnTestStep(keras.Model):
+    def test_step(self, data):
+        return super().test_step(data)
+
+
+def _accumulating():
+    return _model(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2))
+
+
+def _overwriting():
+    how = {"use_ema": True, "ema_overwrite_frequency": 3}
+    return _model(keras.optimizers.SGD(0.1, **how))
+
+
+REJECTED = {
+    r"optimizer with `gradient_accumulation_steps`": _accumulating,
+    r"optimizer with `ema_overwrite_frequency`": _overwriting,
+    r"several steps per execution \(`trainer.steps_per_execution`": lambda: _model(
+        steps_per_execution=3
+    ),
+    r"`train_step` of its own: .* divided by the replicas": lambda: _model(
+        kind=OwnTrainStep
+    ),
+    r"`test_step` of its own": lambda: _model(kind=OwnTestStep),
+    r"scales its loss \(float16\)": lambda: _model(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    ),
+}
+
+
+def _check(model, settings=None, replicas=2, *, own_loop=False):
+    settings = settings or Settings()
+    keras3_limits.check(model, settings, replicas, "model.py", own_loop=own_loop)
+
+
+@pytest.mark.parametrize("message", REJECTED)
+def test_what_fails_on_several_replicas_is_rejected_with_the_remedy(message):
+    model = REJECTED[message]()
+    with pytest.raises(
+        UserError, match=rf"model.py: .*{message}.*one_device.*tf.keras"
+    ):
+        _check(model)
+    _check(model, replicas=1)
+
+
+def test_the_setting_of_steps_per_execution_is_rejected_too():
+    with pytest.raises(UserError, match="trainer.steps_per_execution"):
+        _check(_model(), Settings(steps_per_execution=5))
+
+
+def test_a_loop_of_the_users_own_needs_no_step_of_keras():
+    _check(_model(kind=OwnTrainStep), Settings(steps_per_execution=5), own_loop=True)
