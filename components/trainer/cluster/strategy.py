@@ -350,6 +350,12 @@ def _check_settings(choice: Choice, settings: Settings) -> None:
             key="trainer.deterministic",
             remedy="Remove it, or use `strategy: multi_worker_mirrored`.",
         )
+    if settings.mixed_precision and not choice.is_synchronous:
+        raise UserError(
+            "variables on parameter servers are not cast to another precision",
+            key="trainer.mixed_precision",
+            remedy="Remove it, or use `strategy: multi_worker_mirrored`.",
+        )
     if settings.mixed_precision == "float16" and choice.kind == "TPU":
         raise UserError(
             "a TPU computes in bfloat16, not in float16",

@@ -207,6 +207,11 @@ def test_impossible_settings_are_rejected_by_name(distribution, cluster, says):
             "deterministic: parameter servers take gradients in the order",
         ),
         (
+            {"strategy": "parameter_server"},
+            Settings(mixed_precision="bfloat16"),
+            "mixed_precision: variables on parameter servers are not cast",
+        ),
+        (
             {"strategy": "tpu", "tpu": {"name": "my-tpu"}},
             Settings(mixed_precision="float16"),
             "mixed_precision: a TPU computes in bfloat16",
