@@ -163,8 +163,7 @@ class Training:
         configure_step(model, settings)
         if self._context.replicas > 1:
             replicas.report_means(model)
-        here = tf.distribute.get_strategy()  # of an ordinary copy: the default one
-        self._code.check(model, outputs, self._examples, here)
+        self._code.check(model, outputs, self._examples)
         if not keras3.is_overridden(model, "train_step"):
             optimizers.build(model)
         if self._spec.warm_start:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, compiled, keras3, tracing
-from strategos.components.trainer.model import effects
+from strategos.components.trainer.model import effects, replicas
 
 SAYS = "loss_over_replicas"
 """Attribute by which a model says what its losses are over rows: `mean` or `sum`."""
@@ -130,7 +130,10 @@ class _Probe:
             self._model({name: _cut(x, part) for name, x in features.items()})
             return tf.add_n([tf.cast(x, tf.float32) for x in self._model.losses])
 
-        kind = _judged(*self._computed(lambda: list(map(added, self._parts))))
+        def values() -> list[tf.Tensor]:
+            return replicas.of_first(lambda: list(map(added, self._parts)))
+
+        kind = _judged(*self._computed(values))
         if not kind or self._says:
             kind = self._said("what layers give to `add_loss`")
         if kind == "sum":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3, tracing
-from strategos.components.trainer.model import effects
+from strategos.components.trainer.model import effects, replicas
 from strategos.components.user_code.user_errors import explain
 
 _PACKAGES = ("tf_keras.", "keras.")
@@ -143,10 +144,16 @@ class ModelChecker:
           UserError: The model fails.
         """
         features = keras3.taken(model, features)
+
+        def call() -> Any:
+            return model(features, training=False)
+
         with self._blamed("the model fails on the first rows"):
             if model.run_eagerly:
-                return model(features, training=False)
-            return tracing.values(lambda: model(features, training=False))
+                return call()
+            if tf.distribute.has_strategy():
+                tracing.shapes(call)  # creates variables where no replica does
+            return tracing.values(lambda: replicas.of_first(call))
 
     def check_output(
         self,
@@ -154,7 +161,6 @@ class ModelChecker:
         features: Any,
         output: Any,
         labels: tf.Tensor,
-        strategy: tf.distribute.Strategy,
         *,
         complete: bool,
     ) -> None:
@@ -169,7 +175,6 @@ class ModelChecker:
           output: What `outputs` returned for it.
           labels: All available labels, `[rows, k]`; the first ones belong to the
             sample.
-          strategy: The strategy of the model.
           complete: Whether these are the labels of all training examples.
         """
         self._check_label_kind(labels)
@@ -184,14 +189,13 @@ class ModelChecker:
                 self._check_varies(loss, labels)
         if not keras3.is_overridden(model, "train_step"):
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
-            self._measure(model, keras3.taken(model, features), first, strategy)
+            self._measure(model, keras3.taken(model, features), first)
 
     def _measure(
         self,
         model: tf.keras.Model,
         features: Any,
         labels: tf.Tensor,
-        strategy: tf.distribute.Strategy,
     ) -> None:
         """Traces loss and metrics; rejects a metric that returns several values."""
 
@@ -201,12 +205,10 @@ class ModelChecker:
             model.compute_loss(features, labels, output)
             return model.compute_metrics(features, labels, output, None)
 
-        def of_one_replica() -> Any:
-            return strategy.experimental_local_results(strategy.run(measure))[0]
-
         eager = model.run_eagerly
         with self._blamed("the loss or a metric fails on the first rows"):
-            found = of_one_replica() if eager else tracing.shapes(of_one_replica)
+            measured = functools.partial(replicas.of_first, measure)
+            found = measured() if eager else tracing.shapes(measured)
         if eager:
             model.reset_metrics()
         for name, value in found.items():

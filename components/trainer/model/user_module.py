@@ -172,7 +172,6 @@ class UserModule:
         model: tf.keras.Model,
         outputs: Any,
         training: dataset.Split | file_shards.FileShare,
-        distribution: tf.distribute.Strategy,
     ) -> None:
         """Rejects a model that does not fit its data or its loss.
 
@@ -180,7 +179,6 @@ class UserModule:
           model: What `build_model` returned.
           outputs: The model's outputs on the first rows.
           training: The training examples.
-          distribution: The strategy of this process.
 
         Raises:
           UserError: The model does not fit.
@@ -196,7 +194,6 @@ class UserModule:
                 features,
                 outputs,
                 labels,
-                distribution,
                 complete=in_memory and isinstance(training, dataset.Split),
             )
 

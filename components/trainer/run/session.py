@@ -125,7 +125,7 @@ def untrained(
     model = code.build_model(workload.context(spec, training.rows, replicas))
     if code.run_fn is None:
         outputs = code.outputs(model, training)
-        code.check(model, outputs, training, tf.distribute.get_strategy())
+        code.check(model, outputs, training)
         settings = dataclasses.replace(spec.settings, steps_per_execution=1)
         configure_step(model, settings)
     return model, training

@@ -71,10 +71,9 @@ def model(package):
 def _check_output(checker, model, features, labels, complete=True):
     import tensorflow as tf
 
-    strategy = tf.distribute.get_strategy()
     labels = tf.constant(labels)
     output = checker.outputs(model, features)
-    checker.check_output(model, features, output, labels, strategy, complete=complete)
+    checker.check_output(model, features, output, labels, complete=complete)
 
 
 @pytest.mark.parametrize(
@@ -273,19 +272,19 @@ def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
     from strategos.components.trainer.data.file_shards import FileShare
     from strategos.components.trainer.model.user_module import UserModule
 
-    code, strategy = UserModule(make_spec()), tf.distribute.get_strategy()
+    code = UserModule(make_spec())
     made = model(1, "sigmoid", "binary_crossentropy")
     streamed, whole = sorted_split(0), sorted_split(1 << 20)
     assert streamed.columns is None
-    code.check(made, code.outputs(made, streamed), streamed, strategy)
+    code.check(made, code.outputs(made, streamed), streamed)
     outputs = code.outputs(made, whole)
-    code.check(made, outputs, whole, strategy)
+    code.check(made, outputs, whole)
     columns = tf.nest.map_structure(lambda matrix: matrix[:80], whole.columns)
     zeros = dataclasses.replace(whole, rows=80, columns=columns)
     share = FileShare(zeros, pipelines=2, fewest=80, total=180)
-    code.check(made, outputs, share, strategy)
+    code.check(made, outputs, share)
     with pytest.raises(UserError, match="`late` is 0 in every training example"):
-        code.check(made, outputs, zeros, strategy)
+        code.check(made, outputs, zeros)
 
 
 def test_an_output_without_an_axis_for_units_is_one_unit(package, checker, features):
