@@ -18,10 +18,11 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import checkpoints, stored_variables
-from strategos.components.trainer.loop.callback_state import CallbackState
+from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.loop.state.callback_state import CallbackState
 from strategos.components.wording import abridged, quoted
 
 _LOOK_SECONDS = 0.5

@@ -21,7 +21,7 @@ from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import partitioned_variables
-from strategos.components.trainer.loop import stored_variables
+from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
 from strategos.components.wording import abridged, first, quoted
 

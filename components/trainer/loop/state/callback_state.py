@@ -10,9 +10,9 @@ import numpy as np
 from strategos.components import events
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import own
-from strategos.components.trainer.loop import typed_values
 from strategos.components.trainer.loop.progress import Progress
-from strategos.components.trainer.loop.typed_values import Encoded
+from strategos.components.trainer.loop.state import typed_values
+from strategos.components.trainer.loop.state.typed_values import Encoded
 from strategos.components.trainer.model.effects import Unchanged
 from strategos.components.wording import abridged, quoted
 

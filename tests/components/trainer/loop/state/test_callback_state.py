@@ -14,11 +14,11 @@ import pytest
 import tensorflow as tf
 
 from strategos.components import events
-from strategos.components.trainer.loop.callback_state import CallbackState
 from strategos.components.trainer.loop.callbacks import BestWeights
 from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Progress
+from strategos.components.trainer.loop.state.callback_state import CallbackState
 from strategos.components.trainer.operation import Operation
 
 

@@ -41,19 +41,21 @@ class Encoded:
 
     Attributes:
       is_kept: Whether `stored` holds all of it.
+      tree: The value without the content of arrays, of values that JSON has.
+      arrays: Its arrays, in the order in which the tree numbers them.
     """
 
     def __init__(self, value: Any):
         self.is_kept = True
-        self._arrays: list[np.ndarray] = []
+        self.arrays: list[np.ndarray] = []
         self._within: set[int] = set()  # what is being encoded, and objects that were
-        self._tree = self._encode(value)
+        self.tree = self._encode(value)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Encoded)
-            and repr(self._tree) == repr(other._tree)  # NaN equals itself
-            and all(map(_same, self._arrays, other._arrays))
+            and repr(self.tree) == repr(other.tree)  # NaN equals itself
+            and all(map(_same, self.arrays, other.arrays))
         )
 
     __hash__ = None
@@ -64,9 +66,9 @@ class Encoded:
         Args:
           arrays: Gets its arrays; the JSON has their names.
         """
-        names = [str(len(arrays) + number) for number in range(len(self._arrays))]
-        arrays.update(zip(names, self._arrays, strict=True))
-        return {"tree": self._tree, "arrays": names}
+        names = [str(len(arrays) + number) for number in range(len(self.arrays))]
+        arrays.update(zip(names, self.arrays, strict=True))
+        return {"tree": self.tree, "arrays": names}
 
     def _encode(self, value: Any) -> Any:
         if type(value) in _PLAIN:
@@ -117,8 +119,8 @@ class Encoded:
         name = array.dtype.name
         if array.dtype.kind == "V" and not array.dtype.fields:  # such as bfloat16
             array = array.view(f"u{array.dtype.itemsize}")
-        self._arrays.append(array)
-        number = len(self._arrays) - 1
+        self.arrays.append(array)
+        number = len(self.arrays) - 1
         return {kind: number, "dtype": name, "shape": list(array.shape)}
 
     def _object(self, value: Any, content: Any) -> Any:

@@ -1,0 +1,1 @@
+"""The state of a training in a checkpoint: variables in files, and callbacks."""
