@@ -22,6 +22,7 @@ from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.callbacks import CallbackState
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.model import structure
 
 _LOOK_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -87,6 +88,7 @@ class Keeper(TensorCallback):
         self._clock = clock
         self._state: CallbackState | None = None
         self._found: Found | None = None
+        self._structure: structure.Structure | None = None
         self._saved = self._looked = (clock(), position.step)
         self._next_look = position.step
 
@@ -100,6 +102,7 @@ class Keeper(TensorCallback):
           UserError: The checkpoint belongs to another model or another number of steps
             per epoch.
         """
+        self._structure = structure.of(model)
         newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
         (step,) = self._agreement.total(newest + self._store.is_chief)
         if not step:
@@ -114,6 +117,7 @@ class Keeper(TensorCallback):
                 f"makes now: {differing}. Undo the change, or start anew: strategos "
                 "run --from-scratch"
             )
+        self._check_structure_of(found)
         self._check_steps_of(found)
         checkpoints.restore(model, f"{found.path}/model")
         self._position.step = self._next_look = found.step
@@ -121,6 +125,15 @@ class Keeper(TensorCallback):
         logging.info("resuming at step %d from %s", found.step, found.place)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {found.step:,}")
+
+    def _check_structure_of(self, found: Found) -> None:
+        differing = structure.difference(self._structure, found.state.get("structure"))
+        if differing:
+            raise UserError(
+                f"The checkpoint {found.place} ('there') is of another model than "
+                f"`build_model` makes now ('here'): {differing}. Undo the change, or "
+                f"start anew: strategos run --from-scratch. {structure.CAUSE}"
+            )
 
     def _check_steps_of(self, found: Found) -> None:
         ours = self._position.steps_per_epoch
@@ -218,6 +231,7 @@ class Keeper(TensorCallback):
             "stop_training": self.model.stop_training,
             "steps_per_epoch": self._position.steps_per_epoch,
             "variables": checkpoints.shapes(self.model),
+            "structure": self._structure,
             "random": _random_state(),
         }
         parts = {"model": self.model, "metrics": _Metrics(self.model)}

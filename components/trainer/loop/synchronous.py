@@ -36,6 +36,7 @@ from strategos.components.trainer.model import (
     effects,
     learning_rate,
     out_of_memory,
+    structure,
     uneven_batches,
     workload,
 )
@@ -157,9 +158,18 @@ class Training:
         settings = self._spec.settings
         configure_step(model, settings)
         self._code.check(model, self._examples, tf.distribute.get_strategy())
+        self._check_tasks(model)
         if self._spec.warm_start:
-            checkpoints.warm_start(model, f"{self._spec.warm_start}/weights")
+            start = f"{self._spec.warm_start}/weights"
+            checkpoints.warm_start(model, start)
+            structure.check_warm_start(model, start)
         return model
+
+    def _check_tasks(self, model: tf.keras.Model) -> None:
+        tasks = self._cluster.tasks
+        own = tasks.index(self._cluster.task) if self._cluster.task else 0
+        names = [task.name for task in tasks]
+        structure.check_tasks(model, self._agreement, names, own)
 
     def _built(self) -> tf.keras.Model:
         spec = self._spec
@@ -300,6 +310,7 @@ class Training:
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
         checkpoints.write_weights(model, path)
+        structure.write(model, path)
 
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
         folder = self._spec.checkpoint_dir

@@ -18,7 +18,7 @@ from strategos.components.trainer.loop import parameter_server
 from strategos.components.trainer.loop.asynchronous import AsyncTraining
 from strategos.components.trainer.loop.checkpoints import read_weights
 from strategos.components.trainer.loop.synchronous import Training, configure_step
-from strategos.components.trainer.model import out_of_memory, workload
+from strategos.components.trainer.model import out_of_memory, structure, workload
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import tfx_run_fn
@@ -90,6 +90,8 @@ def evaluate_and_export(
     with code.blamed("the model fails on the first row of the evaluation split"):
         model(keras3.taken(model, features), training=False)
     read_weights(model, weights)
+    written = structure.read(weights)
+    structure.check(structure.of(model), written, "for the export", "for the training")
     # This process has one device: it takes the batches of one replica.
     batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
     with code.blamed("evaluation fails"), out_of_memory.explained(context):
