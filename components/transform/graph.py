@@ -22,7 +22,7 @@ class TransformGraph:
     """
 
     def __init__(self, output: tft.TFTransformOutput):
-        self.layer = output.transform_features_layer()
+        self.layer = _layer(output)
         self.raw_spec: dict[str, Any] = output.raw_feature_spec()
         self.outputs = sorted(output.transformed_feature_spec())
         loaded = tf.saved_model.load(output.transform_savedmodel_dir)
@@ -65,6 +65,16 @@ class TransformGraph:
         """
         transformed = self.layer(dict(raw))
         return {name: _at_least_rank_2(transformed[name]) for name in names}
+
+
+def _layer(output: tft.TFTransformOutput) -> tf.keras.layers.Layer:
+    """TFT's layer, which would cast raw floats to the precision of the model."""
+    policy = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy("float32")
+    try:
+        return output.transform_features_layer()
+    finally:
+        tf.keras.mixed_precision.set_global_policy(policy)
 
 
 def _at_least_rank_2(value: Any) -> Any:

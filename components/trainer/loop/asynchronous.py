@@ -16,7 +16,7 @@ from strategos.components.trainer.loop import (
 )
 from strategos.components.trainer.loop.checkpointing import Keeper
 from strategos.components.trainer.loop.synchronous import Training
-from strategos.components.trainer.model import structure
+from strategos.components.trainer.model import answers, structure
 
 
 class AsyncTraining(Training):
@@ -74,3 +74,4 @@ class AsyncTraining(Training):
         self._ordinary.set_weights(model.get_weights())
         checkpoints.write_weights(self._ordinary, path)
         structure.write(self._ordinary, path)
+        answers.write(self._ordinary, self._sample(), None, path)

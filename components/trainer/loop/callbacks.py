@@ -23,7 +23,11 @@ from strategos.components.trainer.compat.callbacks import (
     watches_batches,
 )
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.progress import MonitorCheck, Progress
+from strategos.components.trainer.loop.progress import (
+    EvaluatedWeights,
+    MonitorCheck,
+    Progress,
+)
 from strategos.components.trainer.model.effects import Unchanged
 
 _NOT_STATE = ("model", "params", "validation_data")
@@ -230,7 +234,8 @@ class CallbackState:
     """
 
     def __init__(self, callbacks: Sequence[Any]):
-        passing = (Progress, Unchanged, *keras3.classes("callbacks", "TensorBoard"))
+        passing = (Progress, EvaluatedWeights, Unchanged)
+        passing += keras3.classes("callbacks", "TensorBoard")
         followed = map(own, callbacks)
         self._callbacks = [x for x in followed if not isinstance(x, passing)]
         self._before = [_plain(callback) for callback in self._callbacks]

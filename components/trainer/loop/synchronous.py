@@ -27,11 +27,13 @@ from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
 from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import (
+    EvaluatedWeights,
     Progress,
     Recorder,
     TerminateOnNaN,
 )
 from strategos.components.trainer.model import (
+    answers,
     dropout,
     effects,
     learning_rate,
@@ -44,6 +46,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
+from strategos.components.transform import sample
 
 Callbacks = list[tf.keras.callbacks.Callback]
 
@@ -103,15 +106,21 @@ class Training:
             position = Position(self._context.steps_per_epoch)
             progress = Progress(self._context, position, self._waiting())
             recorder = Recorder()
+            evaluated = EvaluatedWeights(recorder)
             with self._log_dir() as log_dir, self._code.blamed("training fails"):
                 others = self._callbacks(model, position, log_dir)
                 with out_of_memory.explained(self._context):
-                    self._train(model, position, [progress, *others, recorder])
+                    followed = [evaluated, progress, *others, recorder]
+                    self._train(model, position, followed)
+            epoch = evaluated.epoch()
             with self._weights_path(weights) as path:
                 self._write(model, path)
-        facts = self._facts(position, progress)
-        parameters = model.count_params()
-        return {**facts, "parameters": parameters, "history": recorder.history}
+        return {
+            **self._facts(position, progress),
+            "parameters": model.count_params(),
+            "history": recorder.history,
+            "weights_epoch": epoch,
+        }
 
     def _agreeing(self) -> int:
         """Processes that decide together when to save."""
@@ -311,6 +320,11 @@ class Training:
     def _write(self, model: tf.keras.Model, path: str) -> None:
         checkpoints.write_weights(model, path)
         structure.write(model, path)
+        answers.write(model, self._sample(), self._strategy, path)
+
+    def _sample(self) -> dict[str, Any]:
+        """The features of a few rows, to compare the export's answers on."""
+        return self._evaluated.ends(sample.ROWS)
 
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
         folder = self._spec.checkpoint_dir

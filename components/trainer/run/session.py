@@ -18,12 +18,18 @@ from strategos.components.trainer.loop import parameter_server
 from strategos.components.trainer.loop.asynchronous import AsyncTraining
 from strategos.components.trainer.loop.checkpoints import read_weights
 from strategos.components.trainer.loop.synchronous import Training, configure_step
-from strategos.components.trainer.model import out_of_memory, structure, workload
+from strategos.components.trainer.model import (
+    answers,
+    out_of_memory,
+    structure,
+    workload,
+)
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.run import tfx_run_fn
+from strategos.components.trainer.run import tfx_run_fn, verification
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transform import sample
 from strategos.components.user_code import modules
 
 
@@ -92,13 +98,51 @@ def evaluate_and_export(
     read_weights(model, weights)
     written = structure.read(weights)
     structure.check(structure.of(model), written, "for the export", "for the training")
+    with code.blamed("the model cannot be exported"):
+        # Before the first call: a layer may change its weights in each one.
+        export(model, context, spec.schema_file, folder)
     # This process has one device: it takes the batches of one replica.
     batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
-    with code.blamed("evaluation fails"), out_of_memory.explained(context):
-        found = model.evaluate(batches, verbose=0, return_dict=True)
-    with code.blamed("the model cannot be exported"):
-        export(model, context, spec.schema_file, folder)
-    return {name: float(value) for name, value in found.items()}
+
+    def evaluate() -> dict[str, float]:
+        with code.blamed("evaluation fails"), out_of_memory.explained(context):
+            found = model.evaluate(batches, verbose=0, return_dict=True)
+        return {name: float(value) for name, value in found.items()}
+
+    found = evaluate()
+    _verify_answers(model, evaluation, spec, weights, folder)
+    verification.check_metrics(model, facts, found, evaluate, evaluation.rows)
+    return found
+
+
+def _verify_answers(
+    model: tf.keras.Model,
+    evaluation: dataset.Split,
+    spec: WorkerSpec,
+    weights: str,
+    folder: str,
+) -> None:
+    """Compares the answers of the built and of the saved model with the trained one's.
+
+    Args:
+      model: The model that was built for the export.
+      evaluation: The evaluation examples.
+      spec: The training.
+      weights: Prefix of the files with the weights.
+      folder: Folder of the SavedModel.
+
+    Raises:
+      UserError: The answers differ.
+    """
+    trained = answers.read(weights)
+    if trained is None:
+        return
+    allowed = answers.tolerance(model)
+    rebuilt = answers.of(model, evaluation.ends(sample.ROWS))
+    verification.check_rebuilt(rebuilt, trained, allowed)
+    examples = sample.load(spec.transform_graph)
+    if examples:
+        verification.check_saved(folder, examples, trained, allowed)
 
 
 def untrained(
