@@ -24,6 +24,7 @@ from strategos.components.trainer.model import (
     structure,
     workload,
 )
+from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import tfx_run_fn, verification
@@ -91,15 +92,9 @@ def evaluate_and_export(
     code = UserModule(spec, facts["strategy"])
     evaluation = workload.split(spec, spec.eval_files)
     context = workload.context(spec, facts["rows"], facts["replicas"])
-    model = code.build_model(context)
-    features, _ = evaluation.sample(1)
-    with code.blamed("the model fails on the first row of the evaluation split"):
-        model(keras3.taken(model, features), training=False)
-    read_weights(model, weights)
-    written = structure.read(weights)
-    structure.check(structure.of(model), written, "for the export", "for the training")
+    model = _rebuilt(code, context, evaluation, weights)
     with code.blamed("the model cannot be exported"):
-        # Before the first call: a layer may change its weights in each one.
+        # Before the first evaluation: a layer may change its weights in each call.
         export(model, context, spec.schema_file, folder)
     # This process has one device: it takes the batches of one replica.
     batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
@@ -109,40 +104,32 @@ def evaluate_and_export(
             found = model.evaluate(batches, verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
 
-    found = evaluate()
-    _verify_answers(model, evaluation, spec, weights, folder)
+    trained = answers.read(weights)
+    examples = sample.load(spec.transform_graph) if trained else []
+    with verification.saved_answers(folder, examples) as saved:
+        found = evaluate()
+    if trained:
+        answered = answers.of(model, evaluation.ends(sample.ROWS)), saved.result()
+        verification.check_answers(*answered, trained, answers.tolerance(model))
     verification.check_metrics(model, facts, found, evaluate, evaluation.rows)
     return found
 
 
-def _verify_answers(
-    model: tf.keras.Model,
+def _rebuilt(
+    code: UserModule,
+    context: TrainingContext,
     evaluation: dataset.Split,
-    spec: WorkerSpec,
     weights: str,
-    folder: str,
-) -> None:
-    """Compares the answers of the built and of the saved model with the trained one's.
-
-    Args:
-      model: The model that was built for the export.
-      evaluation: The evaluation examples.
-      spec: The training.
-      weights: Prefix of the files with the weights.
-      folder: Folder of the SavedModel.
-
-    Raises:
-      UserError: The answers differ.
-    """
-    trained = answers.read(weights)
-    if trained is None:
-        return
-    allowed = answers.tolerance(model)
-    rebuilt = answers.of(model, evaluation.ends(sample.ROWS))
-    verification.check_rebuilt(rebuilt, trained, allowed)
-    examples = sample.load(spec.transform_graph)
-    if examples:
-        verification.check_saved(folder, examples, trained, allowed)
+) -> tf.keras.Model:
+    """Builds the model and reads its weights."""
+    model = code.build_model(context)
+    features, _ = evaluation.sample(1)
+    with code.blamed("the model fails on the first row of the evaluation split"):
+        model(keras3.taken(model, features), training=False)
+    read_weights(model, weights)
+    written = structure.read(weights)
+    structure.check(structure.of(model), written, "for the export", "for the training")
+    return model
 
 
 def untrained(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
 from typing import Any
 
 import tensorflow as tf
@@ -33,59 +35,49 @@ _SAVED = (
 Metrics = Mapping[str, float]
 
 
-def check_rebuilt(
-    rebuilt: answers.Answers, trained: answers.Answers, allowed: float
+@contextlib.contextmanager
+def saved_answers(
+    folder: str, examples: list[bytes]
+) -> Iterator[futures.Future[answers.Answers | None]]:
+    """Calls a SavedModel beside the `with` block, most of it outside of Python.
+
+    Args:
+      folder: The SavedModel.
+      examples: Serialized raw examples.
+
+    Yields:
+      Its answers, once the block has ended; None if there are no examples.
+    """
+    with futures.ThreadPoolExecutor(1) as thread:
+        yield thread.submit(_saved_answers, folder, examples)
+
+
+def check_answers(
+    rebuilt: answers.Answers,
+    saved: answers.Answers | None,
+    trained: answers.Answers,
+    allowed: float,
 ) -> None:
-    """Rejects a model that answers otherwise than the trained one, with its weights.
+    """Rejects answers that are not those of the trained model on the same rows.
 
     Args:
       rebuilt: Answers of the model that the export has built.
-      trained: Answers of the trained model on the same rows.
+      saved: Answers of the SavedModel on the raw rows; None if those are unknown.
+      trained: Answers of the trained model.
       allowed: Tolerance, see `answers.tolerance`.
 
     Raises:
       UserError: The answers differ.
     """
-    differing = answers.difference(rebuilt, trained, allowed)
-    if differing:
-        raise UserError(
-            "the exported model does not answer as the trained one, on the first and "
-            f"last rows of the evaluation split: {differing}",
-            remedy=_REBUILT,
-        )
-
-
-def check_saved(
-    folder: str, examples: list[bytes], trained: answers.Answers, allowed: float
-) -> None:
-    """Rejects a SavedModel that answers raw rows otherwise than the trained model.
-
-    Args:
-      folder: The SavedModel, which is loaded anew.
-      examples: Serialized raw examples.
-      trained: Answers of the trained model on the same rows, transformed.
-      allowed: Tolerance, see `answers.tolerance`.
-
-    Raises:
-      UserError: The answers differ.
-    """
-    loaded = tf.saved_model.load(folder)
-    try:
-        output = loaded.signatures[SERVE](examples=tf.constant(examples))
-    except tf.errors.OpError as error:
-        raise UserError(
-            "the SavedModel fails on the first and last rows of the evaluation split: "
-            f"{operation_error(error.message)}",
-            remedy=_SAVED,
-        ) from error
-    found = {name: value.numpy() for name, value in output.items()}
-    differing = answers.difference(found, trained, allowed)
-    if differing:
-        raise UserError(
-            "the SavedModel does not answer as the trained model, on the first and "
-            f"last rows of the evaluation split: {differing}",
-            remedy=_SAVED,
-        )
+    models = (("exported model", rebuilt, _REBUILT), ("SavedModel", saved, _SAVED))
+    for what, found, remedy in models:
+        differing = found and answers.difference(found, trained, allowed)
+        if differing:
+            raise UserError(
+                f"the {what} does not answer as the trained model, on the first and "
+                f"last rows of the evaluation split: {differing}",
+                remedy=remedy,
+            )
 
 
 def check_metrics(
@@ -133,6 +125,26 @@ def check_metrics(
             f"with the same weights: {', '.join(differing.values())}",
             remedy=_REBUILT,
         )
+
+
+def _saved_answers(folder: str, examples: list[bytes]) -> answers.Answers | None:
+    """The answers of a SavedModel, loaded as TensorFlow Serving loads it."""
+    if not examples:
+        return None
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.load(session, [tf.saved_model.SERVING], folder)
+        signature = loaded.signature_def[SERVE]
+        outputs = {name: info.name for name, info in signature.outputs.items()}
+        (given,) = signature.inputs.values()
+        try:
+            return session.run(outputs, {given.name: examples})
+        except tf.errors.OpError as error:
+            raise UserError(
+                "the SavedModel fails on the first and last rows of the evaluation "
+                f"split: {operation_error(error.message)}",
+                remedy=_SAVED,
+            ) from error
 
 
 def _differing(
