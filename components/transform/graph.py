@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +23,8 @@ class TransformGraph:
     """
 
     def __init__(self, output: tft.TFTransformOutput):
-        self.layer = _layer(output)
+        with _full_precision():  # or mixed precision casts raw floats for the layer
+            self.layer = output.transform_features_layer()
         self.raw_spec: dict[str, Any] = output.raw_feature_spec()
         self.outputs = sorted(output.transformed_feature_spec())
         loaded = tf.saved_model.load(output.transform_savedmodel_dir)
@@ -67,12 +69,13 @@ class TransformGraph:
         return {name: _at_least_rank_2(transformed[name]) for name in names}
 
 
-def _layer(output: tft.TFTransformOutput) -> tf.keras.layers.Layer:
-    """TFT's layer, which would cast raw floats to the precision of the model."""
+@contextlib.contextmanager
+def _full_precision() -> Iterator[None]:
+    """Layers made in the block take their inputs as they are."""
     policy = tf.keras.mixed_precision.global_policy()
     tf.keras.mixed_precision.set_global_policy("float32")
     try:
-        return output.transform_features_layer()
+        yield
     finally:
         tf.keras.mixed_precision.set_global_policy(policy)
 

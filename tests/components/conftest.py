@@ -250,6 +250,12 @@ def make_spec(workload, tmp_path_factory) -> Callable[..., WorkerSpec]:
     return make
 
 
+@pytest.fixture(scope="session")
+def write_flights() -> Callable[..., None]:
+    """Writes raw rows of a workload: `write_flights(workload, train, evaluation)`."""
+    return _write_flights
+
+
 @pytest.fixture
 def new_workload(workload_in, tmp_path) -> Callable[..., Workload]:
     """Makes an untransformed workload of a few rows: `new_workload(train=…)`."""

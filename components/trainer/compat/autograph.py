@@ -44,10 +44,15 @@ def convert_own_steps(model: tf.keras.Model) -> None:
     plain = package_of(model).Model
     for name in _STEPS:
         if getattr(type(model), name) is not getattr(plain, name):
-            setattr(model, name, _converted(getattr(model, name)))
+            setattr(model, name, converted(getattr(model, name)))
 
 
-def _converted(method: Callable[..., Any]) -> Callable[..., Any]:
+def converted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the user's that AutoGraph converts where a trace calls it.
+
+    Args:
+      method: The function, also one bound to an object.
+    """
     import tensorflow as tf
 
     autograph = tf.__internal__.autograph

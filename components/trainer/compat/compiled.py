@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -32,7 +33,7 @@ def changed_trainable(model: tf.keras.Model) -> list[str]:
     return [x.name for x, value in compiled.items() if x.trainable != value]
 
 
-def own_metrics(model: tf.keras.Model) -> set[str]:
+def metrics_of_user(model: tf.keras.Model) -> set[str]:
     """Names of the metrics that are of the user's own classes or functions.
 
     Args:
@@ -42,7 +43,7 @@ def own_metrics(model: tf.keras.Model) -> set[str]:
         metric.name
         for metric in _flat(model.metrics)
         if not keras3.is_of_keras(metric)
-        or not keras3.is_function_of_keras(getattr(metric, "_fn", metric))
+        or not keras3.is_of_keras(getattr(metric, "_fn", metric))
     }
 
 
@@ -68,6 +69,69 @@ def penalties(model: tf.keras.Model) -> list[tf.Tensor]:
     """
     made = [loss() for layer in layers(model) for loss in layer._callable_losses]
     return [penalty for penalty in made if penalty is not None]
+
+
+def adds_losses(model: tf.keras.Model) -> bool:
+    """Whether a layer adds losses that it computes from its inputs.
+
+    Args:
+      model: A model that was called in a trace, of either Keras.
+    """
+    return any(layer._losses for layer in layers(model))
+
+
+def has_batch_normalization(model: tf.keras.Model) -> bool:
+    """Whether a tf-keras model has BatchNormalization, of any kind and at any depth."""
+    from tf_keras.src.layers.normalization import batch_normalization
+
+    base = batch_normalization.BatchNormalizationBase
+    return any(isinstance(layer, base) for layer in model.submodules)
+
+
+def own_metrics(model: tf.keras.Model) -> list[str]:
+    """Names of the metrics that may be a mean over no rows, which is NaN.
+
+    Those of `add_metric`, of the user's own classes, and Keras's mean of what a
+    function returns.
+
+    Args:
+      model: A compiled tf-keras model that was called in a trace.
+    """
+    found = [metric for layer in layers(model) for metric in layer._metrics]
+    stock = tf.keras.metrics
+    for metric in tf.nest.flatten(argument(model, "metrics") or []):
+        is_metric = isinstance(metric, stock.Metric)
+        of_keras = type(metric).__module__.startswith("tf_keras.")
+        if is_metric and (not of_keras or type(metric) is stock.MeanMetricWrapper):
+            found.append(metric)
+        elif not (is_metric or isinstance(metric, str) or inspect.isroutine(metric)):
+            found.append(metric)  # an object that is called
+    return sorted({getattr(x, "name", type(x).__name__) for x in found})
+
+
+def has_own_call(loss: Any) -> bool:
+    """Whether a `Loss` replaces the method of Keras that combines rows."""
+    kind = tf.keras.losses.Loss
+    return isinstance(loss, kind) and type(loss).__call__ is not kind.__call__
+
+
+def around(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
+    """A `Loss` that changes the value of another one, which combines rows itself.
+
+    Args:
+      loss: A `Loss` with a `__call__` of its own.
+      by: Returns the new value, given the value and the labels; a vector is summed if
+        the given value is a scalar.
+    """
+
+    class Around(tf.keras.losses.Loss):
+        def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            value = tf.convert_to_tensor(loss(y_true, y_pred, sample_weight))
+            found = by(value, y_true)
+            return found if value.shape.rank else tf.reduce_sum(found)
+
+    loss._allow_sum_over_batch_size = True
+    return Around(reduction=loss.reduction, name=loss.name)
 
 
 def replace_losses(model: tf.keras.Model, by: Callable[[Any], Any]) -> None:

@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from strategos.components.trainer.spec import Settings
 
-_PACKAGES = ("tf_keras.", "keras.")
 STRATEGIES = ("one_device", "mirrored")
 """Strategies under which a Keras 3 model trains."""
 
@@ -45,13 +44,8 @@ def is_optimizer(part: Any) -> bool:
 
 
 def is_of_keras(part: Any) -> bool:
-    """Whether the class of `part` is defined in either Keras, not by the user."""
-    return type(part).__module__.startswith(_PACKAGES)
-
-
-def is_function_of_keras(function: Any) -> bool:
-    """Whether a function is defined in either Keras, not by the user."""
-    return getattr(function, "__module__", "").startswith(_PACKAGES)
+    """Whether an object's class, or a function, is of either Keras, not the user's."""
+    return str(getattr(part, "__module__", "")).startswith(("tf_keras.", "keras."))
 
 
 def classes(module: str, name: str) -> tuple[type, ...]:

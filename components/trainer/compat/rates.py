@@ -20,6 +20,23 @@ def given(optimizer: Any) -> Any:
         return None
 
 
+def follow(optimizer: Any, schedule: Any) -> None:
+    """Makes an optimizer follow a schedule in place of the rate that it was given.
+
+    The setter of tf-keras takes a schedule, but creates the variable of the current
+    rate in the first step only, and keeps the variable of the old rate in checkpoints.
+
+    Args:
+      optimizer: The optimizer, of either Keras; call this in its strategy's scope.
+      schedule: A schedule of the same Keras package.
+    """
+    if not hasattr(optimizer, "_build_learning_rate"):
+        optimizer.learning_rate = schedule
+        return
+    del optimizer._learning_rate
+    optimizer._learning_rate = optimizer._build_learning_rate(schedule)
+
+
 def let_replicas_set_it(model: tf.keras.Model) -> None:
     """Allows a schedule's current rate to be set under CentralStorageStrategy.
 

@@ -16,7 +16,7 @@ from strategos.components.trainer.loop import (
 )
 from strategos.components.trainer.loop.checkpointing import Keeper
 from strategos.components.trainer.loop.synchronous import Training
-from strategos.components.trainer.model import answers, structure
+from strategos.components.trainer.model.comparison import answers, structure
 
 
 class AsyncTraining(Training):

@@ -28,6 +28,7 @@ from strategos.components.trainer.loop.progress import (
     MonitorCheck,
     Progress,
 )
+from strategos.components.trainer.model import replicas
 from strategos.components.trainer.model.effects import Unchanged
 
 _NOT_STATE = ("model", "params", "validation_data")
@@ -85,9 +86,6 @@ class Hooks(tf.keras.callbacks.CallbackList):
       model: The model that the callbacks get.
       position: The position of training.
       epochs: Passes over the data.
-      summed_over: Number of replicas over which tf-keras sums the metrics of a batch
-        under MultiWorkerMirroredStrategy, although each replica has the metrics of all;
-        batch logs are divided by it. The logs of an epoch are correct in Keras.
     """
 
     def __init__(
@@ -96,7 +94,6 @@ class Hooks(tf.keras.callbacks.CallbackList):
         model: tf.keras.Model,
         position: Position,
         epochs: int,
-        summed_over: int = 1,
     ):
         super().__init__(
             callbacks,
@@ -108,7 +105,6 @@ class Hooks(tf.keras.callbacks.CallbackList):
         )
         self._position = position
         self._begun_at = position.step
-        self._summed_over = summed_over
 
     def begin(self) -> None:
         """Calls the callbacks at the start of training."""
@@ -136,9 +132,12 @@ class Hooks(tf.keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Updates the position, then calls the callbacks."""
         self._position.step = self.step_of(batch)
-        if self._summed_over > 1:
-            logs = {name: value / self._summed_over for name, value in logs.items()}
         super().on_train_batch_end(batch + self._skipped(), logs)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Makes the replicas evaluate the weights that a checkpoint has."""
+        replicas.average(self.model)
+        super().on_test_begin(logs)
 
     def step_of(self, batch: int) -> int:
         """Steps done, over all epochs, when a batch is done.

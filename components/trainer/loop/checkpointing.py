@@ -22,7 +22,7 @@ from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.callbacks import CallbackState
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.model import structure
+from strategos.components.trainer.model.comparison import structure
 
 _LOOK_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600}

@@ -116,9 +116,15 @@ class StepsPerExecution(TensorCallback):
         return single and not own and not model.run_eagerly
 
     def set_model(self, model: tf.keras.Model) -> None:
-        """Has `fit` trace a loop of steps, whose length may change."""
+        """Makes both functions of the model loop over steps, as many as are set later.
+
+        tf-keras makes each of them once, without a loop if the number is 1 at that
+        moment; later it counts that number of steps and would run only one.
+        """
         super().set_model(model)
         self._run(2)
+        model.make_train_function()
+        model.make_test_function()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Sets the number again: tf-keras has changed it for the last execution."""

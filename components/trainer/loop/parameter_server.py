@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.compat import partitioned_variables
+from strategos.components.trainer.compat import optimizers, partitioned_variables
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
@@ -94,9 +94,8 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
     model.get_weights = functools.partial(partitioned_variables.get_weights, model)
     model.set_weights = functools.partial(partitioned_variables.set_weights, model)
     model.set_weights(ordinary.get_weights())
-    if hasattr(model.optimizer, "build"):
-        # Split tables can only be restored once they exist, not while they are created.
-        model.optimizer.build(model.trainable_variables)
+    # Split tables can only be restored once they exist, not while they are created.
+    optimizers.build(model)
     for line in _placement(model.variables):
         logging.info(line)
 

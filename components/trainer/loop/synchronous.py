@@ -18,7 +18,12 @@ from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.compat import keras3, keras_names, rates
+from strategos.components.trainer.compat import (
+    keras3,
+    keras_names,
+    optimizers,
+    rates,
+)
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang.agreement import Agreement
@@ -33,15 +38,14 @@ from strategos.components.trainer.loop.progress import (
     TerminateOnNaN,
 )
 from strategos.components.trainer.model import (
-    answers,
-    dropout,
     effects,
     learning_rate,
     out_of_memory,
-    structure,
+    replicas,
     uneven_batches,
     workload,
 )
+from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
@@ -80,10 +84,11 @@ class Training:
         self._strategy = distribution
         self._agreement = Agreement(distribution, self._agreeing())
         self._wait = InputWait()
-        replicas = distribution.num_replicas_in_sync
-        strategy.check_batch(spec.batch_size, replicas)
+        count = distribution.num_replicas_in_sync
+        strategy.check_batch(spec.batch_size, count)
         self._code = UserModule(spec, choice.name)
-        self._read(replicas)
+        self._sums_rows = False
+        self._read(count)
 
     def run(self, weights: str) -> dict[str, Any]:
         """Trains and writes the weights.
@@ -129,23 +134,21 @@ class Training:
     def _waiting(self) -> InputWait | None:
         return self._wait
 
-    def _read(self, replicas: int) -> None:
+    def _read(self, count: int) -> None:
         events.emit("progress", message="reading examples")
         spec, cluster = self._spec, self._cluster
         self._examples = workload.training_split(spec, cluster, self._agreement)
         self._evaluated = workload.split(spec, spec.eval_files)
         processes.return_freed_memory()  # parsed blocks take as much as the columns
         rows = self._examples.rows
-        self._context = workload.context(
-            spec, rows, replicas, is_chief=cluster.is_chief
-        )
+        self._context = workload.context(spec, rows, count, is_chief=cluster.is_chief)
         if isinstance(self._examples, file_shards.FileShare):
             # Pipelines cannot fill up each other's last batch.
             self._context = dataclasses.replace(self._context, drops_last_batch=True)
         self._check_steps()
         pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
-        share = dataset.share_of(pipeline, self._agreement.workers, replicas)
-        logging.info("reads %s", self._examples.reads(replicas, share))
+        share = dataset.share_of(pipeline, self._agreement.workers, count)
+        logging.info("reads %s", self._examples.reads(count, share))
 
     def _model(self) -> tf.keras.Model:
         """The user's model, ready for `fit`.
@@ -154,7 +157,7 @@ class Training:
         left out: schedules and dropout depend on the steps of an epoch.
         """
         free_names, planned = keras_names.mark(), self._context.steps_per_epoch
-        model = self._built()
+        model, outputs = self._built()
         self._context = self._settled_by(model)
         if self._context.steps_per_epoch != planned:
             self._check_steps()
@@ -162,25 +165,26 @@ class Training:
             gc.collect()  # its variables may fill half of a GPU
             free_names()
             tf.keras.utils.set_random_seed(self._spec.seed)
-            model = self._built()
-        dropout.follow_optimizer(model)
+            model, outputs = self._built()
+        if not keras3.is_model(model):  # its own dropout has its state in variables
+            self._context.training_step.follow(model)
         settings = self._spec.settings
         configure_step(model, settings)
-        self._code.check(model, self._examples, tf.distribute.get_strategy())
-        self._check_tasks(model)
+        if self._context.replicas > 1:
+            replicas.report_means(model)
+        here = tf.distribute.get_strategy()  # of an ordinary copy: the default one
+        self._code.check(model, outputs, self._examples, here)
+        if effects.is_stock(model):
+            optimizers.build(model)
+        structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:
             start = f"{self._spec.warm_start}/weights"
             checkpoints.warm_start(model, start)
             structure.check_warm_start(model, start)
         return model
 
-    def _check_tasks(self, model: tf.keras.Model) -> None:
-        tasks = self._cluster.tasks
-        own = tasks.index(self._cluster.task) if self._cluster.task else 0
-        names = [task.name for task in tasks]
-        structure.check_tasks(model, self._agreement, names, own)
-
-    def _built(self) -> tf.keras.Model:
+    def _built(self) -> tuple[tf.keras.Model, Any]:
+        """The user's model with all variables of its layers, and its first outputs."""
         spec = self._spec
         model = self._code.build_model(self._context)
         learning_rate.scale(
@@ -189,7 +193,10 @@ class Training:
         if self._choice.name == "central_storage":
             rates.let_replicas_set_it(model)
         self._code.check_scope(model, tf.distribute.get_strategy())
-        return model
+        outputs = self._code.outputs(model, self._examples)
+        if self._context.replicas > 1:
+            self._sums_rows = self._code.combine_losses(model, outputs, self._examples)
+        return model, outputs
 
     def _settled_by(self, model: tf.keras.Model) -> TrainingContext:
         return uneven_batches.settle(
@@ -281,9 +288,7 @@ class Training:
 
     def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
         """The hooks of this kind of loop; `common` is what all kinds of hooks take."""
-        by_gang = self._agreement.workers > 1 and not self._code.run_fn
-        replicas = self._context.replicas if by_gang else 1
-        return callbacks.Hooks(*common, summed_over=replicas)
+        return callbacks.Hooks(*common)
 
     def _feed(self, model: tf.keras.Model, step: int) -> Any:
         """The stream of batches from `step` on."""
@@ -365,6 +370,7 @@ class Training:
             "rows": self._context.rows,
             "global_batch": self._spec.batch_size,
             "seed": self._spec.seed,
+            "loss_sums_rows": self._sums_rows,
             "steps": position.step,
             "examples": epochs + position.offset * self._spec.batch_size,
             "examples_per_second": round(progress.examples_per_second, 1),

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.model.dropout import Dropout, TrainingStep
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
@@ -52,6 +53,7 @@ class TrainingContext:
       seed: The seed; already set in TensorFlow, NumPy and Python.
       drops_last_batch: Whether a smaller batch at the end of a pass is left out.
       is_chief: Whether this process's model is the one that is published.
+      training_step: The step that the masks of `dropout` follow.
     """
 
     hyperparameters: Mapping[str, Any]
@@ -67,6 +69,9 @@ class TrainingContext:
     seed: int
     drops_last_batch: bool = False
     is_chief: bool = True
+    training_step: TrainingStep = dataclasses.field(
+        default_factory=TrainingStep, repr=False, compare=False
+    )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -102,10 +107,9 @@ class TrainingContext:
           rate: Fraction of the values to drop, in [0, 1).
           seed: Give each dropout layer of a model its own.
         """
-        from strategos.components.trainer.model.dropout import Dropout
-
         seed = self.seed * 1_000_003 + seed
-        return Dropout(rate, seed=seed, rows_of=self.rows_of_step)
+        step, rows_of = self.training_step, self.rows_of_step
+        return Dropout(rate, seed=seed, step=step, rows_of=rows_of)
 
     @property
     def per_replica_batch_size(self) -> int:

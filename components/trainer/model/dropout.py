@@ -7,13 +7,36 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras3
-
 _NOT_ROWS = (
     "The first axis of the input of `context.dropout` must be the batch, or have "
     "as many entries for each of its rows: otherwise replicas cannot find their parts "
     "of the mask. Use `tf.keras.layers.Dropout` there."
 )
+
+
+class TrainingStep:
+    """The step of a training, for layers that are made before its optimizer exists.
+
+    Layers may be made anywhere, also in `build` of another layer, or be called by a
+    function that no model tracks: all of one context share this object.
+    """
+
+    def __init__(self):
+        self._model: tf.keras.Model | None = None
+
+    def follow(self, model: tf.keras.Model) -> None:
+        """Counts by the optimizer of a model.
+
+        Args:
+          model: The compiled tf-keras model that trains.
+        """
+        self._model = model
+
+    def __call__(self) -> tf.Tensor:
+        """The updates that the optimizer has made, int64 scalar; 0 without a model."""
+        if self._model is None:
+            return tf.constant(0, tf.int64)
+        return tf.cast(self._model.optimizer.iterations, tf.int64)
 
 
 class Dropout(tf.keras.layers.Layer):
@@ -36,6 +59,7 @@ class Dropout(tf.keras.layers.Layer):
     Args:
       rate: Fraction of the values to drop, in [0, 1).
       seed: Seed of the masks; different for each layer of a model.
+      step: Returns the current step, int64 scalar.
       rows_of: Returns the rows of the global batch of a step; int64 scalar to int64
         scalar.
 
@@ -48,6 +72,7 @@ class Dropout(tf.keras.layers.Layer):
         rate: float,
         *,
         seed: int,
+        step: Callable[[], tf.Tensor],
         rows_of: Callable[[tf.Tensor], tf.Tensor],
         **kwargs: Any,
     ):
@@ -57,14 +82,6 @@ class Dropout(tf.keras.layers.Layer):
         self._rate = rate
         self._seed = seed
         self._rows_of = rows_of
-        self._step: Callable[[], tf.Tensor] = lambda: tf.constant(0, tf.int64)
-
-    def follow(self, step: Callable[[], tf.Tensor]) -> None:
-        """Sets where the step comes from.
-
-        Args:
-          step: Returns the current step, an int64 scalar: the optimizer's iterations.
-        """
         self._step = step
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
@@ -76,7 +93,7 @@ class Dropout(tf.keras.layers.Layer):
         """
         if not training or self._rate == 0:
             return inputs
-        step = tf.cast(self._step(), tf.int64)
+        step = self._step()
         rows = tf.shape(inputs, tf.int64)[0]
         first, in_all = _place(rows, lambda: self._rows_of(step))
         drawn = tf.random.stateless_uniform(
@@ -109,16 +126,3 @@ def _place(
     ):
         first = number * share + tf.minimum(number, more)
         return first * entries, whole * entries
-
-
-def follow_optimizer(model: tf.keras.Model) -> None:
-    """Connects the dropout layers of `model` to its optimizer's step.
-
-    Args:
-      model: The compiled model.
-    """
-    if keras3.is_model(model):
-        return  # Keras 3's own dropout keeps its random state in variables
-    for layer in model.submodules:
-        if isinstance(layer, Dropout):
-            layer.follow(lambda: model.optimizer.iterations)

@@ -35,7 +35,7 @@ def check_compiled(model: tf.keras.Model, where: str) -> None:
         `trainable` has changed since `compile`, which tf-keras undoes for `fit`.
     """
     weighted = tf.nest.flatten(compiled.argument(model, "weighted_metrics") or [])
-    if weighted and _is_stock(model):
+    if weighted and is_stock(model):
         raise UserError(
             f"{where}: has weighted_metrics ({', '.join(map(_name, weighted))}), but "
             "examples have no weights here: they would equal the unweighted ones. Move "
@@ -71,7 +71,7 @@ def judged_outputs(
     names, loss = _output_names(model, output), model.loss
     losses = _by_output(loss, names)
     own = [name for name, value in losses.items() if value is not None]
-    if isinstance(loss, (Mapping, list, tuple)) and len(own) > 1 and _is_stock(model):
+    if isinstance(loss, (Mapping, list, tuple)) and len(own) > 1 and is_stock(model):
         raise UserError(
             f"{where}: the outputs {_listed(own)} have a loss each, but an example has "
             f"one label, `{label}`: all of them would learn it. Give one output a loss "
@@ -155,8 +155,28 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
     return found
 
 
-def _is_stock(model: tf.keras.Model) -> bool:
-    return type(model).train_step is keras3.package_of(model).Model.train_step
+def is_stock(model: tf.keras.Model, method: str = "train_step") -> bool:
+    """Whether a model has a method of Keras, not one of its own.
+
+    Args:
+      model: The model, of either Keras.
+      method: Name of the method.
+    """
+    plain = keras3.package_of(model).Model
+    return getattr(type(model), method) is getattr(plain, method)
+
+
+def by_output(model: tf.keras.Model, output: Any) -> dict[str, tuple[Any, Any]]:
+    """The loss of each output, None for none, and the output; by the output's name.
+
+    Args:
+      model: A compiled model.
+      output: The model's output: tensors `[rows, …]`, flat or nested.
+    """
+    names, tensors = _output_names(model, output), tf.nest.flatten(output)
+    losses = _by_output(model.loss, names)
+    found = zip(names, tensors, strict=True)
+    return {name: (losses.get(name), tensor) for name, tensor in found}
 
 
 def _output_names(model: tf.keras.Model, output: Any) -> list[str]:

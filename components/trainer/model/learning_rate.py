@@ -103,14 +103,11 @@ def scale(
             "`scale_learning_rate` and `warm_up_steps`.",
         )
     if callable(rate):
-        inner.learning_rate = _schedule(keras)(rate, times, steps)
+        rates.follow(inner, _schedule(keras)(rate, times, steps))
     elif not steps:
         inner.learning_rate = _number(rate) * times
     else:
-        risen = _schedule(keras)(_number(rate), times, steps)
-        # A new optimizer: tf-keras sets up a schedule only in the constructor.
-        made = type(inner).from_config({**inner.get_config(), "learning_rate": risen})
-        model.optimizer = made if inner is optimizer else _wrapped(optimizer, made)
+        rates.follow(inner, _schedule(keras)(_number(rate), times, steps))
 
 
 def _number(rate: Any) -> float:
@@ -127,14 +124,6 @@ def _check_reducible(optimizer: Any) -> None:
             key="trainer.callbacks.reduce_learning_rate",
             remedy="Give the optimizer a number, or remove the callback.",
         )
-
-
-def _wrapped(scaling: Any, inner: Any) -> Any:
-    """A LossScaleOptimizer with the settings of `scaling`, around another optimizer."""
-    names = ("dynamic", "initial_scale", "dynamic_growth_steps")
-    found = {name: getattr(scaling, name, None) for name in names}
-    kept = {name: value for name, value in found.items() if value is not None}
-    return type(scaling)(inner, **kept)
 
 
 def _schedule(keras: Any) -> type:

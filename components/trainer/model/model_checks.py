@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import keras3, tracing
 from strategos.components.trainer.model import effects
 from strategos.components.user_code.user_errors import explain
 
@@ -133,31 +133,51 @@ class ModelChecker:
                     "inside `build_model`, not when the module is imported."
                 )
 
+    def outputs(self, model: tf.keras.Model, features: Any) -> Any:
+        """Computes the model's outputs on a few rows, without changing its state.
+
+        Creates all variables of its layers.
+
+        Args:
+          model: The compiled model.
+          features: A sample batch of features.
+
+        Returns:
+          Tensors `[rows, …]`, flat or nested.
+
+        Raises:
+          UserError: The model fails.
+        """
+        features = keras3.taken(model, features)
+        with self._blamed("the model fails on the first rows"):
+            if model.run_eagerly:
+                return model(features, training=False)
+            return tracing.values(lambda: model(features, training=False))
+
     def check_output(
         self,
         model: tf.keras.Model,
         features: Any,
+        output: Any,
         labels: tf.Tensor,
         strategy: tf.distribute.Strategy,
         *,
         complete: bool,
     ) -> None:
-        """Calls the model on a few rows; rejects an output that its loss cannot take.
+        """Rejects an output that the model's loss cannot take.
 
-        Creates all variables of model, optimizer and metrics, so that `fit` creates
-        none and traces its step once, not twice.
+        Creates all variables of loss and metrics, so that `fit` creates none of them
+        while it traces its step.
 
         Args:
           model: The compiled model.
           features: A sample batch of features.
+          output: What `outputs` returned for it.
           labels: All available labels, `[rows, k]`; the first ones belong to the
             sample.
           strategy: The strategy of the model.
           complete: Whether these are the labels of all training examples.
         """
-        features = keras3.taken(model, features)
-        with self._blamed("the model fails on the first rows"):
-            output = model(features, training=False)
         self._check_label_kind(labels)
         effects.check_compiled(model, self._where)
         judged = effects.judged_outputs(model, output, self._where, self._label)
@@ -168,11 +188,9 @@ class ModelChecker:
             self._check_loss(loss, _last_activation(model, place), tensor, labels)
             if complete:
                 self._check_varies(loss, labels)
-        if type(model).train_step is keras3.package_of(model).Model.train_step:
+        if effects.is_stock(model):
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
-            self._measure(model, features, first, strategy)
-            if hasattr(model.optimizer, "build"):
-                model.optimizer.build(model.trainable_variables)
+            self._measure(model, keras3.taken(model, features), first, strategy)
 
     def _measure(
         self,
@@ -181,7 +199,7 @@ class ModelChecker:
         labels: tf.Tensor,
         strategy: tf.distribute.Strategy,
     ) -> None:
-        """Computes loss and metrics; rejects a metric that returns several values."""
+        """Traces loss and metrics; rejects a metric that returns several values."""
 
         def measure() -> Any:
             # Called again here: Keras keeps the losses that layers add per thread.
@@ -189,13 +207,19 @@ class ModelChecker:
             model.compute_loss(features, labels, output)
             return model.compute_metrics(features, labels, output, None)
 
+        def of_one_replica() -> Any:
+            return strategy.experimental_local_results(strategy.run(measure))[0]
+
+        eager = model.run_eagerly
         with self._blamed("the loss or a metric fails on the first rows"):
-            found = strategy.run(measure)
-        model.reset_metrics()
-        for name, value in strategy.experimental_local_results(found)[0].items():
-            if np.size(value) != 1:
+            found = of_one_replica() if eager else tracing.shapes(of_one_replica)
+        if eager:
+            model.reset_metrics()
+        for name, value in found.items():
+            count = tf.convert_to_tensor(value).shape.num_elements()
+            if count not in (1, None):
                 raise self._refusal(
-                    f"the metric `{name}` gives {np.size(value)} values, expected one "
+                    f"the metric `{name}` gives {count} values, expected one "
                     "number. Give it an argument such as `average='macro'` if it has "
                     "one, or take another metric."
                 )

@@ -10,7 +10,6 @@ one device. Nothing is padded: metrics see real rows only.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import itertools
 import logging
@@ -20,9 +19,11 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.model import losses
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.losses import rows_of
 from strategos.components.trainer.spec import Settings
-from strategos.components.wording import counted
+from strategos.components.wording import counted, listed, quoted
 
 _TPU = "a TPU takes batches of one size only"
 
@@ -56,7 +57,7 @@ def settle(
     rest = context.rows_per_epoch % size
     if not fixed and (replicas == 1 or not (rest or size % replicas)):
         return context
-    reason = _TPU if fixed else _obstacle(model, settings)
+    reason = _TPU if fixed else _obstacle(model, settings, 0 < rest < replicas)
     if not reason:
         _weigh(model, context)
         return context
@@ -122,7 +123,7 @@ def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
         # Keras has divided the penalties by the replicas: they count once, unscaled.
         penalty = tf.cast(_penalty(model) / replicas, loss.dtype)
         rows = context.rows_of_step(tf.cast(model.optimizer.iterations, tf.int64))
-        share = tf.cast(_rows(y) * replicas / rows, loss.dtype)
+        share = tf.cast(rows_of(y) * replicas / rows, loss.dtype)
         return (loss - penalty) * share + penalty
 
     model.compute_loss = weighed
@@ -134,37 +135,28 @@ def _skip_no_rows(model: tf.keras.Model) -> None:
     Keras's own losses and metrics are 0 for no rows; the user's functions and losses,
     and losses that layers add, may be such means.
     """
-    losses = model.compiled_loss
-    compiled.replace_losses(model, _per_row)
-    compiled.replace_metrics(model, _per_row)
+    whole = model.compiled_loss
+    compiled.replace_losses(model, lambda loss: losses.changed(loss, _for_each_row))
+    compiled.replace_metrics(model, _for_each_row_of)
 
     def compute_loss(
         x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
     ) -> tf.Tensor:
-        added = [tf.where(_rows(y) > 0, x, tf.zeros_like(x)) for x in model.losses]
-        return losses(y, y_pred, sample_weight, regularization_losses=added)
+        added = [tf.where(rows_of(y) > 0, x, tf.zeros_like(x)) for x in model.losses]
+        return whole(y, y_pred, sample_weight, regularization_losses=added)
 
     model.compute_loss = compute_loss
 
 
-def _per_row(given: Any) -> Any:
-    """Wraps a loss or metric so that a scalar becomes a vector, empty for no rows."""
-    if isinstance(given, tf.keras.losses.Loss):
-        given.call = _per_row(given.call)
-        return given
-    if not inspect.isroutine(given):
-        return given  # a name, or an object that accumulates itself
-
-    @functools.wraps(given)
-    def values(y: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
-        found = tf.convert_to_tensor(given(y, *args, **kwargs))
-        return found if found.shape.rank else tf.reshape(found, [1])[: _rows(y)]
-
-    return values
+def _for_each_row(value: tf.Tensor, labels: Any) -> tf.Tensor:
+    """A scalar as a vector, which is empty if there are no rows."""
+    return value if value.shape.rank else tf.reshape(value, [1])[: rows_of(labels)]
 
 
-def _rows(y: Any) -> tf.Tensor:
-    return tf.shape(tf.nest.flatten(y)[0], tf.int64)[0]
+def _for_each_row_of(metric: Any) -> Any:
+    """A metric, changed if it is a function: others accumulate themselves."""
+    is_function = inspect.isroutine(metric)
+    return losses.changed(metric, _for_each_row) if is_function else metric
 
 
 def _penalty(model: tf.keras.Model) -> tf.Tensor:
@@ -176,8 +168,16 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
     return tf.add_n([tf.cast(x, tf.float32) for x in penalties] or [0.0])
 
 
-def _obstacle(model: tf.keras.Model, settings: Settings) -> str | None:
-    """Why batches that are split unevenly cannot be trained on, or None."""
+def _obstacle(
+    model: tf.keras.Model, settings: Settings, without_rows: bool
+) -> str | None:
+    """Why batches that are split unevenly cannot be trained on, or None.
+
+    Args:
+      model: The compiled model.
+      settings: The settings of the run.
+      without_rows: Whether a replica may get no rows of a batch.
+    """
     if (settings.steps_per_execution or 1) > 1:
         # Within one execution a collective keeps the shapes of its first step.
         return "there are several steps per execution under several replicas"
@@ -186,9 +186,11 @@ def _obstacle(model: tf.keras.Model, settings: Settings) -> str | None:
     for name in ("train_step", "compute_loss"):
         if getattr(type(model), name) is not getattr(tf.keras.Model, name):
             return f"the model has a `{name}` of its own"
-    if any(isinstance(x, tf.keras.layers.BatchNormalization) for x in model.submodules):
+    if compiled.has_batch_normalization(model):
         return "the model has BatchNormalization, which takes a mean over the batch"
     for loss in tf.nest.flatten(model.loss):
         if getattr(loss, "reduction", None) in ("sum", "none"):
             return "the model has a loss that is a sum over rows, not a mean"
+    if without_rows and (own := compiled.own_metrics(model)):
+        return f"a replica without rows cannot measure {listed(quoted(own))}"
     return None

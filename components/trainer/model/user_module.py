@@ -15,7 +15,7 @@ from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
-from strategos.components.trainer.model import varying
+from strategos.components.trainer.model import losses, varying
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.spec import WorkerSpec
@@ -112,9 +112,55 @@ class UserModule:
         """
         self._checker.check_scope(model, distribution)
 
+    def outputs(
+        self, model: tf.keras.Model, training: dataset.Split | file_shards.FileShare
+    ) -> Any:
+        """Computes the model's outputs on the first rows, without changing its state.
+
+        Creates all variables of its layers.
+
+        Args:
+          model: What `build_model` returned.
+          training: The training examples.
+
+        Returns:
+          Tensors `[rows, …]`, flat or nested, of up to 64 rows.
+
+        Raises:
+          UserError: An input does not fit its feature, or the model fails.
+        """
+        features, _ = training.sample(_SAMPLE_ROWS)
+        self._checker.check_inputs(model, features)
+        with self._explained(features, keras3.inputs_of(model)):
+            return self._checker.outputs(model, features)
+
+    def combine_losses(
+        self,
+        model: tf.keras.Model,
+        outputs: Any,
+        training: dataset.Split | file_shards.FileShare,
+    ) -> bool:
+        """Makes losses count as means or sums over the rows of several replicas.
+
+        Args:
+          model: What `build_model` returned.
+          outputs: The model's outputs on the first rows.
+          training: The training examples.
+
+        Returns:
+          Whether a loss is a sum: its value depends on the rows of a batch.
+
+        Raises:
+          UserError: A loss fails, or is neither of the two.
+        """
+        features, labels = training.sample(_SAMPLE_ROWS)
+        with self.blamed("the loss fails on the first rows"):
+            return losses.combine(model, outputs, features, labels, self._where)
+
     def check(
         self,
         model: tf.keras.Model,
+        outputs: Any,
         training: dataset.Split | file_shards.FileShare,
         distribution: tf.distribute.Strategy,
     ) -> None:
@@ -122,6 +168,7 @@ class UserModule:
 
         Args:
           model: What `build_model` returned.
+          outputs: The model's outputs on the first rows.
           training: The training examples.
           distribution: The strategy of this process.
 
@@ -133,11 +180,11 @@ class UserModule:
         in_memory = known is not None
         if in_memory:
             labels = known
-        self._checker.check_inputs(model, features)
         with self._explained(features, keras3.inputs_of(model)):
             self._checker.check_output(
                 model,
                 features,
+                outputs,
                 labels,
                 distribution,
                 complete=in_memory and isinstance(training, dataset.Split),

@@ -28,7 +28,7 @@ import tensorflow as tf
 from strategos.components import exported
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.model import answers
+from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.run import class_names
 from strategos.components.transform.graph import TransformGraph

@@ -18,12 +18,8 @@ from strategos.components.trainer.loop import parameter_server
 from strategos.components.trainer.loop.asynchronous import AsyncTraining
 from strategos.components.trainer.loop.checkpoints import read_weights
 from strategos.components.trainer.loop.synchronous import Training, configure_step
-from strategos.components.trainer.model import (
-    answers,
-    out_of_memory,
-    structure,
-    workload,
-)
+from strategos.components.trainer.model import out_of_memory, workload
+from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
@@ -96,8 +92,12 @@ def evaluate_and_export(
     with code.blamed("the model cannot be exported"):
         # Before the first evaluation: a layer may change its weights in each call.
         export(model, context, spec.schema_file, folder)
-    # This process has one device: it takes the batches of one replica.
-    batches = keras3.batches(model, evaluation.ordered)(context.per_replica_batch_size)
+    # This process has one device: it takes the batches of one replica, unless the value
+    # of the loss depends on their size.
+    size = context.per_replica_batch_size
+    if facts.get("loss_sums_rows"):
+        size = context.global_batch_size
+    batches = keras3.batches(model, evaluation.ordered)(size)
 
     def evaluate() -> dict[str, float]:
         with code.blamed("evaluation fails"), out_of_memory.explained(context):
@@ -153,7 +153,8 @@ def untrained(
     code = UserModule(spec, strategy_name)
     model = code.build_model(workload.context(spec, training.rows, replicas))
     if code.run_fn is None:
-        code.check(model, training, tf.distribute.get_strategy())
+        outputs = code.outputs(model, training)
+        code.check(model, outputs, training, tf.distribute.get_strategy())
         settings = dataclasses.replace(spec.settings, steps_per_execution=1)
         configure_step(model, settings)
     return model, training

@@ -13,7 +13,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.exported import SERVE
 from strategos.components.trainer.compat import compiled, keras3
-from strategos.components.trainer.model import answers
+from strategos.components.trainer.model.comparison import answers
 from strategos.components.user_code.user_errors import operation_error
 
 _OVERRIDDEN = ("test_step", "compute_loss", "compute_metrics")
@@ -171,8 +171,9 @@ def _is_independent(name: str, model: tf.keras.Model) -> bool:
     if any(getattr(type(model), x) is not getattr(stock, x) for x in _OVERRIDDEN):
         return False
     if _is_loss(name):
-        return not model.losses and all(map(_is_mean, tf.nest.flatten(model.loss)))
-    own = compiled.own_metrics(model)
+        means = all(map(_is_mean, tf.nest.flatten(model.loss)))
+        return means and not compiled.adds_losses(model)
+    own = compiled.metrics_of_user(model)
     return not any(name == each or name.endswith(f"_{each}") for each in own)
 
 
@@ -182,4 +183,4 @@ def _is_mean(loss: Any) -> bool:
         return True
     if getattr(loss, "reduction", None) in ("sum", "none"):
         return False
-    return keras3.is_of_keras(loss) or keras3.is_function_of_keras(loss)
+    return keras3.is_of_keras(loss)

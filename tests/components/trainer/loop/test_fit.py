@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,6 +175,47 @@ def test_an_execution_grows_to_a_twentieth_of_a_second(executions):
     assert 100 in ends and ends[-1] == 200
     assert executions(seconds=1.0) == list(range(1, 201))
     assert max(np.diff(executions(seconds=1e-6))) == 32
+
+
+@pytest.mark.parametrize("slow_epochs", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1, 7, 9])
+def test_each_evaluation_sees_all_rows_whatever_the_pace_of_the_epoch_before(
+    slow_epochs, first
+):
+    """Steps of a second run one at a time, fast ones up to 32 at a time."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, "sigmoid")])
+    model.compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+    position, now = Position(10, step=first), [0.0]
+    rows = np.random.default_rng(0).normal(size=(290, 2)).astype(np.float32)
+    labels = (rows.sum(1, keepdims=True) > 0).astype(np.float32)
+    batches = tf.data.Dataset.from_tensor_slices((rows, labels)).batch(16)
+    measured, wanted = [], []
+
+    class Told(TensorCallback):
+        def on_train_batch_end(self, batch, logs=None):
+            now[0] += 1.0 if position.step < 10 * slow_epochs else 1e-6
+
+        def on_epoch_end(self, epoch, logs=None):
+            measured.append([float(logs["val_loss"]), float(logs["val_accuracy"])])
+            copy = tf.keras.Sequential([tf.keras.layers.Dense(1, "sigmoid")])
+            copy.compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+            copy.build((None, 2))
+            copy.set_weights(model.get_weights())
+            wanted.append(copy.evaluate(batches, verbose=0))
+
+    chooses = fit.StepsPerExecution(position, lambda _: math.inf, lambda: now[0])
+    hooks = Hooks([Told(), chooses], model, position, 4)
+    fit.fit(
+        model,
+        SimpleNamespace(epochs=4, steps_per_epoch=10),
+        position,
+        feed=lambda step: batches.repeat(),
+        evaluation=batches,
+        evaluation_steps=19,
+        hooks=hooks,
+    )
+    assert len(measured) == 4
+    np.testing.assert_allclose(measured, wanted, rtol=1e-5)
 
 
 def test_an_execution_ends_where_a_checkpoint_is_due(executions):

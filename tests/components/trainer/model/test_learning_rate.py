@@ -70,6 +70,67 @@ def test_the_inner_optimizer_of_a_scaled_loss_is_meant(steps):
     assert rate == pytest.approx(1.0 if not steps else 1 / 3)
 
 
+class Halving(tf.keras.optimizers.SGD):
+    """Has an argument and a state that `get_config` lacks."""
+
+    def __init__(self, rate, half=1.0):
+        super().__init__(rate)
+        self.half = half
+
+    def update_step(self, gradient, variable):
+        super().update_step(gradient * self.half, variable)
+
+
+def _decayed(**excluded):
+    optimizer = tf.keras.optimizers.AdamW(0.01, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(**excluded)
+    return optimizer
+
+
+OWN = {
+    "excluded by name": lambda: _decayed(var_names=["kernel"]),
+    "an argument without a config": lambda: Halving(0.1, half=0.5),
+    "averages": lambda: tf.keras.optimizers.Adam(
+        0.01, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2
+    ),
+}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("make", OWN.values(), ids=OWN)
+def test_a_warm_up_keeps_the_optimizer_that_was_given(make, mixed):
+    def trained(settings):
+        tf.keras.utils.set_random_seed(1)
+        optimizer = make()
+        given = optimizer
+        if mixed:
+            optimizer = tf.keras.mixed_precision.LossScaleOptimizer(given)
+        model = _compiled(optimizer)
+        learning_rate.scale(model, settings, 64, 2)
+        assert getattr(model.optimizer, "inner_optimizer", model.optimizer) is given
+        for _ in range(5):
+            model.train_on_batch(np.ones((4, 1)), np.zeros((4, 1)))
+        return np.concatenate([weight.ravel() for weight in model.get_weights()])
+
+    # A warm-up of one step reaches the whole rate at once.
+    ours = trained(Settings(warm_up_steps=1))
+    np.testing.assert_array_equal(ours, trained(Settings()))
+
+
+def test_a_warm_up_leaves_one_rate_in_checkpoints(tmp_path):
+    model = _compiled(tf.keras.optimizers.Adam(0.5))
+    learning_rate.scale(model, Settings(warm_up_steps=4), 64, 2)
+    model.train_on_batch(np.ones((4, 1)), np.zeros((4, 1)))
+    path = tf.train.Checkpoint(model=model).write(str(tmp_path / "model"))
+    rates = {
+        name.partition("/.A")[0]
+        for name, _ in tf.train.list_variables(path)
+        if "learning_rate" in name
+    }
+    assert rates == {"model/optimizer/_current_learning_rate"}
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.125)
+
+
 class Own(tf.keras.optimizers.schedules.LearningRateSchedule):
     """A schedule as in tutorials: without a `get_config`."""
 

@@ -73,7 +73,8 @@ def _check_output(checker, model, features, labels, complete=True):
 
     strategy = tf.distribute.get_strategy()
     labels = tf.constant(labels)
-    checker.check_output(model, features, labels, strategy, complete=complete)
+    output = checker.outputs(model, features)
+    checker.check_output(model, features, output, labels, strategy, complete=complete)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +277,15 @@ def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
     made = model(1, "sigmoid", "binary_crossentropy")
     streamed, whole = sorted_split(0), sorted_split(1 << 20)
     assert streamed.columns is None
-    code.check(made, streamed, strategy)
-    code.check(made, whole, strategy)
+    code.check(made, code.outputs(made, streamed), streamed, strategy)
+    outputs = code.outputs(made, whole)
+    code.check(made, outputs, whole, strategy)
     columns = tf.nest.map_structure(lambda matrix: matrix[:80], whole.columns)
     zeros = dataclasses.replace(whole, rows=80, columns=columns)
-    code.check(made, FileShare(zeros, pipelines=2, fewest=80, total=180), strategy)
+    share = FileShare(zeros, pipelines=2, fewest=80, total=180)
+    code.check(made, outputs, share, strategy)
     with pytest.raises(UserError, match="`late` is 0 in every training example"):
-        code.check(made, zeros, strategy)
+        code.check(made, outputs, zeros, strategy)
 
 
 def test_an_output_without_an_axis_for_units_is_one_unit(package, checker, features):
@@ -324,3 +327,35 @@ def test_a_metric_of_several_values_is_rejected_by_name(package, checker, featur
     _check_output(checker, made(average="macro"), features, ONE_HOT)
     with pytest.raises(UserError, match="`f1_score` gives 3 values.*average='macro'"):
         _check_output(checker, made(), features, ONE_HOT)
+
+
+def test_checks_before_training_leave_the_state_of_layers_alone(
+    tf, package, checker, features
+):
+    class Counting(package.layers.Layer):
+        def build(self, shape):
+            self.calls = self.add_weight(
+                name="calls", shape=(), initializer="zeros", trainable=False
+            )
+
+        def call(self, x):
+            self.calls.assign(self.calls + 1.0)
+            return x
+
+    counting = Counting()
+
+    class Mine(package.Model):
+        def __init__(self):
+            super().__init__()
+            self.counting, self.dense = counting, package.layers.Dense(1, "sigmoid")
+
+        def call(self, inputs):
+            return self.dense(self.counting(inputs["x"]))
+
+    made = Mine()
+    made.compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+    _check_output(checker, made, features, BINARY)
+    assert float(counting.calls.numpy()) == 0
+    assert len(made.weights) == 3
+    made(features)
+    assert float(counting.calls.numpy()) == 1

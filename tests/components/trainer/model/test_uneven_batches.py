@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat import autograph
 from strategos.components.trainer.data import dataset
-from strategos.components.trainer.model import dropout, uneven_batches
+from strategos.components.trainer.model import uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
 
@@ -71,7 +71,7 @@ def history(strategy, rows, batch, drop=False, **parts):
         model = build(context, **parts)
         settled = uneven_batches.settle(model, context, Settings(), "mirrored")
         assert settled is context
-        dropout.follow_optimizer(model)
+        context.training_step.follow(model)
         x, y = train.sample(4)  # makes all variables, as the check before training
         strategy.run(lambda: model.test_step((x, y)))
         model.reset_metrics()

@@ -153,6 +153,10 @@ GOOD = {
         'kernel_regularizer="l2", activity_regularizer="l2")(x)',
         "distribution": TWO,
     },
+    "batch_normalization_on_two_replicas": {
+        "body": "x = keras.layers.BatchNormalization()(x)",
+        "distribution": TWO,
+    },
     "float16": {"settings": Settings(mixed_precision="float16")},
     "bfloat16": {"settings": Settings(mixed_precision="bfloat16")},
 }

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import (
     compiled,
     functional,
@@ -146,31 +147,29 @@ def check_warm_start(model: tf.keras.Model, path: str) -> None:
 
 
 def check_tasks(
-    model: tf.keras.Model, agreement: Agreement, tasks: Sequence[str], own: int
+    model: tf.keras.Model, agreement: Agreement, cluster: ClusterSpec
 ) -> None:
     """Rejects a model that differs between the tasks of a gang; all must call it.
 
     Args:
       model: The built model of this task.
       agreement: Sums values over the tasks.
-      tasks: Names of the tasks that train together.
-      own: Number of this task among them.
+      cluster: All tasks, and which of them this process is.
 
     Raises:
       UserError: A task has built another model.
     """
     if agreement.alone:
         return
-    ours = of(model)
-    text = json.dumps(ours).encode()
+    text, own = json.dumps(of(model)).encode(), cluster.tasks.index(cluster.task)
     sizes = _exchanged([len(text), *_digest(text)], agreement, own)
     if all(each == sizes[0] for each in sizes):
         return
     longest = int(max(size for size, *_ in sizes))
     texts = _exchanged([*text.ljust(longest)], agreement, own)
     found = [json.loads(bytes(map(int, each))) for each in texts]
-    for name, theirs in zip(tasks, found, strict=True):
-        check(found[0], theirs, f"in {tasks[0]}", f"in {name}")
+    for task, theirs in zip(cluster.tasks, found, strict=True):
+        check(found[0], theirs, f"in {cluster.tasks[0].name}", f"in {task.name}")
 
 
 def _file(path: str) -> str:

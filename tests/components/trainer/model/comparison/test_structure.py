@@ -19,7 +19,7 @@ from strategos.components.trainer.launchers import local
 from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
 from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.model import structure
+from strategos.components.trainer.model.comparison import structure
 from strategos.components.trainer.operation import Operation
 
 BOTH = pytest.mark.parametrize("package", [tf.keras, keras], ids=["tf_keras", "keras"])

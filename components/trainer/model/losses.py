@@ -1,0 +1,241 @@
+"""How a loss combines the rows of a batch, and what that means on several replicas.
+
+Keras divides the loss of each replica by the number of replicas, which is right for a
+mean over rows. A sum, such as `tf.nn.compute_average_loss(…, global_batch_size=64)`,
+would be divided once too often, gradients included; a loss that compares rows depends
+on which of them a replica has. The code of a loss does not show what it is, so it is
+computed on a few rows and on their halves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import autograph, compiled, keras3, tracing
+from strategos.components.trainer.model import effects
+
+SAYS = "loss_over_replicas"
+"""Attribute by which a model says what its losses are over rows: `mean` or `sum`."""
+
+_SUMS = ("sum", "none")  # reductions of Keras that add up rows
+_TOLERANCE = 1e-3
+_ADDS_UP = (
+    "is a sum over rows, or divides by a fixed number of them: on several replicas "
+    "Keras takes it as a mean over the rows of each. Divide by the rows of the batch, "
+    "as `tf.reduce_mean` does."
+)
+
+_OF_KERAS_3 = (
+    "the loss is one number for a batch, and a mean over its rows: Keras 3 adds up the "
+    "numbers of several replicas. Return one value for each row, which Keras averages, "
+    "or train with trainer.distribution.strategy: one_device."
+)
+
+Judge = Callable[[Any, Any], tf.Tensor]
+
+
+def combine(
+    model: tf.keras.Model,
+    outputs: Any,
+    features: Mapping[str, Any],
+    labels: tf.Tensor,
+    where: str,
+) -> bool:
+    """Makes each loss count as a mean or a sum over rows, as it is.
+
+    Call it for a model of several replicas before its first loss. A model with its own
+    `train_step` or `compute_loss` combines the replicas itself.
+
+    Args:
+      model: A compiled model with all its variables; its losses are changed in place.
+      outputs: Its outputs on a sample batch, `[rows, …]`, flat or nested.
+      features: The features of the sample.
+      labels: The labels of the sample, `[rows, k]`.
+      where: Name of the function that made the model, for messages.
+
+    Returns:
+      Whether a loss is a sum: its value depends on the rows of a batch.
+
+    Raises:
+      UserError: A loss is neither of the two and the model does not say how to take it,
+        or it is a sum that cannot be replaced.
+    """
+    if not (effects.is_stock(model) and effects.is_stock(model, "compute_loss")):
+        return False
+    rows = labels.shape[0] // 2 * 2
+    if not rows:
+        return False
+    probe, losses = _Probe(model, rows, where), effects.by_output(model, outputs)
+    kinds = probe.kinds(losses, labels)
+    taken = {id(loss): _kind_to_keras(model, loss) for loss, _ in losses.values()}
+    wrong = {i: kind for i, kind in kinds.items() if kind not in ("rows", taken[i])}
+    if wrong and keras3.is_model(model):
+        raise UserError(f"{where}: {_OF_KERAS_3}")
+    if wrong:
+        compiled.replace_losses(model, lambda loss: _counted(loss, wrong))
+    if compiled.adds_losses(model):
+        probe.check_added(keras3.taken(model, features))
+    reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
+    return "sum" in kinds.values() or "sum" in reductions
+
+
+class _Probe:
+    """Computes losses on an even number of rows and on their two halves."""
+
+    def __init__(self, model: tf.keras.Model, rows: int, where: str):
+        self._model, self._where = model, where
+        half = rows // 2
+        self._parts = (slice(0, rows), slice(0, half), slice(half, rows))
+        self._says = getattr(model, SAYS, None)
+        if self._says not in (None, "mean", "sum"):
+            raise UserError(
+                f"{where}: `model.{SAYS}` is {self._says!r}, expected 'mean' or 'sum'."
+            )
+
+    def kinds(
+        self, losses: Mapping[str, tuple[Any, tf.Tensor]], labels: tf.Tensor
+    ) -> dict[int, str]:
+        """`rows`, `mean` or `sum` of each loss of the user's, by its id."""
+        found = {}
+        for name, (loss, output) in losses.items():
+            if loss is None or keras3.is_of_keras(loss) or isinstance(loss, str):
+                continue  # Keras's own give a value for each row
+            found[id(loss)] = self._kind(loss, output, labels, name)
+        return found
+
+    def _kind(self, loss: Any, output: Any, labels: tf.Tensor, name: str) -> str:
+        if labels.dtype.is_floating:
+            labels = tf.cast(labels, output.dtype)
+        compute = autograph.converted(_function_of(loss))
+
+        def values() -> list[Any]:
+            found = (compute(labels[part], output[part]) for part in self._parts)
+            return [tf.convert_to_tensor(value) for value in found]
+
+        kind = _judged(*self._computed(values))
+        if kind == "rows" or (kind and not self._says):
+            return kind
+        return self._said(f"the loss of the output `{name}`")
+
+    def check_added(self, features: Mapping[str, Any]) -> None:
+        """Checks what layers give to `add_loss`, which Keras takes as means over rows.
+
+        Args:
+          features: The features of the sample.
+        """
+
+        def added(part: slice) -> tf.Tensor:
+            self._model({name: _cut(x, part) for name, x in features.items()})
+            return tf.add_n([tf.cast(x, tf.float32) for x in self._model.losses])
+
+        kind = _judged(*self._computed(lambda: list(map(added, self._parts))))
+        if not kind or self._says:
+            kind = self._said("what layers give to `add_loss`")
+        if kind == "sum":
+            raise UserError(f"{self._where}: what layers give to `add_loss` {_ADDS_UP}")
+
+    def _computed(self, values: Callable[[], list[Any]]) -> list[np.ndarray]:
+        found = values() if self._model.run_eagerly else tracing.values(values)
+        return [np.asarray(value, np.float64) for value in found]
+
+    def _said(self, what: str) -> str:
+        if self._says:
+            return self._says
+        raise UserError(
+            f"{self._where}: {what} is neither a mean nor a sum over the rows of a "
+            "batch: its values on two halves of a batch do not make up the value on "
+            "the whole, as with a loss that compares rows or is random. Each of "
+            "several replicas would compute it on its own rows. If that is meant, set "
+            f'`model.{SAYS} = "mean"` (or "sum") in `build_model`; otherwise use '
+            "trainer.distribution.strategy: one_device."
+        )
+
+
+def _kind_to_keras(model: tf.keras.Model, loss: Any) -> str:
+    """What Keras takes the value of a loss for, if that is one number for a batch."""
+    if keras3.is_model(model):
+        return "sum"  # it divides only values of rows by the replicas
+    return "sum" if getattr(loss, "reduction", None) in _SUMS else "mean"
+
+
+def _judged(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> str | None:
+    """`rows`, `mean` or `sum`; None for none of them."""
+    if whole.ndim and first.shape != whole.shape:
+        by_row = np.concatenate([first, second])
+        same = by_row.shape == whole.shape and _close(by_row, whole)
+        return "rows" if same else None
+    if not np.isfinite(whole).all() or _close((first + second) / 2, whole):
+        return "mean"
+    return "sum" if _close(first + second, whole) else None
+
+
+def _close(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.allclose(a, b, rtol=_TOLERANCE, atol=1e-6, equal_nan=True)
+
+
+def _function_of(loss: Any) -> Judge:
+    """What computes a loss before Keras combines its rows, if anything is before."""
+    if not hasattr(loss, "call") or compiled.has_own_call(loss):
+        return loss
+    return loss.call
+
+
+def _counted(loss: Any, kinds: Mapping[int, str]) -> Any:
+    """The loss as Keras expects it: a mean of each replica's rows, or a sum."""
+    if id(loss) not in kinds:
+        return loss
+    becomes_mean = kinds[id(loss)] == "sum"
+
+    def counted(value: tf.Tensor, labels: Any) -> tf.Tensor:
+        replica = tf.distribute.get_replica_context()
+        if replica is None:
+            return value
+        rows = tf.cast(rows_of(labels), value.dtype)
+        whole = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+        share = tf.math.divide_no_nan(whole, rows) if becomes_mean else rows / whole
+        return value * share
+
+    return changed(loss, counted)
+
+
+def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
+    """A loss or metric that changes the values of a given one.
+
+    Args:
+      loss: A function, a callable object or a `Loss`; anything else, such as a name, is
+        returned as it is.
+      by: Returns the new value, given the value and the labels.
+    """
+    if compiled.has_own_call(loss):
+        return compiled.around(loss, by)
+    if isinstance(loss, tf.keras.losses.Loss):
+        loss.call = changed(loss.call, by)
+        return loss
+    if isinstance(loss, str) or not callable(loss):
+        return loss
+
+    @functools.wraps(loss)
+    def values(labels: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        found = autograph.converted(loss)(labels, *args, **kwargs)
+        return by(tf.convert_to_tensor(found), labels)
+
+    return values
+
+
+def rows_of(labels: Any) -> tf.Tensor:
+    """The rows of labels `[rows, …]`, flat or nested; int64 scalar."""
+    return tf.shape(tf.nest.flatten(labels)[0], tf.int64)[0]
+
+
+def _cut(value: Any, part: slice) -> Any:
+    if not isinstance(value, tf.SparseTensor):
+        return value[part]
+    first = [part.start] + [0] * (value.shape.rank - 1)
+    size = [part.stop - part.start, *value.dense_shape.numpy()[1:].tolist()]
+    return tf.sparse.slice(value, first, size)

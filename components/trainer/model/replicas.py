@@ -1,0 +1,100 @@
+"""What each replica of a model has for itself: moving averages, values of its rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.trainer.compat import keras3
+
+_METRICS = ("compute_metrics", "get_metrics_result")
+_AVERAGED = (
+    tf.VariableAggregation.MEAN,
+    tf.VariableAggregation.ONLY_FIRST_REPLICA,
+)
+
+Step = Callable[[Any], Any]
+
+
+def average(model: tf.keras.Model) -> None:
+    """Sets the variables that replicas update separately to what a checkpoint holds.
+
+    The moving averages of a plain BatchNormalization differ between replicas. A
+    checkpoint and the export have their mean, so evaluation must use the mean, too. It
+    changes nothing else: averages are linear, and training does not read them.
+
+    Args:
+      model: A model, outside of a step; all workers must call this together.
+    """
+    for variable in model.variables if isinstance(model, tf.keras.Model) else ():
+        local = variable.synchronization == tf.VariableSynchronization.ON_READ
+        if local and variable.aggregation in _AVERAGED:
+            variable.assign(variable.read_value())
+
+
+def report_means(model: tf.keras.Model) -> None:
+    """Makes `fit` report values of the model's own steps as means over all replicas.
+
+    tf-keras sums what the replicas return. Metrics have the same value on all of them;
+    other values, such as the norm of a gradient, belong to the rows of one replica:
+    they become the mean over the rows of the global batch.
+
+    Args:
+      model: A compiled tf-keras model, before its first step.
+    """
+    if keras3.is_model(model):
+        return
+    model.distribute_reduction_method = "first"
+    own = [
+        name
+        for name in ("train_step", "test_step", *_METRICS)
+        if getattr(type(model), name) is not getattr(tf.keras.Model, name)
+    ]
+    if own:
+        model.train_step = _reporting_means(model, model.train_step)
+        model.test_step = _reporting_means(model, model.test_step)
+
+
+def _reporting_means(model: tf.keras.Model, step: Step) -> Step:
+    @functools.wraps(step)
+    def averaged(data: Any) -> Any:
+        logs = step(data)
+        replica = tf.distribute.get_replica_context()
+        if replica is None or not isinstance(logs, dict):
+            return logs
+        metrics = {metric.name for metric in model.metrics}
+        others = {name: logs[name] for name in logs if name not in metrics}
+        numbers = {name: x for name, x in others.items() if _is_number(x)}
+        if not numbers:
+            return logs
+        logging.info(
+            "%s: no metrics of the model; each is reported as the mean of its values "
+            "on %d replicas, weighted by their rows",
+            ", ".join(sorted(numbers)),
+            replica.num_replicas_in_sync,
+        )
+        rows = tf.cast(tf.shape(tf.nest.flatten(data[1])[0])[0], tf.float32)
+        means = {name: _mean(replica, rows, x) for name, x in numbers.items()}
+        return {**logs, **means}
+
+    return averaged
+
+
+def _is_number(value: Any) -> bool:
+    if not tf.is_tensor(value):
+        return isinstance(value, (int, float))
+    return isinstance(value, tf.Tensor) and (
+        value.dtype.is_floating or value.dtype.is_integer
+    )
+
+
+def _mean(replica: Any, rows: tf.Tensor, value: Any) -> tf.Tensor:
+    """The mean of the replicas' values, weighted by their rows; float32."""
+    value = tf.cast(value, tf.float32)
+    mine = tf.where(rows > 0, value * rows, tf.zeros_like(value))
+    total, count = replica.all_reduce(tf.distribute.ReduceOp.SUM, [mine, rows])
+    return total / count

@@ -1,0 +1,155 @@
+"""The cells of the matrix: every two values of different dimensions meet in one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Cell = dict[str, Any]
+
+REPLICAS = {
+    "one_device": 1,
+    "mirrored_2": 2,
+    "mirrored_3": 3,
+    "central_storage": 2,
+    "two_workers": 2,
+}
+ROWS = 960
+BATCHES = {"even": 96, "uneven": 101, "few": 137}  # the last batch of "few" has one row
+
+DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
+    "strategy": tuple(REPLICAS),
+    "keras": (2, 3),
+    "layers": (
+        *("plain", "l2", "batch_norm", "sync_batch_norm", "batch_norm_in_build"),
+        *("dropout", "dropout_in_build", "stock_dropout", "outputs", "frozen"),
+        *("nested", "shared", "lists", "sparse", "ragged"),
+    ),
+    "optimizer": (
+        *("Adam", "AdamW", "Adamax", "Adadelta", "Adafactor", "Adagrad"),
+        *("Ftrl", "Lion", "Nadam", "RMSprop", "SGD"),
+    ),
+    "step": ("stock", "own"),
+    "task": ("binary", "classes"),
+    "precision": ("float32", "bfloat16", "float16"),
+    "executions": (None, 1, 5),
+    "batch": tuple(BATCHES),
+    "rate": ("constant", "warm_up", "schedule", "plateau"),
+    "keep": ("last", "best_checkpoint", "early_stopping"),
+    "average": ("none", "at_end", "overwritten"),
+    "clip": ("none", "clipnorm", "clipvalue", "global_clipnorm"),
+    "loss": ("mean", "sum", "none", "own_mean", "own_sum"),
+}
+
+_OF_KERAS_2 = (
+    *("sync_batch_norm", "batch_norm_in_build", "dropout", "dropout_in_build"),
+    *("sparse", "ragged"),
+)
+_CANDIDATES = 40
+
+_MIRRORED = {"strategy": "mirrored_2", "keras": 3}
+REJECTED: list[tuple[Cell, str]] = []
+"""What differs from the plainest cell, and the error."""
+
+
+def cells() -> list[Cell]:
+    """A small list of cells in which each possible pair occurs; always the same."""
+    generator = random.Random(1)
+    left = {pair for pair in _pairs() if _fill(dict(pair), generator)}
+    found = []
+    while left:
+        seed = dict(min(left, key=repr))
+        made = [_fill(dict(seed), generator, left) for _ in range(_CANDIDATES)]
+        best = max(made, key=lambda cell: len(left & _pairs_of(cell)))
+        left -= _pairs_of(best)
+        found.append(best)
+    return found
+
+
+def all_cells() -> list[Cell]:
+    """The cells that train, and those that are rejected."""
+    plain = {key: values[0] for key, values in DIMENSIONS.items()}
+    return cells() + [{**plain, **changes} for changes, _ in REJECTED]
+
+
+def rejection(cell: Cell) -> str | None:
+    """A pattern of the error that a cell ends with; None if it trains."""
+    values = set(cell.items())
+    for changes, error in REJECTED:
+        if set(changes.items()) <= values:
+            return error
+    return None
+
+
+def drops_last_batch(cell: Cell) -> bool:
+    """Whether the smaller last batch of an epoch is left out, as README says."""
+    replicas, size = REPLICAS[cell["strategy"]], BATCHES[cell["batch"]]
+    rest = ROWS % size
+    if replicas == 1 or not (rest or size % replicas):
+        return False
+    return bool(
+        cell["keras"] == 3
+        or cell["step"] == "own"
+        or (cell["executions"] or 1) > 1
+        or "batch_norm" in cell["layers"]
+        or cell["loss"] in ("sum", "none")
+    ) and bool(rest)
+
+
+def name(cell: Cell) -> str:
+    """A short name of a cell: what differs from the plainest one."""
+    plain = {key: values[0] for key, values in DIMENSIONS.items()}
+    return "-".join(
+        str(value) if key != "executions" else f"{value}-steps"
+        for key, value in cell.items()
+        if key == "strategy" or value != plain[key]
+    )
+
+
+def is_possible(cell: Cell) -> bool:
+    """Whether a cell trains: Keras can build its model, and it is not rejected."""
+    if cell.get("keras") != 3:
+        return True
+    if cell.get("layers") in _OF_KERAS_2 or cell.get("loss") == "none":
+        return False
+    strategy = cell.get("strategy", "one_device")
+    if strategy in ("central_storage", "two_workers"):
+        return False
+    values = set(cell.items())
+    return strategy == "one_device" or not any(
+        set(changes.items()) - {("strategy", "mirrored_2")} <= values
+        for changes, _ in REJECTED
+    )
+
+
+def _pairs() -> Iterator[frozenset]:
+    for one, two in itertools.combinations(DIMENSIONS, 2):
+        for values in itertools.product(DIMENSIONS[one], DIMENSIONS[two]):
+            yield frozenset(zip((one, two), values, strict=True))
+
+
+def _pairs_of(cell: Cell) -> set[frozenset]:
+    return set(map(frozenset, itertools.combinations(cell.items(), 2)))
+
+
+def _fill(
+    cell: Cell, generator: random.Random, left: set[frozenset] | None = None
+) -> Cell | None:
+    """Completes a cell by the values that cover most pairs; None if that fails."""
+    names = [key for key in DIMENSIONS if key not in cell]
+    generator.shuffle(names)
+    for key in names:
+        values = [v for v in DIMENSIONS[key] if is_possible({**cell, key: v})]
+        if not values:
+            return None
+        generator.shuffle(values)
+        if left is not None:
+            values.sort(
+                key=lambda v: (
+                    -sum(frozenset([(key, v), item]) in left for item in cell.items())
+                )
+            )
+        cell[key] = values[0]
+    return {key: cell[key] for key in DIMENSIONS} if is_possible(cell) else None

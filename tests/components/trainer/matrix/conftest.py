@@ -1,0 +1,144 @@
+"""Trains the cells of one strategy in processes that stay between cells."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).parents[3]
+MATRIX = runpy.run_path(str(Path(__file__).with_name("combinations.py")))
+IN_EVERY_RUN = 4  # cells of each strategy that `make test` has, too
+
+# By the precision of the layers: of measured values, in parts; of weights and answers,
+# in parts of the largest, which is at least 1.
+TOLERANCES = {
+    "float32": (2e-4, 1e-4),
+    "bfloat16": (3e-2, 3e-2),
+    "float16": (1e-2, 1e-2),
+}
+CHILD = """
+import sys
+sys.path.insert(0, {tests!r})
+import matrix_training
+matrix_training.main({request!r})
+"""
+
+
+def pytest_generate_tests(metafunc):
+    """Gives the tests of a strategy's file its cells."""
+    if "cell" not in metafunc.fixturenames:
+        return
+    strategy = metafunc.module.STRATEGY
+    cells = [x for x in MATRIX["all_cells"]() if x["strategy"] == strategy]
+    given = [
+        pytest.param(
+            cell,
+            id=MATRIX["name"](cell),
+            marks=[pytest.mark.matrix] if number >= IN_EVERY_RUN else [],
+        )
+        for number, cell in enumerate(cells)
+    ]
+    metafunc.parametrize("cell", given)
+
+
+@pytest.fixture(scope="session")
+def matrix_workload(workload_in, copy_once, write_flights, transform):
+    """960 rows to train on, 301 to evaluate on; some features sparse or ragged."""
+
+    def make(folder):
+        made = workload_in(folder, "matrix")
+        write_flights(made, MATRIX["ROWS"], 301)
+        transform(made)
+
+    return copy_once("matrix", make)
+
+
+@pytest.fixture(scope="module")
+def trained(request, matrix_workload, script, tmp_path_factory, spec_of, free_ports):
+    """What the selected cells of this file give, by name."""
+    cells = [
+        item.callspec.params["cell"]
+        for item in request.session.items
+        if item.path == request.path
+    ]
+    strategy = request.module.STRATEGY
+    spec = spec_of(
+        matrix_workload,
+        batch_size=1,
+        epochs=1,
+        distribution=_distribution(strategy),
+        label="late",
+    )
+    file = tmp_path_factory.mktemp("cells") / "request.json"
+    asked = {"spec": spec.to_json(), "batches": MATRIX["BATCHES"], "cells": cells}
+    file.write_text(json.dumps(asked))
+    code = CHILD.format(tests=str(TESTS), request=str(file))
+    forks = [script(code, **config) for config in _configs(strategy, free_ports)]
+    answers = _answers(forks)
+    names = map(MATRIX["name"], cells)
+    return dict(zip(names, answers, strict=True))
+
+
+def _distribution(strategy):
+    replicas = MATRIX["REPLICAS"][strategy]
+    if strategy == "two_workers":
+        return {"strategy": "multi_worker_mirrored", "workers": 2}
+    name = "mirrored" if strategy.startswith("mirrored") else strategy
+    return {"strategy": name, **({"devices": replicas} if replicas > 1 else {})}
+
+
+def _configs(strategy, free_ports):
+    """The environment of each process."""
+    if strategy != "two_workers":
+        return [{}]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    return [
+        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for task in tasks
+    ]
+
+
+def _answers(forks):
+    """The answers of the first process, when all have ended."""
+    found = []
+    for line in forks[0].stdout:
+        if line[:1] == b"{":
+            found.append(json.loads(line))
+        if line[:1] == b"[":
+            break
+    for fork in forks:
+        fork.output()
+    return found
+
+
+@pytest.fixture
+def as_plain_keras(trained):
+    """Compares what a cell gives with what plain Keras gives."""
+
+    def compare(cell):
+        found = trained[MATRIX["name"](cell)]
+        if rejection := MATRIX["rejection"](cell):
+            assert re.search(rejection, found.get("rejected", str(found)))
+            return
+        assert "history" in found, found.get("failed") or found
+        relative, absolute = TOLERANCES[cell["precision"]]
+        assert found["drops"] == MATRIX["drops_last_batch"](cell)
+        history, expected = found["history"], found["expected"]
+        assert history.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_allclose(
+                history[name], values, rtol=relative, atol=absolute, err_msg=name
+            )
+        assert max(found["weights"]) < absolute
+        assert found["answers"] < absolute
+        if cell["average"] == "none" and cell["keep"] == "last":
+            for name, value in found["evaluation"].items():
+                last = history[f"val_{name}"][-1]
+                assert value == pytest.approx(last, rel=relative, abs=absolute), name
+
+    return compare

@@ -1,0 +1,9 @@
+"""Cells of the matrix under one strategy, beside plain Keras; see combinations.py."""
+
+from __future__ import annotations
+
+STRATEGY = "mirrored_3"
+
+
+def test_training_equals_plain_keras(cell, as_plain_keras):
+    as_plain_keras(cell)

@@ -1,0 +1,294 @@
+"""Trains cells of the matrix twice: as the product does, and by plain Keras `fit`.
+
+A process of the matrix trains one cell after the other under one strategy, which is
+made once. Each answer is a line of JSON: what both measured, how far their weights are
+apart, and what the exported model answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.compat import autograph, keras3
+from strategos.components.trainer.data import dataset
+from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.synchronous import Training
+from strategos.components.trainer.model import uneven_batches, workload
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.run import session
+from strategos.components.trainer.spec import Settings, WorkerSpec
+
+PLATEAU = {"monitor": "val_loss", "patience": 0, "factor": 0.3, "min_delta": 0.02}
+EPOCHS = 3
+ANSWERED = 64  # rows
+
+Cell = dict[str, Any]
+
+
+def settings(cell: Cell) -> Settings:
+    """The settings of the run that a cell stands for."""
+    callbacks: dict[str, Any] = {}
+    if cell["rate"] == "plateau":
+        callbacks["reduce_learning_rate"] = PLATEAU
+    if cell["keep"] == "best_checkpoint":
+        callbacks["best_checkpoint"] = {"monitor": "val_loss"}
+    if cell["keep"] == "early_stopping":
+        callbacks["early_stopping"] = {"monitor": "val_loss", "patience": 1}
+    precision = cell["precision"]
+    return Settings(
+        callbacks=callbacks,
+        warm_up_steps=7 if cell["rate"] == "warm_up" else 0,
+        mixed_precision=None if precision == "float32" else precision,
+        steps_per_execution=cell["executions"],
+    )
+
+
+class Trained:
+    """One process's part of the trainings of a strategy.
+
+    Args:
+      spec: The training; each cell has its own settings.
+      distribution: `trainer.distribution`.
+      batches: Rows of a batch by name.
+    """
+
+    def __init__(self, spec: WorkerSpec, batches: dict[str, int]):
+        self._spec, self._batches = spec, batches
+        self._cluster = ClusterSpec.from_environment()
+        choice = strategy.choose(spec.distribution, self._cluster, Settings())
+        self._strategy = strategy.build(choice, spec.distribution, self._cluster)
+        sys.path.insert(0, spec.folder)
+
+    def answer(self, cell: Cell) -> Cell | None:
+        """What a cell gives; None of a worker that is not the chief."""
+        _reset()
+        batch_size, how = self._batches[cell["batch"]], settings(cell)
+        folder = Path(tempfile.mkdtemp(prefix="cell-"))
+        spec = dataclasses.replace(
+            self._spec,
+            batch_size=batch_size,
+            epochs=EPOCHS,
+            settings=how,
+            hyperparameters=cell,
+            model_dir=str(folder / "model"),
+            log_dir=str(folder / "log"),
+            checkpoint_dir=str(folder / "checkpoints"),
+        )
+        try:
+            return self._compared(spec, str(folder / "weights"), str(folder / "saved"))
+        except UserError as error:
+            return {"rejected": str(error)}
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _compared(self, spec: WorkerSpec, weights: str, saved: str) -> Cell | None:
+        choice = strategy.choose(spec.distribution, self._cluster, spec.settings)
+        session.configure(spec)
+        training = Training(spec, Operation(), self._cluster, choice, self._strategy)
+        facts = training.run(weights)
+        drops = facts["steps"] % -(-facts["rows"] // spec.batch_size) != 0
+        plain, history = self._plain(spec, facts, drops)
+        if not self._cluster.is_chief:
+            return None
+        evaluation = session.evaluate_and_export(spec, facts, weights, saved)
+        ours = self._weights(spec, facts, weights)
+        theirs = [np.asarray(w, np.float64) for w in plain.get_weights()]
+        split = workload.split(spec, spec.eval_files)
+        features = keras3.taken(plain, split.sample(ANSWERED)[0])
+        expected = _by_name(plain, plain(features, training=False))
+        return {
+            "steps": facts["steps"],
+            "drops": drops,
+            "history": facts["history"],
+            "expected": {k: list(map(float, v)) for k, v in history.items()},
+            "evaluation": evaluation,
+            "weights": [_apart(a, b) for a, b in zip(ours, theirs, strict=True)],
+            "moved": max(float(np.abs(w).max(initial=0)) for w in theirs),
+            "answers": _apart(_served(spec, saved), expected),
+        }
+
+    def _weights(self, spec: WorkerSpec, facts: Cell, path: str) -> list[np.ndarray]:
+        model, features = self._rebuilt(spec, facts, by_hand=False)
+        model(features, training=False)
+        checkpoints.read_weights(model, path)
+        return [np.asarray(w, np.float64) for w in model.get_weights()]
+
+    def _rebuilt(
+        self, spec: WorkerSpec, facts: Cell, *, by_hand: bool, drops: bool = False
+    ) -> tuple[Any, Any]:
+        session.configure(spec)
+        keras3.prepare(spec.settings, spec.seed)
+        cell = {**spec.hyperparameters, "by_hand": by_hand}
+        context = dataclasses.replace(
+            workload.context(spec, facts["rows"], self._replicas()),
+            hyperparameters=cell,
+            drops_last_batch=drops,
+        )
+        model = importlib.import_module(spec.module).build_model(context)
+        context.training_step.follow(model)
+        features = workload.split(spec, spec.train_files).sample(ANSWERED)[0]
+        return model, keras3.taken(model, features)
+
+    def _replicas(self) -> int:
+        return self._strategy.num_replicas_in_sync
+
+    def _plain(
+        self, spec: WorkerSpec, facts: Cell, drops: bool
+    ) -> tuple[Any, dict[str, list[float]]]:
+        """A model that Keras's own `fit` has trained, and its history."""
+        cell = spec.hyperparameters
+        alone = cell["layers"] not in OF_REPLICAS
+        default = tf.distribute.get_strategy()
+        with contextlib.nullcontext() if alone else self._strategy.scope():
+            here = default if alone else self._strategy
+            model, features = self._rebuilt(spec, facts, by_hand=True, drops=drops)
+            model(features, training=False)
+            model.steps_per_execution = 1
+            batches = functools.partial(
+                workload.split(spec, spec.train_files).shuffled,
+                spec.batch_size,
+                seed=spec.seed,
+                epochs=None,
+                drop_last=drops,
+            )
+            evaluated = workload.split(spec, spec.eval_files)
+            size = uneven_batches.evaluation_batch(
+                evaluated.rows, spec.batch_size, self._replicas()
+            )
+            ordered = functools.partial(evaluated.ordered, size)
+            batches, ordered = (keras3.batches(model, x) for x in (batches, ordered))
+            if not keras3.is_model(model):
+                batches, ordered = (
+                    functools.partial(dataset.distributed, here, x)
+                    for x in (batches, ordered)
+                )
+            callbacks = _callbacks(model, cell)
+            steps = facts["rows"] // spec.batch_size
+            history = model.fit(
+                batches(),
+                epochs=EPOCHS,
+                steps_per_epoch=steps
+                if drops
+                else -(-facts["rows"] // spec.batch_size),
+                validation_data=ordered(),
+                validation_steps=None
+                if keras3.is_model(model)
+                else evaluated.steps(size),
+                callbacks=callbacks,
+                verbose=0,
+            ).history
+        for callback in callbacks:
+            if isinstance(callback, _best_of(model)):
+                callback.restore()
+        return model, history
+
+
+OF_REPLICAS = ("batch_norm", "batch_norm_in_build", "stock_dropout")
+"""Layers whose result depends on the division among replicas."""
+
+
+def _best_of(model: Any) -> type:
+    callbacks = keras3.package_of(model).callbacks
+
+    class Best(callbacks.Callback):
+        """What `ModelCheckpoint(save_best_only=True)` keeps, in memory."""
+
+        best, kept = np.inf, None
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if logs["val_loss"] < self.best:
+                self.best, self.kept = logs["val_loss"], self.model.get_weights()
+
+        def restore(self) -> None:
+            self.model.set_weights(self.kept)
+
+    return Best
+
+
+def _callbacks(model: Any, cell: Cell) -> list[Any]:
+    stock = keras3.package_of(model).callbacks
+    found: list[Any] = []
+    if cell["rate"] == "plateau":
+        found.append(stock.ReduceLROnPlateau(**PLATEAU))
+    if cell["keep"] == "early_stopping":
+        found.append(
+            stock.EarlyStopping("val_loss", patience=1, restore_best_weights=True)
+        )
+    if cell["keep"] == "best_checkpoint":
+        found.append(_best_of(model)())
+    return found
+
+
+def _reset() -> None:
+    """A cell begins as in a new process."""
+    import keras
+
+    for package in (tf.keras, keras):
+        package.backend.clear_session()
+        package.mixed_precision.set_global_policy("float32")
+    gc.collect()
+
+
+def _apart(a: Any, b: Any) -> float:
+    """The largest difference, in parts of the largest value, which is at least 1."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), (a.keys(), b.keys())
+        return max(_apart(a[key], b[key]) for key in a)
+    a, b = (np.asarray(x, np.float64) for x in (a, b))
+    assert a.shape == b.shape, (a.shape, b.shape)
+    scale = max(1.0, float(np.abs(b).max(initial=0)))
+    return float(np.abs(a - b).max(initial=0)) / scale
+
+
+def _by_name(model: Any, output: Any) -> dict[str, np.ndarray]:
+    if not isinstance(output, dict):
+        output = {"predictions": output}
+    return {key: np.asarray(value, np.float64) for key, value in output.items()}
+
+
+def _served(spec: WorkerSpec, folder: str) -> dict[str, np.ndarray]:
+    """What the saved model answers to the first raw rows of the evaluation split."""
+    (file,) = Path(spec.schema_file).parents[1].glob("raw/Split-eval/*")
+    rows = tf.data.TFRecordDataset(str(file), "GZIP").take(ANSWERED)
+    signature = tf.saved_model.load(folder).signatures["serving_default"]
+    found = signature(examples=tf.stack(list(rows)))
+    return {key: np.asarray(value, np.float64) for key, value in found.items()}
+
+
+def main(request: str) -> None:
+    """Answers the cells of a file, a line of JSON each.
+
+    Args:
+      request: Path of a JSON file: `spec`, `batches` and `cells`.
+    """
+    autograph.convert_user_code_only()
+    asked = json.loads(Path(request).read_text())
+    trained = Trained(WorkerSpec.from_json(asked["spec"]), asked["batches"])
+    for cell in asked["cells"]:
+        try:
+            found = trained.answer(cell)
+        except Exception:
+            found = {"failed": traceback.format_exc()}
+        if found is not None:
+            print(json.dumps(found), flush=True)
+    print(json.dumps(["end"]), flush=True)
+    sys.stdin.read()
+    os._exit(0)
