@@ -44,7 +44,6 @@ class AsyncTraining(Training):
         return None  # other processes read
 
     def _model(self) -> tf.keras.Model:
-        tf.keras.utils.set_random_seed(self._spec.seed)
         model = super()._model()
         if tf.distribute.has_strategy():
             ours, ordinary = map(structure.of, (model, self._ordinary))

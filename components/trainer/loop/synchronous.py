@@ -164,7 +164,6 @@ class Training:
             del model
             gc.collect()  # its variables may fill half of a GPU
             free_names()
-            tf.keras.utils.set_random_seed(self._spec.seed)
             model, outputs = self._built()
         if not keras3.is_model(model):  # its own dropout has its state in variables
             self._context.training_step.follow(model)

@@ -64,6 +64,8 @@ class UserModule:
         Raises:
           UserError: The function fails, or returns something else.
         """
+        # The same in each process, whatever has drawn numbers before.
+        tf.keras.utils.set_random_seed(context.seed)
         keras3.prepare(self._spec.settings, context.seed)
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
             model = self._build_model(context)

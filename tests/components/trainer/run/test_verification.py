@@ -153,6 +153,9 @@ GOOD = {
         'kernel_regularizer="l2", activity_regularizer="l2")(x)',
         "distribution": TWO,
     },
+    "drawn_by_the_seed": {
+        "body": DRAWN.replace("np.random.default_rng()", "np.random"),
+    },
     "batch_normalization_on_two_replicas": {
         "body": "x = keras.layers.BatchNormalization()(x)",
         "distribution": TWO,
