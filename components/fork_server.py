@@ -89,9 +89,12 @@ def launch(
       cwd: The worker's current folder.
 
     Returns:
-      The worker, or None if no server is ready: none was started, it was killed, or the
-      environment is too large to send.
+      The worker, or None if no server is ready: none was started, it was killed, the
+      environment is too large to send, or it asks for a fixed hash seed, which this
+      interpreter and its forks do not have.
     """
+    if env.get("PYTHONHASHSEED") == "0" and sys.flags.hash_randomization:
+        return None
     given, stdin = os.pipe()
     stdout, taken = os.pipe()
     about = {"module": module, "arguments": list(arguments), "cwd": cwd}

@@ -28,7 +28,16 @@ from typing import Any, NoReturn
 from strategos.components import errors, events, fork_server, oom, processes
 from strategos.components.files import temporary
 
+HASH_SEED = {"PYTHONHASHSEED": "0"}
+"""Environment variable for a process that runs the user's code.
+
+The order of a Python set follows the interpreter's hash seed, which is random by
+default: `build_model` would order the features of a set differently in each task of a
+gang, after a restart, and in the export.
+"""
+
 TENSORFLOW = {
+    **HASH_SEED,
     "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras, also in user code
     "KERAS_BACKEND": "tensorflow",  # of the package `keras`; overrides ~/.keras
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -159,6 +168,17 @@ def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     aside.write_text(json.dumps(content))
     aside.rename(answered)
     leave(int("error" in content))
+
+
+def restart_with_hash_seed() -> None:
+    """Starts this program again with the hash seed of `HASH_SEED`, if it has another.
+
+    Call it first in a program that others start and that runs the user's code.
+    """
+    if HASH_SEED.items() <= os.environ.items():
+        return
+    os.environ.update(HASH_SEED)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def end_with_input() -> None:

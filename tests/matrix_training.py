@@ -31,7 +31,8 @@ from strategos.components.trainer.compat import autograph, keras3
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.synchronous import Training
-from strategos.components.trainer.model import uneven_batches, workload
+from strategos.components.trainer.model import workload
+from strategos.components.trainer.model.replicas import uneven_batches
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import session
 from strategos.components.trainer.spec import Settings, WorkerSpec

@@ -134,4 +134,5 @@ def _execute(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    worker_process.restart_with_hash_seed()
     worker_process.leave(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ TensorFlow operation.
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +59,25 @@ def _traced(kind: str, rows: int) -> Callable[[tf.Tensor], tf.Tensor]:
         return tf.data.experimental.to_variant(found)
 
     return stored
+
+
+def ends(files: Sequence[str], rows: int) -> list[bytes]:
+    """The first `rows` records, then the last ones; fewer if there are not so many.
+
+    Args:
+      files: TFRecord files; a name that ends in `.gz` means GZIP. The first and the
+        last ones are read.
+      rows: Number of records from each end; if the files have less than twice as many,
+        some are in the result twice.
+    """
+    first = list(records(files).take(rows).as_numpy_iterator())
+    last: list[bytes] = []
+    for file in reversed(files):
+        found = records([file]).as_numpy_iterator()
+        last = [*collections.deque(found, rows - len(last)), *last]
+        if len(last) == rows:
+            break
+    return [*first, *last]
 
 
 def compression(file: str) -> str:

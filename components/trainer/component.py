@@ -62,7 +62,8 @@ class Trainer(base_component.BaseComponent):
         `trainer.json`, whose facts are custom properties as well: `strategy`, `reason`,
         `replicas`, `workers`, `global_batch`, `steps`, `examples`,
         `examples_per_second`, `restarts`, `seed`, `rows`, `parameters`, `history`,
-        `evaluation`, `warm_start`.
+        `evaluation`, `warm_start`; `trainer.json` also has `weights_epoch`, the epoch
+        that was evaluated with the exported weights, or null.
       model_run: TensorBoard's events.
     """
 

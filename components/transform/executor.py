@@ -17,12 +17,13 @@ from strategos.components.records import FILE_FORMAT, columns
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.transform import analysis, preprocessing
+from strategos.components.transform import analysis, preprocessing, sample
 from strategos.components.transform.materialize import materialize
 from strategos.components.user_code import modules, workload_paths
 
 ANALYZED = "train"
 TRANSFORMED = ("train", "eval")
+SAMPLED = "eval"
 
 
 class Executor(EngineExecutor):
@@ -64,6 +65,8 @@ class Executor(EngineExecutor):
         files = {split: _files(raw, split) for split in TRANSFORMED}
         progress.begin(_rows(raw))
         progress.end(materialize(self._engine, graph, files, uri))
+        records = [file for each in raw for file in _records(each, SAMPLED)]
+        sample.write(graph, records)
         _describe(transformed[0])
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import events, node_ids, processes
+from strategos.components import events, node_ids, processes, worker_process
 from strategos.components.errors import (
     BadInputError,
     ExitCode,
@@ -219,7 +219,7 @@ def prepare_data(config: Config, data: Listing) -> None:
     process = subprocess.Popen(
         [*command, str(config.folder), module, function or "prepare"],
         stdin=subprocess.PIPE,  # never written to: it closes when this process ends
-        env=environment.without_password(),
+        env={**environment.without_password(), **worker_process.HASH_SEED},
         start_new_session=True,
     )
     try:

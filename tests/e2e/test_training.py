@@ -67,3 +67,29 @@ def test_training_starts_anew_where_that_is_asked_for(small):
     done = small.run(*LONG, *other, "--from-scratch")
     assert "resuming at step" not in done.stderr
     assert len(small.last_run()["trainer"]["history"]["loss"]) == EPOCHS
+
+
+DRAWN = """
+import numpy as np
+import tensorflow as tf
+
+def build_model(context):
+    x = tf.keras.Input((1,), name="x")
+    drawn = np.random.default_rng().normal(size=(1, 32)).astype("float32")
+    features = tf.sin(tf.matmul(x, drawn))
+    model = tf.keras.Model([x], tf.keras.layers.Dense(1, "sigmoid")(features))
+    model.compile("adam", "binary_crossentropy")
+    return model
+"""
+
+
+def test_a_model_that_the_export_builds_with_other_constants_is_not_pushed(
+    make_small, tmp_path
+):
+    small = make_small(tmp_path)
+    (small.folder / "model.py").write_text(DRAWN)
+    done = small.run(expect=1)
+    assert "does not answer as the trained model" in done.stderr
+    assert "np.random.default_rng()" in done.stdout
+    assert not (small.folder / "serving").exists()
+    assert small.last_run()["failed_node"] == "Trainer"

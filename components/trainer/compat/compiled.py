@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+
+from strategos.components.trainer.compat import keras3
 
 
 def argument(model: tf.keras.Model, name: str) -> Any:
@@ -29,6 +31,27 @@ def changed_trainable(model: tf.keras.Model) -> list[str]:
     """
     compiled = getattr(model, "_compiled_trainable_state", None) or {}
     return [x.name for x, value in compiled.items() if x.trainable != value]
+
+
+def metrics_of_user(model: tf.keras.Model) -> set[str]:
+    """Names of the metrics that are of the user's own classes or functions.
+
+    Args:
+      model: A compiled model of either Keras, after its first evaluation.
+    """
+    return {
+        metric.name
+        for metric in _flat(model.metrics)
+        if not keras3.is_of_keras(metric)
+        or not keras3.is_of_keras(getattr(metric, "_fn", metric))
+    }
+
+
+def _flat(metrics: Iterable[Any]) -> Iterator[Any]:
+    """Metrics without the containers that Keras 3 puts them in."""
+    for metric in metrics:
+        inner = getattr(metric, "metrics", None)
+        yield from _flat(inner) if inner else (metric,)
 
 
 def layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:

@@ -27,9 +27,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.records import read as read_records
 from strategos.components.trainer.data import column_files, columns, parsing, records
 from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
@@ -196,6 +198,24 @@ class Split:
         if self.columns is None:
             return next(iter(self.ordered(rows)))
         return self._unpacked(columns.rows(self.columns, slice(rows)))
+
+    def ends(self, rows: int) -> Columns:
+        """The features of the first `rows` examples, then of the last ones.
+
+        Args:
+          rows: Number of examples from each end; if the split has less than twice as
+            many, some are in the result twice.
+        """
+        parts = np.arange(self.rows)[:rows], np.arange(self.rows)[-rows:]
+        which = np.concatenate(parts)
+        if self.columns is not None:
+            features, _ = self._unpacked(columns.rows(self.columns, which))
+        elif self.stored is not None:
+            features, _ = self._unpacked((self.stored.rows_at(which), {}))
+        else:
+            parse = parsing.parser(self.spec)
+            features, _ = self._pair(parse(read_records.ends(self.files, rows)))
+        return features
 
     def labels(self) -> tf.Tensor | None:
         """The labels of all examples if they are kept in memory, else None."""

@@ -106,6 +106,14 @@ class Stored:
         """All rows, in memory."""
         return self._gathered(np.arange(self.rows))
 
+    def rows_at(self, places: np.ndarray) -> dict[str, tf.Tensor]:
+        """Some rows, by type.
+
+        Args:
+          places: Row numbers, int64 [n].
+        """
+        return {k: tf.constant(v) for k, v in self._gathered(places).items()}
+
     def block_batches(self, batch_size: int) -> int:
         """Batches of a block: as many as the limit allows, at least one.
 

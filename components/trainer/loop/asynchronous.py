@@ -16,6 +16,7 @@ from strategos.components.trainer.loop import (
 )
 from strategos.components.trainer.loop.checkpointing import Keeper
 from strategos.components.trainer.loop.synchronous import Training
+from strategos.components.trainer.model.comparison import answers, structure
 
 
 class AsyncTraining(Training):
@@ -43,9 +44,10 @@ class AsyncTraining(Training):
         return None  # other processes read
 
     def _model(self) -> tf.keras.Model:
-        tf.keras.utils.set_random_seed(self._spec.seed)
         model = super()._model()
         if tf.distribute.has_strategy():
+            ours, ordinary = map(structure.of, (model, self._ordinary))
+            structure.check(ours, ordinary, "for the workers", "for the coordinator")
             parameter_server.follow(model, self._ordinary)
             if self._choice.workers > 1:
                 update_lock.lock_updates(model)
@@ -70,3 +72,5 @@ class AsyncTraining(Training):
     def _write(self, model: tf.keras.Model, path: str) -> None:
         self._ordinary.set_weights(model.get_weights())
         checkpoints.write_weights(self._ordinary, path)
+        structure.write(self._ordinary, path)
+        answers.write(self._ordinary, self._sample(), None, path)

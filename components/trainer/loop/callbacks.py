@@ -21,7 +21,7 @@ from strategos.components.trainer.compat.callbacks import (
 )
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import MonitorCheck
-from strategos.components.trainer.model import replicas
+from strategos.components.trainer.model.replicas import local_values
 from strategos.components.wording import listed
 
 
@@ -147,7 +147,7 @@ class Hooks(tf.keras.callbacks.CallbackList):
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Makes the replicas evaluate the weights that a checkpoint has."""
-        replicas.average(self.model)
+        local_values.average(self.model)
         super().on_test_begin(logs)
 
     def step_of(self, batch: int) -> int:

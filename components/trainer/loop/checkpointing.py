@@ -23,6 +23,7 @@ from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.loop.state.callback_state import CallbackState
+from strategos.components.trainer.model.comparison import structure
 from strategos.components.wording import abridged, quoted
 
 _LOOK_SECONDS = 0.5
@@ -90,6 +91,7 @@ class Keeper(TensorCallback):
         self._state: CallbackState | None = None
         self._found: Found | None = None
         self._counted_before = ""  # prefix of totals that the first step adds to
+        self._structure: structure.Structure | None = None
         self._saved = self._looked = (clock(), position.step)
         self._next_look = position.step
 
@@ -103,6 +105,7 @@ class Keeper(TensorCallback):
           UserError: The checkpoint belongs to another model or another number of steps
             per epoch.
         """
+        self._structure = structure.of(model)
         newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
         (step,) = self._agreement.total(newest + self._store.is_chief)
         if not step:
@@ -117,6 +120,7 @@ class Keeper(TensorCallback):
                 f"makes now: {differing}. Undo the change, or start anew: strategos "
                 "run --from-scratch"
             )
+        self._check_structure_of(found)
         self._check_steps_of(found)
         self._restore_part(model, "model")
         self._position.step = self._next_look = found.step
@@ -136,6 +140,15 @@ class Keeper(TensorCallback):
                 f"{abridged(quoted(missing), 3)}: an earlier version left out the "
                 "random state of Keras 3 layers, and layers in lists and dicts. Start "
                 "anew: strategos run --from-scratch"
+            )
+
+    def _check_structure_of(self, found: Found) -> None:
+        differing = structure.difference(self._structure, found.state.get("structure"))
+        if differing:
+            raise UserError(
+                f"The checkpoint {found.place} ('there') is of another model than "
+                f"`build_model` makes now ('here'): {differing}. Undo the change, or "
+                f"start anew: strategos run --from-scratch. {structure.CAUSE}"
             )
 
     def _check_steps_of(self, found: Found) -> None:
@@ -250,6 +263,7 @@ class Keeper(TensorCallback):
             "stop_training": self.model.stop_training,
             "steps_per_epoch": self._position.steps_per_epoch,
             "variables": checkpoints.shapes(self.model),
+            "structure": self._structure,
             "random": _random_state(),
         }
         parts = {"model": self.model, "metrics": _Metrics(self.model)}

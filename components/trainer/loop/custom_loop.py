@@ -17,8 +17,8 @@ from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.model import replicas
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.replicas import local_values
 
 
 class EpochMeans(TensorCallback):
@@ -144,7 +144,7 @@ class Loop:
                     f"`loop.report(loss=…)`; after step {self._begun + number + 1} "
                     f"there were {self.step}."
                 )
-        replicas.average(self._model)  # the loop may evaluate now
+        local_values.average(self._model)  # the loop may evaluate now
 
     def report(self, **values: Any) -> None:
         """Reports that a step is done.

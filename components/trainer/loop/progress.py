@@ -1,4 +1,4 @@
-"""Reports progress, speed and history; stops training at the first NaN."""
+"""Reports progress and speed; keeps the history; stops at the first NaN."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable
 from typing import Any
+
+import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
@@ -152,16 +154,55 @@ class Recorder(TensorCallback):
 
     Attributes:
       history: Values by metric name.
+      marks: Marks of the evaluated weights by epoch, see `EvaluatedWeights`.
     """
 
     def __init__(self):
         super().__init__()
+        self.marks: dict[str, list[float]] = {}
         self.history: dict[str, list[float]] = {}
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the epoch's values."""
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(float(value))
+
+
+class EvaluatedWeights(TensorCallback):
+    """Records a mark of the weights that each epoch is evaluated with.
+
+    Early stopping, the best checkpoint, averaged weights and the user's callbacks may
+    leave other weights than those of the last epoch. Must be the first of the
+    callbacks: others may change the weights when an evaluation ends.
+
+    Args:
+      recorder: Keeps the marks, also in checkpoints.
+    """
+
+    def __init__(self, recorder: Recorder):
+        super().__init__()
+        self._recorder = recorder
+        self._mark: list[float] | None = None
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Takes the mark of the weights that were evaluated."""
+        self._mark = _mark(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Records the mark, if the epoch was evaluated."""
+        if self._mark is not None:
+            self._recorder.marks[str(epoch)] = self._mark
+        self._mark = None
+
+    def epoch(self) -> int | None:
+        """The last epoch, from 1, that was evaluated with the model's present weights.
+
+        Returns:
+          None if no epoch was.
+        """
+        now = _mark(self.model)
+        found = [int(e) for e, mark in self._recorder.marks.items() if mark == now]
+        return max(found) + 1 if found else None
 
 
 class MonitorCheck(TensorCallback):
@@ -191,3 +232,15 @@ class MonitorCheck(TensorCallback):
                 expected=", ".join(sorted(logs or {})),
                 remedy="Metrics are named in `model.compile(metrics=[…])`.",
             )
+
+
+def _mark(model: tf.keras.Model) -> list[float]:
+    """Sum and sum of squares of each variable, without a copy of it."""
+    found = []
+    for each in model.weights:
+        value = tf.convert_to_tensor(each)
+        if value.dtype.is_floating:
+            found += [float(tf.reduce_sum(value)), float(tf.nn.l2_loss(value))]
+        elif value.dtype != tf.string:
+            found.append(float(tf.reduce_sum(tf.cast(value, tf.float64))))
+    return found

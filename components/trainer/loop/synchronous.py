@@ -32,6 +32,7 @@ from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
 from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import (
+    EvaluatedWeights,
     Progress,
     Recorder,
     TerminateOnNaN,
@@ -40,14 +41,15 @@ from strategos.components.trainer.model import (
     effects,
     learning_rate,
     out_of_memory,
-    replicas,
-    uneven_batches,
     workload,
 )
+from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.replicas import local_values, uneven_batches
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
+from strategos.components.transform import sample
 
 Callbacks = list[tf.keras.callbacks.Callback]
 
@@ -108,15 +110,21 @@ class Training:
             position = Position(self._context.steps_per_epoch)
             progress = Progress(self._context, position, self._waiting())
             recorder = Recorder()
+            evaluated = EvaluatedWeights(recorder)
             with self._log_dir() as log_dir, self._code.blamed("training fails"):
                 others = self._callbacks(model, position, log_dir)
                 with out_of_memory.explained(self._context):
-                    self._train(model, position, [progress, *others, recorder])
+                    followed = [evaluated, progress, *others, recorder]
+                    self._train(model, position, followed)
+            epoch = evaluated.epoch()
             with self._weights_path(weights) as path:
                 self._write(model, path)
-        facts = self._facts(position, progress)
-        parameters = model.count_params()
-        return {**facts, "parameters": parameters, "history": recorder.history}
+        return {
+            **self._facts(position, progress),
+            "parameters": model.count_params(),
+            "history": recorder.history,
+            "weights_epoch": epoch,
+        }
 
     def _agreeing(self) -> int:
         """Processes that decide together when to save."""
@@ -155,23 +163,22 @@ class Training:
             del model
             gc.collect()  # its variables may fill half of a GPU
             free_names()
-            tf.keras.utils.set_random_seed(self._spec.seed)
             model, outputs = self._built()
         if not keras3.is_model(model):  # its own dropout has its state in variables
             self._context.training_step.follow(model)
         settings = self._spec.settings
         configure_step(model, settings)
         if self._context.replicas > 1:
-            replicas.report_means(model)
+            local_values.report_means(model)
         self._code.check(model, outputs, self._examples)
         if not keras3.is_overridden(model, "train_step"):
             optimizers.build(model)
+        structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:
-            checkpoints.warm_start(
-                model,
-                f"{self._spec.warm_start}/weights",
-                is_chief=self._context.is_chief,
-            )
+            start = f"{self._spec.warm_start}/weights"
+            is_chief = self._context.is_chief
+            checkpoints.warm_start(model, start, is_chief=is_chief)
+            structure.check_warm_start(model, start)
         return model
 
     def _built(self) -> tuple[tf.keras.Model, Any]:
@@ -317,6 +324,12 @@ class Training:
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
         checkpoints.write_weights(model, path)
+        structure.write(model, path)
+        answers.write(model, self._sample(), self._strategy, path)
+
+    def _sample(self) -> dict[str, Any]:
+        """The features of a few rows, to compare the export's answers on."""
+        return self._evaluated.ends(sample.ROWS)
 
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
         folder = self._spec.checkpoint_dir

@@ -7,7 +7,6 @@ expects probabilities, one output unit broadcast over a one-hot label.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -17,29 +16,13 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3, tracing
-from strategos.components.trainer.model import effects, replicas
+from strategos.components.trainer.model import effects
+from strategos.components.trainer.model.known_losses import Loss, known_loss
+from strategos.components.trainer.model.replicas import local_values
 from strategos.components.user_code.user_errors import explain
 
-_PACKAGES = ("tf_keras.", "keras.")
 _PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
 _WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
-_REGRESSION = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
-_ALIASES = {
-    "mse": "mean_squared_error",
-    "mae": "mean_absolute_error",
-    "huber_loss": "huber",
-    "logcosh": "log_cosh",
-    "binary_focal_crossentropy": "binary_crossentropy",
-    "categorical_focal_crossentropy": "categorical_crossentropy",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Loss:
-    """A loss of Keras: its name in snake case, and whether it takes logits."""
-
-    name: str
-    from_logits: bool
 
 
 class ModelChecker:
@@ -153,7 +136,7 @@ class ModelChecker:
                 return call()
             if tf.distribute.has_strategy():
                 tracing.shapes(call)  # creates variables where no replica does
-            return tracing.values(lambda: replicas.of_first(call))
+            return tracing.values(lambda: local_values.of_first(call))
 
     def check_output(
         self,
@@ -207,7 +190,7 @@ class ModelChecker:
 
         eager = model.run_eagerly
         with self._blamed("the loss or a metric fails on the first rows"):
-            measured = functools.partial(replicas.of_first, measure)
+            measured = functools.partial(local_values.of_first, measure)
             found = measured() if eager else tracing.shapes(measured)
         if eager:
             model.reset_metrics()
@@ -341,26 +324,6 @@ class ModelChecker:
         return UserError(f"{self._where}: {what}")
 
 
-def known_loss(loss: Any) -> Loss | None:
-    """The loss of a compiled model; None if its requirements are not known here."""
-    if isinstance(loss, (list, tuple)) and len(loss) == 1:
-        loss = loss[0]
-    if isinstance(loss, dict) and len(loss) == 1:
-        loss = next(iter(loss.values()))
-    if isinstance(loss, str):
-        name, from_logits = _snake(loss), False
-    elif type(loss).__module__.startswith(_PACKAGES):
-        from_logits = bool(loss.get_config().get("from_logits", False))
-        name = _snake(type(loss).__name__)
-    elif getattr(loss, "__module__", "").startswith(_PACKAGES):
-        name, from_logits = loss.__name__, False
-    else:
-        return None
-    name = _ALIASES.get(name, name)
-    known = name.endswith("crossentropy") or name in _REGRESSION
-    return Loss(name, from_logits) if known else None
-
-
 def _last_activation(model: tf.keras.Model, place: int) -> str | None:
     """Name of the activation that computes an output; None if unknown.
 
@@ -388,11 +351,6 @@ def _activation(layer: Any) -> str | None:
 
 def _range(labels: tf.Tensor) -> tuple[float, float]:
     return float(tf.reduce_min(labels)), float(tf.reduce_max(labels))
-
-
-def _snake(name: str) -> str:
-    letters = (f"_{c.lower()}" if c.isupper() else c for c in name)
-    return "".join(letters).lstrip("_")
 
 
 def _shown(shape: tf.TensorShape) -> str:

@@ -15,9 +15,10 @@ from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
-from strategos.components.trainer.model import keras3_limits, losses, varying
+from strategos.components.trainer.model import varying
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
+from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain, location
@@ -64,6 +65,8 @@ class UserModule:
         Raises:
           UserError: The function fails, or returns something else.
         """
+        # The same in each process, whatever has drawn numbers before.
+        tf.keras.utils.set_random_seed(context.seed)
         keras3.prepare(self._spec.settings, context.seed)
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
             model = self._build_model(context)

@@ -28,6 +28,7 @@ import tensorflow as tf
 from strategos.components import exported
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.run import class_names
 from strategos.components.transform.graph import TransformGraph
@@ -151,7 +152,7 @@ class _Servable:
 
     def _predictions(self, features: dict[str, Any]) -> dict[str, tf.Tensor]:
         output = self._model(features, training=False)
-        return _named(output, getattr(self._model, "output_names", None))
+        return answers.named(output, getattr(self._model, "output_names", None))
 
 
 def _traced_once(function: Any) -> Any:
@@ -167,23 +168,6 @@ def _traced_once(function: Any) -> Any:
     )
     calling.get_concrete_function()
     return calling
-
-
-def _named(output: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
-    if isinstance(output, Mapping):
-        found = dict(output)
-    elif isinstance(output, (list, tuple)) and len(output) > 1:
-        keys = names or [f"output_{i}" for i in range(len(output))]
-        found = dict(zip(keys, output, strict=True))
-    else:
-        found = {"predictions": tf.nest.flatten(output)[0]}
-    return {name: _as_answer(value) for name, value in found.items()}
-
-
-def _as_answer(value: tf.Tensor) -> tf.Tensor:
-    if value.shape.rank == 1:
-        value = value[:, tf.newaxis]
-    return tf.cast(value, tf.float32) if value.dtype.is_floating else value
 
 
 def _is_nested(spec: Any) -> bool:

@@ -19,11 +19,14 @@ from strategos.components.trainer.loop.asynchronous import AsyncTraining
 from strategos.components.trainer.loop.checkpoints import read_weights
 from strategos.components.trainer.loop.synchronous import Training, configure_step
 from strategos.components.trainer.model import out_of_memory, workload
+from strategos.components.trainer.model.comparison import answers, structure
+from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.run import tfx_run_fn
+from strategos.components.trainer.run import tfx_run_fn, verification
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transform import sample
 from strategos.components.user_code import modules
 
 
@@ -85,22 +88,48 @@ def evaluate_and_export(
     code = UserModule(spec, facts["strategy"])
     evaluation = workload.split(spec, spec.eval_files)
     context = workload.context(spec, facts["rows"], facts["replicas"])
-    model = code.build_model(context)
-    features, _ = evaluation.sample(1)
-    with code.blamed("the model fails on the first row of the evaluation split"):
-        model(keras3.taken(model, features), training=False)
-    read_weights(model, weights)
+    model = _rebuilt(code, context, evaluation, weights)
+    with code.blamed("the model cannot be exported"):
+        # Before the first evaluation: a layer may change its weights in each call.
+        export(model, context, spec.schema_file, folder)
     # This process has one device: it takes the batches of one replica, unless the value
     # of the loss depends on their size.
     size = context.per_replica_batch_size
     if facts.get("loss_sums_rows"):
         size = context.global_batch_size
     batches = keras3.batches(model, evaluation.ordered)(size)
-    with code.blamed("evaluation fails"), out_of_memory.explained(context):
-        found = model.evaluate(batches, verbose=0, return_dict=True)
-    with code.blamed("the model cannot be exported"):
-        export(model, context, spec.schema_file, folder)
-    return {name: float(value) for name, value in found.items()}
+
+    def evaluate() -> dict[str, float]:
+        with code.blamed("evaluation fails"), out_of_memory.explained(context):
+            found = model.evaluate(batches, verbose=0, return_dict=True)
+        return {name: float(value) for name, value in found.items()}
+
+    trained = answers.read(weights)
+    examples = sample.load(spec.transform_graph) if trained else []
+    with verification.saved_answers(folder, examples) as saved:
+        found = evaluate()
+    if trained:
+        answered = answers.of(model, evaluation.ends(sample.ROWS)), saved.result()
+        verification.check_answers(*answered, trained, answers.tolerance(model))
+    verification.check_metrics(model, facts, found, evaluate, evaluation.rows)
+    return found
+
+
+def _rebuilt(
+    code: UserModule,
+    context: TrainingContext,
+    evaluation: dataset.Split,
+    weights: str,
+) -> tf.keras.Model:
+    """Builds the model and reads its weights."""
+    model = code.build_model(context)
+    features, _ = evaluation.sample(1)
+    with code.blamed("the model fails on the first row of the evaluation split"):
+        model(keras3.taken(model, features), training=False)
+    read_weights(model, weights)
+    written = structure.read(weights)
+    structure.check(structure.of(model), written, "for the export", "for the training")
+    return model
 
 
 def untrained(

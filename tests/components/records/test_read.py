@@ -36,6 +36,15 @@ def test_batches_hold_the_records_of_all_files_in_order(tmp_path):
     assert not list(read.batches([], 128))
 
 
+def test_both_ends_are_the_first_and_the_last_records(tmp_path):
+    records = [b"%d" % number for number in range(20)]
+    parts = (records[:3], records[3:15], records[15:18], [], records[18:])
+    files = [_write(tmp_path / f"{i}.gz", part) for i, part in enumerate(parts)]
+    for rows in (1, 6, 14, 30):
+        assert read.ends(files, rows) == [*records[:rows], *records[-rows:]]
+    assert read.ends([], 5) == []
+
+
 def test_threads_read_different_files(tmp_path):
     files = [
         _write(

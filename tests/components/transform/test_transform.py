@@ -54,7 +54,22 @@ def test_rows_equal_those_of_tft_on_beam(workload):
 
 def test_nothing_temporary_is_left(workload):
     names = {path.name for path in (workload.root / "graph").iterdir()}
-    assert names == {"metadata", "transform_fn", "transformed_metadata"}
+    ours = {"sample"}
+    assert names == {"metadata", "transform_fn", "transformed_metadata"} | ours
+
+
+def test_raw_rows_of_both_ends_of_the_evaluation_split_are_kept(workload):
+    from strategos.components.transform import sample
+
+    found = list(map(_as_example, sample.load(workload.graph)))
+    raw = _raw_rows(workload, "eval")
+    assert found == [*raw[: sample.ROWS], *raw[-sample.ROWS :]]
+
+
+def _as_example(record):
+    import tensorflow as tf
+
+    return tf.train.Example.FromString(record)
 
 
 def test_sparse_text_and_several_values_survive_without_an_analyzer(

@@ -10,7 +10,7 @@ import numpy as np
 from strategos.components import events
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import own
-from strategos.components.trainer.loop.progress import Progress
+from strategos.components.trainer.loop.progress import EvaluatedWeights, Progress
 from strategos.components.trainer.loop.state import typed_values
 from strategos.components.trainer.loop.state.typed_values import Encoded
 from strategos.components.trainer.model.effects import Unchanged
@@ -33,7 +33,8 @@ class CallbackState:
     """
 
     def __init__(self, callbacks: Sequence[Any]):
-        passing = (Progress, Unchanged, *keras3.classes("callbacks", "TensorBoard"))
+        passing = (Progress, EvaluatedWeights, Unchanged)
+        passing += keras3.classes("callbacks", "TensorBoard")
         followed = map(own, callbacks)
         self._callbacks = [x for x in followed if not isinstance(x, passing)]
         self._made = self._begun = self._encoded()

@@ -102,6 +102,17 @@ def test_values_of_a_row_stay_together(split):
         assert [(row != b"").sum() for row in words] == [n % 3 for n in x]
 
 
+@pytest.mark.parametrize("rows", [4, 15, 100])
+def test_both_ends_are_the_first_and_the_last_rows(split, rows):
+    expected = [*list(range(ROWS))[:rows], *list(range(ROWS))[-rows:]]
+    features = split.ends(rows)
+    assert features["x"].numpy().ravel().tolist() == expected
+    words = features["words"].indices.numpy()[:, 0].tolist()
+    assert [words.count(place) for place in range(len(expected))] == [
+        row % 3 for row in expected
+    ]
+
+
 def test_each_pass_has_every_row_once_in_an_order_of_its_own(whole):
     batches = whole(2)
     first, second = sum(batches[:5], []), sum(batches[5:], [])

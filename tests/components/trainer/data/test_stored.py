@@ -113,6 +113,13 @@ def test_evaluation_gets_the_rows_in_order(split, in_memory):
     )
 
 
+def test_both_ends_are_those_of_examples_in_memory(split, in_memory):
+    found, expected = split.ends(20), in_memory.ends(20)
+    assert np.ravel(found["x"]).tolist() == [*range(20), *range(ROWS - 20, ROWS)]
+    for name in expected:
+        assert np.array_equal(found[name], expected[name])
+
+
 def test_remote_pipelines_read_the_files_themselves(split, in_memory):
     def order(limit):
         kept = dataclasses.replace(split.stored, limit=limit)

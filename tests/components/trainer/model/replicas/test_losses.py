@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.model import losses
+from strategos.components.trainer.model.replicas import losses
 
 CHILD = """
 import functools, json, sys
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat import autograph
 from strategos.components.trainer.data import dataset
-from strategos.components.trainer.model import losses, uneven_batches
+from strategos.components.trainer.model.replicas import losses, uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
 

@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.model import keras3_limits
+from strategos.components.trainer.model.replicas import keras3_limits
 from strategos.components.trainer.spec import Settings
 
 # Prints, for each model: the history on one device and on two replicas; what plain

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat import autograph
 from strategos.components.trainer.data import dataset
-from strategos.components.trainer.model import uneven_batches
+from strategos.components.trainer.model.replicas import uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
 
@@ -159,7 +159,7 @@ def test_dropout_on_another_axis_than_the_rows_is_rejected_by_several_replicas(
     ],
 )
 def test_no_replica_is_without_rows_in_evaluation(rows, batch_size, replicas, expected):
-    from strategos.components.trainer.model import uneven_batches
+    from strategos.components.trainer.model.replicas import uneven_batches
 
     found = uneven_batches.evaluation_batch(rows, batch_size, replicas)
     assert found == expected
@@ -167,7 +167,7 @@ def test_no_replica_is_without_rows_in_evaluation(rows, batch_size, replicas, ex
 
 
 def test_fewer_evaluation_rows_than_replicas_are_rejected():
-    from strategos.components.trainer.model import uneven_batches
+    from strategos.components.trainer.model.replicas import uneven_batches
 
     with pytest.raises(UserError, match="has 1 row, fewer than the 2 replicas"):
         uneven_batches.evaluation_batch(1, 8, 2)
@@ -202,7 +202,7 @@ def _context(rows: int, batch: int, replicas: int = 2, drop: bool = False):
 @pytest.mark.parametrize("kind", ["own step", "normalized", "summed"])
 @pytest.mark.parametrize("drop", [False, True])
 def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
-    from strategos.components.trainer.model import uneven_batches
+    from strategos.components.trainer.model.replicas import uneven_batches
     from strategos.components.trainer.spec import Settings
 
     message = r"batch_size: received 5, which cannot be.*2 replicas.*\n.*multiple of 2"
@@ -214,7 +214,7 @@ def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
 
 @pytest.mark.parametrize("kind", ["own step", "normalized", "summed"])
 def test_a_last_batch_that_cannot_be_weighed_is_left_out(kind):
-    from strategos.components.trainer.model import uneven_batches
+    from strategos.components.trainer.model.replicas import uneven_batches
     from strategos.components.trainer.spec import Settings
 
     model = _model(kind)
@@ -225,7 +225,7 @@ def test_a_last_batch_that_cannot_be_weighed_is_left_out(kind):
 
 
 def test_a_tpu_takes_batches_of_one_shape_only():
-    from strategos.components.trainer.model import uneven_batches
+    from strategos.components.trainer.model.replicas import uneven_batches
     from strategos.components.trainer.spec import Settings
 
     model = _model("plain")

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, compiled, keras3, tracing
-from strategos.components.trainer.model import effects, replicas
+from strategos.components.trainer.model import effects
+from strategos.components.trainer.model.replicas import local_values
 
 SAYS = "loss_over_replicas"
 """Attribute by which a model says what its losses are over rows: `mean` or `sum`."""
@@ -131,7 +132,7 @@ class _Probe:
             return tf.add_n([tf.cast(x, tf.float32) for x in self._model.losses])
 
         def values() -> list[tf.Tensor]:
-            return replicas.of_first(lambda: list(map(added, self._parts)))
+            return local_values.of_first(lambda: list(map(added, self._parts)))
 
         kind = _judged(*self._computed(values))
         if not kind or self._says:

@@ -1,0 +1,257 @@
+"""The structure of a model, to be compared with that of another build of it.
+
+`build_model` is called in each task of a gang, after a restart, for the export and for
+a warm start, and weights are paired by structure. Two builds that differ only in the
+order of equal layers have variables of the same shapes: compared by shapes alone, they
+would exchange weights silently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.io import gfile
+
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.compat import (
+    compiled,
+    functional,
+    keras3,
+    partitioned_variables,
+)
+from strategos.components.trainer.gang.agreement import Agreement
+
+Structure = list[list[str]]
+"""`[name, description]` of each input, layer and call of a layer; JSON-able."""
+
+CAUSE = (
+    "`build_model` must make the same model each time. Look for a Python set (go "
+    "through it by `sorted(…)`), a dict or list in varying order, and for randomness "
+    "or the time in `build_model`."
+)
+
+_SHOWN = 60  # characters of a description, from the first difference on
+
+
+def of(model: tf.keras.Model) -> Structure:
+    """Describes a model, independently of the numbers that Keras adds to names.
+
+    Args:
+      model: A built model.
+
+    Returns:
+      Its inputs by name; its layers at any depth with their own variables; and, of each
+      functional model among them, the calls of layers. Names are for messages.
+    """
+    inputs = keras3.inputs_of(model)
+    found = [
+        ["input", f"{name} {_array(inputs[name].dtype, inputs[name].shape[1:])}"]
+        for name in sorted(inputs)
+    ]
+    layers = compiled.layers(model)
+    kinds = keras3.classes("layers", "InputLayer")
+    found += [[x.name, _layer(x)] for x in layers if not isinstance(x, kinds)]
+    names = {id(functional.tensor(x).layer): name for name, x in inputs.items()}
+    return [*found, *(call for layer in layers for call in _calls(layer, names))]
+
+
+def write(model: tf.keras.Model, path: str) -> None:
+    """Writes the structure of a model beside its weights.
+
+    Args:
+      model: A built model.
+      path: Prefix of the files with the weights.
+    """
+    with gfile.GFile(_file(path), "w") as file:
+        file.write(json.dumps(of(model)))
+
+
+def read(path: str) -> Structure | None:
+    """Reads what `write` wrote.
+
+    Args:
+      path: Prefix of the files with the weights.
+
+    Returns:
+      The structure; None if the weights are from before structures were written.
+    """
+    if not gfile.exists(_file(path)):
+        return None
+    with gfile.GFile(_file(path)) as file:
+        return json.loads(file.read())
+
+
+def difference(ours: Structure, theirs: Structure | None) -> str:
+    """Describes the first difference between two structures; "" if there is none.
+
+    Args:
+      ours: Of the model here.
+      theirs: Of the model to compare with; None if unknown, which differs from nothing.
+    """
+    if theirs is None:
+        return ""
+    for mine, other in zip(ours, theirs, strict=False):
+        if mine[1] != other[1]:
+            here, there = _from_difference(mine[1], other[1])
+            return f"{mine[0]}: {here} here, {there} there"
+    more, where = (ours, "here") if len(ours) > len(theirs) else (theirs, "there")
+    both = min(len(ours), len(theirs))
+    return f"{more[both][0]}: {more[both][1]} only {where}" if more[both:] else ""
+
+
+def check(ours: Structure, theirs: Structure | None, here: str, there: str) -> None:
+    """Rejects two builds of a model that differ.
+
+    Args:
+      ours: Of one build.
+      theirs: Of the other; None if unknown.
+      here: Where or what for the first one was built, for the message.
+      there: The same of the other.
+
+    Raises:
+      UserError: They differ.
+    """
+    differing = difference(ours, theirs)
+    if differing:
+        raise UserError(
+            f"`build_model` built another model {here} ('here') than {there} "
+            f"('there'): {differing}. {CAUSE}"
+        )
+
+
+def check_warm_start(model: tf.keras.Model, path: str) -> None:
+    """Rejects a model that differs from the one whose weights it has started from.
+
+    Args:
+      model: The model that `build_model` makes now.
+      path: Prefix of the files with the weights.
+
+    Raises:
+      UserError: The models differ.
+    """
+    differing = difference(of(model), read(path))
+    if differing:
+        raise UserError(
+            f"the weights of {path} ('there') are of another model than `build_model` "
+            f"makes now ('here'): {differing}",
+            key="trainer.warm_start",
+            remedy="Set `warm_start: null` to begin anew, or build the model as it "
+            f"was. {CAUSE}",
+        )
+
+
+def check_tasks(
+    model: tf.keras.Model, agreement: Agreement, cluster: ClusterSpec
+) -> None:
+    """Rejects a model that differs between the tasks of a gang; all must call it.
+
+    Args:
+      model: The built model of this task.
+      agreement: Sums values over the tasks.
+      cluster: All tasks, and which of them this process is.
+
+    Raises:
+      UserError: A task has built another model.
+    """
+    if agreement.alone:
+        return
+    text, own = json.dumps(of(model)).encode(), cluster.tasks.index(cluster.task)
+    sizes = _exchanged([len(text), *_digest(text)], agreement, own)
+    if all(each == sizes[0] for each in sizes):
+        return
+    longest = int(max(size for size, *_ in sizes))
+    texts = _exchanged([*text.ljust(longest)], agreement, own)
+    found = [json.loads(bytes(map(int, each))) for each in texts]
+    for task, theirs in zip(cluster.tasks, found, strict=True):
+        check(found[0], theirs, f"in {cluster.tasks[0].name}", f"in {task.name}")
+
+
+def _file(path: str) -> str:
+    return f"{path}.structure.json"
+
+
+def _digest(text: bytes) -> Iterator[int]:
+    """Numbers that float64 holds exactly."""
+    hashed = hashlib.sha256(text).digest()
+    return (int.from_bytes(hashed[i : i + 4], "big") for i in range(0, 16, 4))
+
+
+def _exchanged(
+    values: Sequence[float], agreement: Agreement, own: int
+) -> list[tuple[float, ...]]:
+    """The values of each task, which all give equally many."""
+    size = len(values)
+    places = np.zeros([agreement.workers, size])
+    places[own] = values
+    summed = agreement.total(*places.ravel())
+    return [summed[i : i + size] for i in range(0, len(summed), size)]
+
+
+def _layer(layer: Any) -> str:
+    """Class, function, activation and own variables of a layer."""
+    parts = [type(layer).__name__]
+    for attribute in ("symbol", "activation"):  # `symbol`: of tf-keras's TFOpLambda
+        value = getattr(layer, attribute, None)
+        if value is not None:
+            parts.append(str(getattr(value, "__name__", value)))
+    parts += [
+        _array(table[0].dtype, partitioned_variables.shape(table))
+        for table in partitioned_variables.tables(_own_variables(layer))
+    ]
+    return " ".join(parts)
+
+
+def _own_variables(layer: Any) -> list[Any]:
+    """The variables of a layer that are no sublayer's and no metric's."""
+    parts = [*compiled.layers(layer)[1:], *(getattr(layer, "metrics", None) or ())]
+    others = {id(variable) for part in parts for variable in part.variables}
+    return [each for each in layer.weights if id(each) not in others]
+
+
+def _calls(layer: Any, names: Mapping[int, str]) -> Structure:
+    """The calls in a layer that is a functional model.
+
+    Args:
+      layer: A layer or model.
+      names: Names of the inputs of the whole model, by the ids of their layers.
+    """
+    found: Structure = []
+    known: dict[tuple[int, int], str] = {}
+    first: dict[int, str] = {}
+    for each in functional.calls(layer):
+        callee = type(each.layer).__name__
+        label = names.get(id(each.layer)) or f"{callee}#{len(known)}"
+        known[id(each.layer), each.number] = label
+        again = first.setdefault(id(each.layer), label)
+        given = [
+            known[id(x.layer), x.number] + f".{x.place}" * bool(x.place)
+            for x in each.inputs
+        ]
+        if given:
+            callee = callee if again == label else again
+            found.append([each.layer.name, f"{callee}({', '.join(given)})"])
+    return found
+
+
+def _array(dtype: Any, shape: Any) -> str:
+    sizes = ("?" if size is None else str(size) for size in tf.TensorShape(shape))
+    return f"{tf.as_dtype(dtype).name}[{', '.join(sizes)}]"
+
+
+def _from_difference(one: str, other: str) -> tuple[str, str]:
+    """Two texts, the long ones cut to the surroundings of the first difference."""
+    pairs = enumerate(zip(one, other, strict=False))
+    common = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+    begin = one.rfind(" ", 0, common) + 1 if common > _SHOWN else 0
+    return _cut(one, begin), _cut(other, begin)
+
+
+def _cut(text: str, begin: int) -> str:
+    end = begin + 2 * _SHOWN
+    return "… " * bool(begin) + text[begin:end] + " …" * (len(text) > end)

@@ -1,0 +1,186 @@
+"""Compares what is exported with what was trained, before anything is published."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.exported import SERVE
+from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.model.comparison import answers
+from strategos.components.user_code.user_errors import operation_error
+
+_OVERRIDDEN = ("test_step", "compute_loss", "compute_metrics")
+_ROWS = 1.5  # that may pass a threshold of a metric by rounding
+
+_REBUILT = (
+    "The export calls `build_model` again and reads the weights; all else must be the "
+    "same each time. Look for constants drawn at random or adapted to a random sample "
+    "(`np.random.default_rng()`, `Normalization.adapt`): seed them (`context.seed`), "
+    "or keep them in a weight (`self.add_weight(trainable=False)`). Look, too, for "
+    "variables that Keras does not track."
+)
+_SAVED = (
+    "The SavedModel lacks something of the model or of Transform's graph, such as a "
+    "lookup table, or pairs features with other inputs. Keep tables and variables in "
+    "attributes of layers, and give each `keras.Input` the name of its feature."
+)
+
+Metrics = Mapping[str, float]
+
+
+@contextlib.contextmanager
+def saved_answers(
+    folder: str, examples: list[bytes]
+) -> Iterator[futures.Future[answers.Answers | None]]:
+    """Calls a SavedModel beside the `with` block, most of it outside of Python.
+
+    Args:
+      folder: The SavedModel.
+      examples: Serialized raw examples.
+
+    Yields:
+      Its answers, once the block has ended; None if there are no examples.
+    """
+    with futures.ThreadPoolExecutor(1) as thread:
+        yield thread.submit(_saved_answers, folder, examples)
+
+
+def check_answers(
+    rebuilt: answers.Answers,
+    saved: answers.Answers | None,
+    trained: answers.Answers,
+    allowed: float,
+) -> None:
+    """Rejects answers that are not those of the trained model on the same rows.
+
+    Args:
+      rebuilt: Answers of the model that the export has built.
+      saved: Answers of the SavedModel on the raw rows; None if those are unknown.
+      trained: Answers of the trained model.
+      allowed: Tolerance, see `answers.tolerance`.
+
+    Raises:
+      UserError: The answers differ.
+    """
+    models = (("exported model", rebuilt, _REBUILT), ("SavedModel", saved, _SAVED))
+    for what, found, remedy in models:
+        differing = found and answers.difference(found, trained, allowed)
+        if differing:
+            raise UserError(
+                f"the {what} does not answer as the trained model, on the first and "
+                f"last rows of the evaluation split: {differing}",
+                remedy=remedy,
+            )
+
+
+def check_metrics(
+    model: tf.keras.Model,
+    facts: Mapping[str, Any],
+    found: Metrics,
+    again: Callable[[], Metrics],
+    rows: int,
+) -> None:
+    """Rejects a model whose metrics are not those of its weights in `fit`.
+
+    Metrics that depend on how batches are divided among replicas are not compared, nor
+    are those that differ from evaluation to evaluation.
+
+    Args:
+      model: The exported model.
+      facts: The facts of the training, with `history` and `weights_epoch`.
+      found: Its metrics.
+      again: Evaluates it once more.
+      rows: Rows of the evaluation split.
+
+    Raises:
+      UserError: A metric differs.
+    """
+    epoch = facts.get("weights_epoch")
+    if epoch is None:
+        return
+    expected = {
+        name: facts["history"][f"val_{name}"][epoch - 1]
+        for name in found
+        if len(facts["history"].get(f"val_{name}", ())) >= epoch
+        and (facts["replicas"] == 1 or _is_independent(name, model))
+    }
+    allowed = answers.tolerance(model)
+    differing = _differing(found, expected, allowed, rows)
+    if differing:
+        repeatable = _differing(again(), found, allowed, rows)
+        logging.info(
+            "metrics that change from evaluation to evaluation: %s", repeatable
+        )
+        differing = {n: text for n, text in differing.items() if n not in repeatable}
+    if differing:
+        raise UserError(
+            f"the exported model does not measure what `fit` measured in epoch {epoch} "
+            f"with the same weights: {', '.join(differing.values())}",
+            remedy=_REBUILT,
+        )
+
+
+def _saved_answers(folder: str, examples: list[bytes]) -> answers.Answers | None:
+    """The answers of a SavedModel, loaded as TensorFlow Serving loads it."""
+    if not examples:
+        return None
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.load(session, [tf.saved_model.SERVING], folder)
+        signature = loaded.signature_def[SERVE]
+        outputs = {name: info.name for name, info in signature.outputs.items()}
+        (given,) = signature.inputs.values()
+        try:
+            return session.run(outputs, {given.name: examples})
+        except tf.errors.OpError as error:
+            raise UserError(
+                "the SavedModel fails on the first and last rows of the evaluation "
+                f"split: {operation_error(error.message)}",
+                remedy=_SAVED,
+            ) from error
+
+
+def _differing(
+    found: Metrics, expected: Metrics, allowed: float, rows: int
+) -> dict[str, str]:
+    """Texts on the metrics that differ, by name."""
+    texts = {}
+    for name, value in expected.items():
+        off, most = abs(found[name] - value), allowed * abs(value)
+        if not _is_loss(name):
+            most = max(most, allowed, _ROWS / rows)
+        if off > most:
+            texts[name] = f"{name} {found[name]:.5g} for {value:.5g}"
+    return texts
+
+
+def _is_loss(name: str) -> bool:
+    return name == "loss" or name.endswith("_loss")
+
+
+def _is_independent(name: str, model: tf.keras.Model) -> bool:
+    """Whether a metric does not depend on how batches are divided among replicas."""
+    stock = keras3.package_of(model).Model
+    if any(getattr(type(model), x) is not getattr(stock, x) for x in _OVERRIDDEN):
+        return False
+    if _is_loss(name):
+        means = all(map(_is_mean, tf.nest.flatten(model.loss)))
+        return means and not compiled.adds_losses(model)
+    own = compiled.metrics_of_user(model)
+    return not any(name == each or name.endswith(f"_{each}") for each in own)
+
+
+def _is_mean(loss: Any) -> bool:
+    """Whether a loss is one of Keras's, averaged over the rows."""
+    if loss is None or isinstance(loss, str):
+        return True
+    if getattr(loss, "reduction", None) in ("sum", "none"):
+        return False
+    return keras3.is_of_keras(loss)
