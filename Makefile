@@ -29,7 +29,7 @@ BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-faults test-engine test-cluster test-image test-gpu test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-matrix test-faults test-engine test-cluster test-image test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -51,6 +51,9 @@ run: setup  ## Run the flights pipeline on the whole year.
 
 test: setup  ## Run the tests (TESTS=tests/components for some of them).
 	@.venv/bin/pytest $(PARALLEL) $(TESTS)
+
+test-matrix: setup  ## Train each pair of features beside plain Keras (ten minutes).
+	@.venv/bin/pytest $(PARALLEL) -m matrix $(TESTS)
 
 test-faults: setup  ## Run the tests that kill, freeze and starve processes.
 	@.venv/bin/pytest $(PARALLEL) -m faults $(TESTS)

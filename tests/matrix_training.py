@@ -14,9 +14,7 @@ import gc
 import importlib
 import json
 import os
-import shutil
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -77,13 +75,19 @@ class Trained:
         self._cluster = ClusterSpec.from_environment()
         choice = strategy.choose(spec.distribution, self._cluster, Settings())
         self._strategy = strategy.build(choice, spec.distribution, self._cluster)
+        self.is_chief = self._cluster.is_chief
         sys.path.insert(0, spec.folder)
 
-    def answer(self, cell: Cell) -> Cell | None:
-        """What a cell gives; None of a worker that is not the chief."""
+    def answer(self, cell: Cell, folder: Path) -> Cell | None:
+        """What a cell gives; None of a worker that is not the chief.
+
+        Args:
+          cell: The cell.
+          folder: A folder for its files, the same for all workers.
+        """
         _reset()
         batch_size, how = self._batches[cell["batch"]], settings(cell)
-        folder = Path(tempfile.mkdtemp(prefix="cell-"))
+        folder.mkdir(exist_ok=True)
         spec = dataclasses.replace(
             self._spec,
             batch_size=batch_size,
@@ -100,24 +104,21 @@ class Trained:
             return self._compared(spec, str(folder / "weights"), str(folder / "saved"))
         except UserError as error:
             return {"rejected": str(error)}
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _compared(self, spec: WorkerSpec, weights: str, saved: str) -> Cell | None:
-        choice = strategy.choose(spec.distribution, self._cluster, spec.settings)
-        session.configure(spec)
-        training = Training(spec, Operation(), self._cluster, choice, self._strategy)
-        facts = training.run(weights)
+        facts = self._train(spec, weights)
+        resumed = self._resumed(spec, weights) if spec.hyperparameters["stop"] else None
         drops = facts["steps"] % -(-facts["rows"] // spec.batch_size) != 0
         plain, history = self._plain(spec, facts, drops)
-        if not self._cluster.is_chief:
-            return None
-        evaluation = session.evaluate_and_export(spec, facts, weights, saved)
-        ours = self._weights(spec, facts, weights)
+        # All workers: moving averages are read from all of them.
         theirs = [np.asarray(w, np.float64) for w in plain.get_weights()]
         split = workload.split(spec, spec.eval_files)
         features = keras3.taken(plain, split.sample(ANSWERED)[0])
         expected = _by_name(plain, plain(features, training=False))
+        if not self.is_chief:
+            return None
+        evaluation = session.evaluate_and_export(spec, facts, weights, saved)
+        ours = self._weights(spec, facts, weights)
         return {
             "steps": facts["steps"],
             "drops": drops,
@@ -126,7 +127,36 @@ class Trained:
             "evaluation": evaluation,
             "weights": [_apart(a, b) for a, b in zip(ours, theirs, strict=True)],
             "answers": _apart(_served(spec, saved), expected),
+            "resumed": resumed,
         }
+
+    def _resumed(self, spec: WorkerSpec, weights: str) -> dict[str, Any]:
+        """How a training that was stopped ends, beside the undisturbed one."""
+        stop = spec.hyperparameters["stop"]
+        again = f"{weights}-again"
+        spec = dataclasses.replace(spec, checkpoint_dir=f"{spec.checkpoint_dir}-again")
+        stopping = dataclasses.replace(
+            spec, hyperparameters={**spec.hyperparameters, "stops_after": stop}
+        )
+        with contextlib.suppress(UserError):
+            self._train(stopping, again)
+        facts = self._train(spec, again)
+        if not self.is_chief:
+            return {}
+        left = [self._weights(spec, facts, path) for path in (weights, again)]
+        return {
+            "stop": stop,
+            "history": facts["history"],
+            "weights": [_apart(a, b) for a, b in zip(*left, strict=True)],
+        }
+
+    def _train(self, spec: WorkerSpec, weights: str) -> dict[str, Any]:
+        _reset()
+        choice = strategy.choose(spec.distribution, self._cluster, spec.settings)
+        session.configure(spec)
+        operation = Operation(checkpoint_every="3 steps")
+        training = Training(spec, operation, self._cluster, choice, self._strategy)
+        return training.run(weights)
 
     def _weights(self, spec: WorkerSpec, facts: Cell, path: str) -> list[np.ndarray]:
         model, features = self._rebuilt(spec, facts, by_hand=False)
@@ -188,7 +218,8 @@ class Trained:
                     functools.partial(dataset.distributed, here, x)
                     for x in (batches, ordered)
                 )
-            callbacks = _callbacks(model, cell)
+            callbacks = [] if alone else [_averaging(model)]
+            callbacks += _callbacks(model, cell)
             steps = facts["rows"] // spec.batch_size
             history = model.fit(
                 batches(),
@@ -236,6 +267,19 @@ def _best_of(model: Any) -> type:
                 self.best, self.kept = logs["val_loss"], self.model.get_weights()
 
     return Best
+
+
+def _averaging(model: Any) -> Any:
+    """Has plain Keras evaluate the weights that `get_weights` returns.
+
+    It evaluates each replica's own moving averages, whose mean it saves.
+    """
+
+    class Averaging(keras3.package_of(model).callbacks.Callback):
+        def on_test_begin(self, logs: Any = None) -> None:
+            self.model.set_weights(self.model.get_weights())
+
+    return Averaging()
 
 
 def _callbacks(model: Any, cell: Cell) -> list[Any]:
@@ -297,12 +341,13 @@ def main(request: str) -> None:
     autograph.convert_user_code_only()
     asked = json.loads(Path(request).read_text())
     trained = Trained(WorkerSpec.from_json(asked["spec"]), asked["batches"])
-    for cell in asked["cells"]:
+    for number, cell in enumerate(asked["cells"]):
+        folder = Path(request).parent / f"cell-{number}"
         try:
-            found = trained.answer(cell)
+            found = trained.answer(cell, folder)
         except Exception:
             found = {"failed": traceback.format_exc()}
-        if found is not None:
+        if found is not None and trained.is_chief:
             print(json.dumps(found), flush=True)
     print(json.dumps(["end"]), flush=True)
     sys.stdin.read()

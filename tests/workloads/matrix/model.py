@@ -177,6 +177,20 @@ def own_step(keras):
     return OwnStep
 
 
+def callbacks(context):
+    """Fails after a step, as a process that is killed."""
+    cell = context.hyperparameters
+    done = []
+
+    class Stops(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            done.append(batch)
+            if len(done) == cell.get("stops_after"):
+                raise RuntimeError("stopped")
+
+    return [Stops()] if cell["stop"] else []
+
+
 def build_model(context):
     cell = context.hyperparameters
     if cell["keras"] == 3:

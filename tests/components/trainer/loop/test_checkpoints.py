@@ -264,7 +264,7 @@ def test_metrics_built_in_the_first_step_count_the_whole_epoch(tmp_path, package
 
     def train(folder, *, stops=False):
         keras.utils.set_random_seed(1)
-        inputs = keras.Input((2,))
+        inputs = keras.Input((2,), name="x")
         model = own(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
         model.compile("sgd", "binary_crossentropy", metrics=["accuracy", "AUC"])
         store = Checkpoints(str(tmp_path / folder), keep=1, is_chief=True)

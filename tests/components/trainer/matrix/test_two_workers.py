@@ -1,4 +1,4 @@
-"""Cells of the matrix under one strategy, beside plain Keras; see combinations.py."""
+"""Cells of the matrix (mark.matrix) beside plain Keras; see combinations.py."""
 
 from __future__ import annotations
 
