@@ -1,10 +1,51 @@
-"""Optimizers that depend on when their variables are created."""
+"""When optimizers create their variables, and end a training."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3
+
+_FINALIZE = "finalize_variable_values"
+
+
+def finalize(model: tf.keras.Model) -> None:
+    """Does an optimizer's work at the end of training: `use_ema` sets the averages.
+
+    A training that resumes after its last step has not created the averages yet.
+
+    Args:
+      model: The trained model, in the scope of its strategy.
+    """
+    optimizer = model.optimizer
+    finalizing = getattr(optimizer, _FINALIZE, None)
+    if finalizing is None:  # the optimizers before Keras 2.11
+        return
+    if getattr(optimizer, "use_ema", False):
+        optimizer.build(model.trainable_variables)
+    finalizing(model.trainable_variables)
+
+
+@contextlib.contextmanager
+def unfinalized(optimizer: Any) -> Iterator[None]:
+    """Keeps `fit` from replacing the weights by their averages (`use_ema`).
+
+    Args:
+      optimizer: The optimizer of either Keras.
+    """
+    finalizing = getattr(optimizer, _FINALIZE, None)
+    if finalizing is None:
+        yield
+        return
+    setattr(optimizer, _FINALIZE, lambda _: None)
+    try:
+        yield
+    finally:
+        setattr(optimizer, _FINALIZE, finalizing)
 
 
 def build(model: tf.keras.Model) -> None:

@@ -32,6 +32,11 @@ def follow(optimizer: Any, schedule: Any) -> None:
     """
     if not hasattr(optimizer, "_build_learning_rate"):
         optimizer.learning_rate = schedule
+        # Keras 3 has taken a variable out of a list, which TensorFlow would not save.
+        tracked = getattr(optimizer, "_variables", None)
+        if hasattr(tracked, "_update_snapshot"):
+            tracked._non_append_mutation = tracked._external_modification = False
+            tracked._update_snapshot()
         return
     del optimizer._learning_rate
     optimizer._learning_rate = optimizer._build_learning_rate(schedule)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import keras3, optimizers
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
@@ -19,7 +18,6 @@ _OF_FIT = (
     *("fit", "make_train_function", "train_step", "make_test_function", "test_step"),
     *("compute_metrics", "get_metrics_result"),
 )
-_FINALIZE = "finalize_variable_values"
 _MOST_STEPS = 32
 _SECONDS = 0.05  # of an execution; progress, SIGTERM and checkpoints wait for its end
 
@@ -53,7 +51,7 @@ def fit(
     if is_keras3:
         keras3.divide_epoch(model, context.steps_per_epoch)
     hooks.begin()
-    with _unfinalized(model.optimizer):
+    with optimizers.unfinalized(model.optimizer):
         while position.epoch < context.epochs and not model.stop_training:
             epoch, offset = position.epoch, position.offset
             model.fit(
@@ -68,9 +66,7 @@ def fit(
                 callbacks=[hooks] if is_keras3 else hooks,
                 verbose=0,
             )
-    finalize = getattr(model.optimizer, _FINALIZE, None)
-    if finalize:  # the optimizers before Keras 2.11 have no such method
-        finalize(model.trainable_variables)
+    optimizers.finalize(model)
     hooks.end()
 
 
@@ -150,17 +146,3 @@ class StepsPerExecution(TensorCallback):
     def _run(self, steps: int) -> None:
         if steps != self._set:
             self.model.steps_per_execution = self._set = steps
-
-
-@contextlib.contextmanager
-def _unfinalized(optimizer: Any) -> Iterator[None]:
-    """Keeps `fit` from replacing the weights by their averages (`use_ema`)."""
-    finalize = getattr(optimizer, _FINALIZE, None)
-    if finalize is None:
-        yield
-        return
-    setattr(optimizer, _FINALIZE, lambda _: None)
-    try:
-        yield
-    finally:
-        setattr(optimizer, _FINALIZE, finalize)

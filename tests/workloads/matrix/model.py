@@ -105,7 +105,7 @@ def optimizer(context, keras, cell):
     rate = rates.get(cell["optimizer"], 1e-2)
     if cell["rate"] == "schedule":
         steps = 2 * context.steps_per_epoch
-        rate = keras.optimizers.schedules.CosineDecay(rate, steps)
+        rate = keras.optimizers.schedules.CosineDecay(rate, steps, alpha=0.1)
     if cell["rate"] == "warm_up" and cell.get("by_hand"):
         rate = WarmUp(rate)
         if cell["keras"] == 3:

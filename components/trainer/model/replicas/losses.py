@@ -49,8 +49,8 @@ def combine(
 ) -> bool:
     """Makes each loss count as a mean or a sum over rows, as it is.
 
-    Call it for a model of several replicas before its first loss. A model with its own
-    `train_step` or `compute_loss` combines the replicas itself.
+    Call it for a model of several replicas before its first loss. A `train_step` of the
+    model's own usually computes the compiled losses, too.
 
     Args:
       model: A compiled model with all its variables; its losses are changed in place.
@@ -66,11 +66,12 @@ def combine(
       UserError: A loss is neither of the two and the model does not say how to take it,
         or it is a sum that cannot be replaced.
     """
+    losses = effects.by_output(model, outputs)
+    reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
     rows = labels.shape[0] // 2 * 2
-    own = any(keras3.is_overridden(model, x) for x in ("train_step", "compute_loss"))
-    if own or not rows:
-        return False
-    probe, losses = _Probe(model, rows, where), effects.by_output(model, outputs)
+    if not rows:
+        return "sum" in reductions
+    probe = _Probe(model, rows, where)
     kinds = probe.kinds(losses, labels)
     if keras3.is_model(model) and "mean" in kinds.values():
         raise UserError(f"{where}: {_OF_KERAS_3}")
@@ -78,7 +79,6 @@ def combine(
         compiled.replace_losses(model, lambda loss: _counted(loss, kinds.get(id(loss))))
     if compiled.adds_losses(model):
         probe.check_added(keras3.taken(model, features))
-    reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
     return "sum" in {*kinds.values(), *reductions}
 
 

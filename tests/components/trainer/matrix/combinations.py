@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Cell = dict[str, Any]
+Pair = tuple[tuple[str, Any], ...]
 
 REPLICAS = {
     "one_device": 1,
@@ -127,18 +128,19 @@ def is_possible(cell: Cell) -> bool:
     return cell.get("keras") != 3 or not of_2
 
 
-def _pairs() -> Iterator[frozenset]:
+def _pairs() -> Iterator[Pair]:
     for one, two in itertools.combinations(DIMENSIONS, 2):
         for values in itertools.product(DIMENSIONS[one], DIMENSIONS[two]):
-            yield frozenset(zip((one, two), values, strict=True))
+            yield tuple(zip((one, two), values, strict=True))
 
 
-def _pairs_of(cell: Cell) -> set[frozenset]:
-    return set(map(frozenset, itertools.combinations(cell.items(), 2)))
+def _pairs_of(cell: Cell) -> set[Pair]:
+    items = [(key, cell[key]) for key in DIMENSIONS if key in cell]
+    return set(itertools.combinations(items, 2))
 
 
 def _fill(
-    cell: Cell, generator: random.Random, left: set[frozenset] | None = None
+    cell: Cell, generator: random.Random, left: set[Pair] | None = None
 ) -> Cell | None:
     """Completes a cell by the values that cover most pairs; None if that fails."""
     names = [key for key in DIMENSIONS if key not in cell]
