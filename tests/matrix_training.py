@@ -187,7 +187,7 @@ class Trained:
         """A model that Keras's own `fit` has trained, and its history."""
         cell = spec.hyperparameters
         # Gradients of a sum overflow in float16; each replica's are checked apart.
-        overflows = (cell["precision"], cell["loss"]) == ("float16", "sum")
+        overflows = cell["precision"] == "float16" and cell["loss"] in ("sum", "none")
         alone = cell["layers"] not in OF_REPLICAS and not overflows
         default = tf.distribute.get_strategy()
         with contextlib.nullcontext() if alone else self._strategy.scope():

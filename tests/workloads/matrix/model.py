@@ -103,6 +103,8 @@ def hidden_layers(context, keras, kind, inputs, x):
 def optimizer(context, keras, cell):
     rates = {"SGD": 0.1, "Adadelta": 1.0, "Adagrad": 0.1, "Ftrl": 0.05, "Lion": 1e-3}
     rate = rates.get(cell["optimizer"], 1e-2)
+    if cell["loss"] in ("sum", "none") and cell["optimizer"] == "SGD":
+        rate = 1e-3
     if cell["rate"] == "schedule":
         steps = 2 * context.steps_per_epoch
         rate = keras.optimizers.schedules.CosineDecay(rate, steps, alpha=0.1)

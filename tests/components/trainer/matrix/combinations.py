@@ -54,6 +54,7 @@ _CANDIDATES = 40
 _MIRRORED = {"strategy": "mirrored_2", "keras": 3}
 REJECTED: list[tuple[Cell, str]] = [
     ({"strategy": "central_storage", "keras": 3}, "does not train under central_stor"),
+    ({"strategy": "central_storage", "precision": "float16"}, "mixed precision"),
     ({"strategy": "two_workers", "keras": 3}, "does not train under multi_worker"),
     ({**_MIRRORED, "average": "overwritten"}, "`ema_overwrite_frequency`"),
     ({**_MIRRORED, "executions": 5}, "several steps per execution"),
@@ -124,6 +125,8 @@ def is_possible(cell: Cell) -> bool:
     """Whether a cell trains: Keras can build its model, and it is not rejected."""
     if rejection(cell):
         return False
+    if (cell.get("layers"), cell.get("loss")) == ("l2", "none"):
+        return False  # tf-keras adds no number to a value for each row
     of_2 = cell.get("layers") in _OF_KERAS_2 or cell.get("loss") == "none"
     return cell.get("keras") != 3 or not of_2
 

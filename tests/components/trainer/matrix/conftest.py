@@ -89,9 +89,11 @@ def trained(request, matrix_workload, script, tmp_path_factory, spec_of, free_po
 def _stop(cell, number):
     """The step after which every third cell is stopped once; 0 for the others.
 
-    TensorFlow's own random state is in no checkpoint.
+    TensorFlow's own random state is in no checkpoint, and an own step that resumes in
+    the last execution of an epoch reports only that one.
     """
-    if number % 3 or cell["layers"] == "stock_dropout":
+    own = cell["step"] == "own" and cell["executions"] == 5
+    if number % 3 or own or cell["layers"] == "stock_dropout":
         return 0
     return 1 + zlib.crc32(MATRIX["name"](cell).encode()) % 29
 
@@ -161,7 +163,8 @@ def as_plain_keras(trained):
         if found["resumed"]:
             stopped = f"resumed after step {found['resumed']['stop']}"
             assert max(found["resumed"]["weights"]) < absolute, stopped
-            for name, values in found["resumed"]["history"].items():
+            for name in history:
+                values = found["resumed"]["history"][name]
                 np.testing.assert_allclose(
                     values, history[name], rtol=relative, atol=absolute, err_msg=stopped
                 )
