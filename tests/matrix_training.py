@@ -131,7 +131,8 @@ class Trained:
     def _resumed(self, spec: WorkerSpec, weights: str) -> dict[str, Any]:
         """How a training that was stopped ends, beside the undisturbed one."""
         stop = spec.hyperparameters["stop"]
-        again = f"{weights}-again"
+        again = f"{os.path.dirname(weights)}/again/weights"
+        Path(again).parent.mkdir(exist_ok=True)
         spec = dataclasses.replace(spec, checkpoint_dir=f"{spec.checkpoint_dir}-again")
         stopping = dataclasses.replace(
             spec, hyperparameters={**spec.hyperparameters, "stops_after": stop}

@@ -48,19 +48,21 @@ def unfinalized(optimizer: Any) -> Iterator[None]:
         setattr(optimizer, _FINALIZE, finalizing)
 
 
-def build(model: tf.keras.Model) -> None:
+def build(model: tf.keras.Model, *, own: bool = False) -> None:
     """Creates the optimizer's variables, so that `fit` traces its step once, not twice.
 
-    Not those of Nadam, which counts its updates while it is traced and is right only if
-    it is traced twice (NaN under Mirrored otherwise), nor those of an optimizer of the
-    user's own, which may do the same.
+    Keras 3 does so itself before the first step. Of tf-keras, not those of Nadam, which
+    counts its updates while it is traced and is right only if it is traced twice (NaN
+    under Mirrored otherwise), nor those of an optimizer of the user's own, which may do
+    the same, or of a `train_step` of the model's own.
 
     Args:
       model: A compiled model with all its variables, in the scope of its strategy.
+      own: Whether to create them for an optimizer or `train_step` of the user's, too.
     """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if not hasattr(optimizer, "build") or not keras3.is_of_keras(inner):
-        return
-    if type(inner) is not tf.keras.optimizers.Nadam:
+    is_own = keras3.is_overridden(model, "train_step") or not keras3.is_of_keras(inner)
+    early = type(inner) is not tf.keras.optimizers.Nadam and (own or not is_own)
+    if hasattr(optimizer, "build") and (early or keras3.is_model(model)):
         optimizer.build(model.trainable_variables)

@@ -95,7 +95,7 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
     model.set_weights = functools.partial(partitioned_variables.set_weights, model)
     model.set_weights(ordinary.get_weights())
     # Split tables can only be restored once they exist, not while they are created.
-    optimizers.build(model)
+    optimizers.build(model, own=True)
     for line in _placement(model.variables):
         logging.info(line)
 

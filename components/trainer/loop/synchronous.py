@@ -171,8 +171,7 @@ class Training:
         if self._context.replicas > 1:
             local_values.report_means(model)
         self._code.check(model, outputs, self._examples)
-        if not keras3.is_overridden(model, "train_step"):
-            optimizers.build(model)
+        optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:
             start = f"{self._spec.warm_start}/weights"
