@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster import devices, tpu
+from strategos.components.trainer.cluster import devices, strategy_limits, tpu
 from strategos.components.trainer.cluster.devices import GANGS, refusal
 from strategos.components.trainer.cluster.environment import (
     SYNCHRONOUS,
@@ -123,7 +123,7 @@ def choose(
     choice = Choice(name, reason, workers, servers, there.count, there.kind)
     _check_exchange(choice, distribution)
     if settings:
-        _check_settings(choice, settings)
+        strategy_limits.check_settings(choice, settings)
     return choice
 
 
@@ -324,44 +324,6 @@ def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:
                 received="'nccl'",
                 remedy="Remove it.",
             )
-
-
-def _check_settings(choice: Choice, settings: Settings) -> None:
-    exchanging = choice.name in ("mirrored", "multi_worker_mirrored")
-    on_cpus = choice.kind == "CPU" and choice.replicas != 1
-    if settings.jit_compile and exchanging and on_cpus:
-        raise UserError(
-            f"XLA cannot exchange gradients between CPUs, which {choice.name!r} does "
-            f"here ({choice.reason})",
-            key="trainer.jit_compile",
-            remedy="Remove it, or use `strategy: one_device` or `central_storage`.",
-        )
-    if settings.jit_compile and not choice.is_synchronous:
-        raise UserError(
-            "XLA cannot read variables of another process, and parameter servers are "
-            "that",
-            key="trainer.jit_compile",
-            remedy="Remove it, or use `strategy: one_device`.",
-        )
-    if settings.deterministic and not choice.is_synchronous:
-        raise UserError(
-            "parameter servers take gradients in the order in which they come, so no "
-            "two runs are equal",
-            key="trainer.deterministic",
-            remedy="Remove it, or use `strategy: multi_worker_mirrored`.",
-        )
-    if settings.mixed_precision and not choice.is_synchronous:
-        raise UserError(
-            "variables on parameter servers are not cast to another precision",
-            key="trainer.mixed_precision",
-            remedy="Remove it, or use `strategy: multi_worker_mirrored`.",
-        )
-    if settings.mixed_precision == "float16" and choice.kind == "TPU":
-        raise UserError(
-            "a TPU computes in bfloat16, not in float16",
-            key="trainer.mixed_precision",
-            remedy="Use `bfloat16`.",
-        )
 
 
 def _cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from strategos.components.trainer.compat import keras3
 
 _FINALIZE = "finalize_variable_values"
+_AVERAGES = "_model_variables_moving_average"
 
 
 def finalize(model: tf.keras.Model) -> None:
@@ -25,7 +26,9 @@ def finalize(model: tf.keras.Model) -> None:
     finalizing = getattr(optimizer, _FINALIZE, None)
     if finalizing is None:  # the optimizers before Keras 2.11
         return
-    if getattr(optimizer, "use_ema", False):
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    # Not where they exist: an optimizer of the user's own may create them anew.
+    if getattr(inner, "use_ema", False) and not hasattr(inner, _AVERAGES):
         optimizer.build(model.trainable_variables)
     finalizing(model.trainable_variables)
 
