@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import faulthandler
 import functools
 import gc
 import importlib
@@ -38,6 +39,7 @@ from strategos.components.trainer.spec import Settings, WorkerSpec
 PLATEAU = {"monitor": "val_loss", "patience": 0, "factor": 0.3, "min_delta": 0.02}
 EPOCHS = 3
 ANSWERED = 64  # rows
+SECONDS = 300  # for a cell
 
 Cell = dict[str, Any]
 
@@ -189,15 +191,16 @@ class Trained:
         cell = spec.hyperparameters
         # Gradients of a sum overflow in float16; each replica's are checked apart.
         overflows = cell["precision"] == "float16" and cell["loss"] in ("sum", "none")
-        alone = cell["layers"] not in OF_REPLICAS and not overflows
+        alone = cell["alone"] and not overflows
         default = tf.distribute.get_strategy()
         with contextlib.nullcontext() if alone else self._strategy.scope():
             here = default if alone else self._strategy
             model, features = self._rebuilt(spec, facts, by_hand=True, drops=drops)
             model(features, training=False)
-            # Its masks begin anew where tf-keras traces a step a second time.
-            same = cell["layers"] == "stock_dropout" and cell["keras"] == 2
-            model.steps_per_execution = (cell["executions"] or 1) if same else 1
+            # Masks depend on how often tf-keras traces the step.
+            same = cell["dropout"] == "stock_dropout" and cell["keras"] == 2
+            automatic = 2 if cell["strategy"] == "one_device" else 1
+            model.steps_per_execution = (cell["executions"] or automatic) if same else 1
             model.distribute_reduction_method = (
                 "first"  # or metrics of workers are summed
             )
@@ -221,6 +224,10 @@ class Trained:
                 )
             callbacks = [] if alone else [_averaging(model)]
             callbacks += _callbacks(model, cell)
+            if same:  # or the first step is traced twice, to create variables
+                model.evaluate(ordered(), steps=1, verbose=0)
+                if cell["optimizer"] != "Nadam":
+                    model.optimizer.build(model.trainable_variables)
             steps = facts["rows"] // spec.batch_size
             history = model.fit(
                 batches(),
@@ -241,10 +248,6 @@ class Trained:
         return model, history
 
 
-OF_REPLICAS = ("batch_norm", "batch_norm_in_build", "stock_dropout")
-"""Layers whose result depends on the division among replicas."""
-
-
 def _best_of(model: Any) -> type:
     callbacks = keras3.package_of(model).callbacks
 
@@ -263,12 +266,21 @@ def _best_of(model: Any) -> type:
 def _averaging(model: Any) -> Any:
     """Has plain Keras evaluate the weights that `get_weights` returns.
 
-    It evaluates each replica's own moving averages, whose mean it saves.
+    It evaluates each replica's own moving averages, whose mean it saves; Keras 3 saves
+    those of the first replica.
     """
+    strategy = tf.distribute.get_strategy()
 
     class Averaging(keras3.package_of(model).callbacks.Callback):
         def on_test_begin(self, logs: Any = None) -> None:
-            self.model.set_weights(self.model.get_weights())
+            weights = self.model.get_weights()
+            if keras3.is_model(model):
+                copies = (
+                    strategy.experimental_local_results(w.value)
+                    for w in self.model.weights
+                )
+                weights = [np.mean(list(map(np.asarray, x)), 0) for x in copies]
+            self.model.set_weights(weights)
 
     return Averaging()
 
@@ -327,12 +339,16 @@ def main(request: str) -> None:
     """Answers the cells of a file, a line of JSON each.
 
     Args:
-      request: Path of a JSON file: `spec`, `batches` and `cells`.
+      request: Path of a JSON file: `spec`, `batches` and `cells`, each with `stop`, the
+        step at which its training is interrupted once, or 0, and `alone`, whether its
+        result does not depend on the replicas.
     """
     autograph.convert_user_code_only()
     asked = json.loads(Path(request).read_text())
     trained = Trained(WorkerSpec.from_json(asked["spec"]), asked["batches"])
     for number, cell in enumerate(asked["cells"]):
+        # A worker whose peer has failed would wait for ever.
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
         folder = Path(request).parent / f"cell-{number}"
         try:
             found = trained.answer(cell, folder)
@@ -340,6 +356,7 @@ def main(request: str) -> None:
             found = {"failed": traceback.format_exc()}
         if found is not None and trained.is_chief:
             print(json.dumps(found), flush=True)
+    faulthandler.cancel_dump_traceback_later()
     print(json.dumps(["end"]), flush=True)
     sys.stdin.read()
     os._exit(0)

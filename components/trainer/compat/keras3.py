@@ -71,6 +71,25 @@ def is_total_of_replicas(part: Any) -> bool:
     return kind == [tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM]
 
 
+def unsynchronized(model: Any) -> list[Any]:
+    """The variables of a Keras 3 model that each replica updates for itself.
+
+    Keras 3 gives its variables no aggregation: each replica's copy of a moving average
+    sees only the rows of that replica.
+
+    Returns:
+      Floating TensorFlow variables with `values`, one of each replica.
+    """
+    found = map(of_tensorflow, model.non_trainable_variables)
+    return [
+        variable
+        for variable in found
+        if variable.dtype.is_floating
+        and len(getattr(variable, "values", ())) > 1
+        and variable.aggregation == tf.VariableAggregation.NONE
+    ]
+
+
 def saved(part: Any) -> list[Any]:
     """The variables that a checkpoint of `part` must hold; [] if it is no model.
 

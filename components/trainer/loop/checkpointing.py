@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
@@ -24,6 +25,7 @@ from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.loop.state.callback_state import CallbackState
 from strategos.components.trainer.model.comparison import structure
+from strategos.components.trainer.model.replicas import local_values
 from strategos.components.wording import abridged, quoted
 
 _LOOK_SECONDS = 0.5
@@ -257,6 +259,8 @@ class Keeper(TensorCallback):
 
     def _save(self, step: int) -> None:
         heartbeat.current().alive()
+        if keras3.is_model(self.model):
+            local_values.average(self.model)
         plain, arrays = self._state.take()
         state = {
             "callback_state": plain,

@@ -64,24 +64,32 @@ def lists(keras):
     return Lists()
 
 
-def hidden_layers(context, keras, kind, inputs, x):
+def normalization(keras, kind):
+    normal = keras.layers.BatchNormalization
+    return {
+        "none": lambda: keras.layers.Identity(),
+        "batch_norm": lambda: normal(momentum=0.8),
+        "sync_batch_norm": lambda: normal(momentum=0.8, synchronized=True),
+        "batch_norm_in_build": lambda: InBuild(lambda: normal(momentum=0.8)),
+    }[kind]()
+
+
+def dropout(context, keras, kind):
+    return {
+        "none": lambda: keras.layers.Identity(),
+        "dropout": lambda: context.dropout(0.3, seed=1),
+        "dropout_in_build": lambda: InBuild(lambda: context.dropout(0.3, seed=1)),
+        "stock_dropout": lambda: keras.layers.Dropout(0.3, seed=1),
+    }[kind]()
+
+
+def hidden_layers(context, keras, cell, x):
     layers = keras.layers
-    penalty = "l2" if kind == "l2" else None
-    dense = layers.Dense(8, "relu", kernel_regularizer=penalty, name="first")
-    x = dense(x)
-    if kind == "batch_norm":
-        x = layers.BatchNormalization(momentum=0.8)(x)
-    elif kind == "sync_batch_norm":
-        x = layers.BatchNormalization(momentum=0.8, synchronized=True)(x)
-    elif kind == "batch_norm_in_build":
-        x = InBuild(lambda: layers.BatchNormalization(momentum=0.8))(x)
-    elif kind == "dropout":
-        x = context.dropout(0.3, seed=1)(x)
-    elif kind == "dropout_in_build":
-        x = InBuild(lambda: context.dropout(0.3, seed=1))(x)
-    elif kind == "stock_dropout":
-        x = layers.Dropout(0.3, seed=1)(x)
-    elif kind == "frozen":
+    x = layers.Dense(8, "relu", kernel_regularizer=cell["penalty"], name="first")(x)
+    x = normalization(keras, cell["normalization"])(x)
+    x = dropout(context, keras, cell["dropout"])(x)
+    kind = cell["layers"]
+    if kind == "frozen":
         frozen = layers.Dense(8, "relu", name="frozen")
         frozen.trainable = False
         x = frozen(x)
@@ -93,10 +101,6 @@ def hidden_layers(context, keras, kind, inputs, x):
         x = shared(shared(x))
     elif kind == "lists":
         x = lists(keras)(x)
-    elif kind == "sparse":
-        x = layers.Concatenate()([x, Sparse()(inputs["temp"])])
-    elif kind == "ragged":
-        x = layers.Concatenate()([x, Ragged()(inputs["hours"])])
     return x
 
 
@@ -140,8 +144,12 @@ def loss(keras, cell):
     def mean(y, p):
         return tf.reduce_mean(of_rows(tf.cast(y, p.dtype), p))
 
+    several = 1
+    if cell.get("by_hand") and keras is tf.keras:  # it divides by the replicas
+        several = tf.distribute.get_strategy().num_replicas_in_sync
+
     def average(y, p):
-        return tf.reduce_sum(of_rows(tf.cast(y, p.dtype), p)) / 100
+        return tf.reduce_sum(of_rows(tf.cast(y, p.dtype), p)) / 100 * several
 
     return {"mean": stock(), "own_mean": mean, "own_sum": average}[cell["loss"]]
 
@@ -201,13 +209,17 @@ def build_model(context):
         keras = tf.keras
     layers = keras.layers
     names = ["carrier", "distance", "hour"]
-    if cell["layers"] in ("sparse", "ragged"):
-        names.append({"sparse": "temp", "ragged": "hours"}[cell["layers"]])
+    if cell["inputs"] != "dense":
+        names.append({"sparse": "temp", "ragged": "hours"}[cell["inputs"]])
     inputs = {n: x for n, x in context.inputs(keras).items() if n in names}
     embedding = layers.Embedding(context.vocabulary_size("carrier") + 1, 3)
     parts = [layers.Flatten()(embedding(inputs["carrier"]))]
     x = layers.Concatenate()([*parts, inputs["distance"], inputs["hour"]])
-    x = hidden_layers(context, keras, cell["layers"], inputs, x)
+    x = hidden_layers(context, keras, cell, x)
+    if cell["inputs"] == "sparse":
+        x = layers.Concatenate()([x, Sparse()(inputs["temp"])])
+    elif cell["inputs"] == "ragged":
+        x = layers.Concatenate()([x, Ragged()(inputs["hours"])])
     binary = cell["task"] == "binary"
     units, activation = (1, "sigmoid") if binary else (3, "softmax")
     outputs = layers.Dense(units, activation, dtype="float32", name="out")(x)

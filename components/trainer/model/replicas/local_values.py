@@ -25,11 +25,17 @@ def average(model: tf.keras.Model) -> None:
 
     The moving averages of a plain BatchNormalization differ between replicas. A
     checkpoint and the export have their mean, so evaluation must use the mean, too. It
-    changes nothing else: averages are linear, and training does not read them.
+    changes nothing else: averages are linear, and training does not read them. A
+    checkpoint of Keras 3 has the values of the first replica: average before it, too.
 
     Args:
       model: A model, outside of a step; all workers must call this together.
     """
+    if keras3.is_model(model):
+        for variable in keras3.unsynchronized(model):
+            copies = variable.values
+            variable.assign(tf.add_n(copies) / len(copies))
+        return
     for variable in model.variables if isinstance(model, tf.keras.Model) else ():
         local = variable.synchronization == tf.VariableSynchronization.ON_READ
         if local and variable.aggregation in _AVERAGED:

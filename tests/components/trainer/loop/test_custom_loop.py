@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from strategos.components.errors import UserError
@@ -27,7 +28,12 @@ def train(digits, spec_of, train_only):
     """Trains digits: `train(module, strategy, **operation)`."""
 
     def launch(
-        module, strategy="one_device", by=train_only, epochs=EPOCHS, **operation
+        module,
+        strategy="one_device",
+        by=train_only,
+        epochs=EPOCHS,
+        dies=None,
+        **operation,
     ):
         spec = spec_of(
             digits,
@@ -36,7 +42,7 @@ def train(digits, spec_of, train_only):
             batch_size=32,
             epochs=epochs,
             seed=7,
-            hyperparameters={"network": "mlp", "learning_rate": 2e-3},
+            hyperparameters={"network": "mlp", "learning_rate": 2e-3, "dies": dies},
             distribution=STRATEGIES[strategy],
         )
         return spec, by(spec, Operation(**operation))
@@ -89,25 +95,50 @@ from custom_loop import build_model
 import tensorflow as tf
 
 class Dies(tf.keras.callbacks.Callback):
+    def __init__(self, context):
+        super().__init__()
+        self.step, self.marker = context.hyperparameters["dies"]
+
     def on_train_batch_end(self, batch, logs=None):
-        if self.model.optimizer.iterations == 60 and not os.path.exists("died"):
-            open("died", "w").close()
+        now = self.model.optimizer.iterations == self.step
+        if now and not os.path.exists(self.marker):
+            open(self.marker, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 
 def callbacks(context):
-    return [Dies()]
+    return [Dies(context)]
 
 def run_fn(context):
     custom_loop.run_fn(context)
 """
 
 
-def test_it_goes_on_from_its_checkpoint_with_equal_digits(on_one_device, train, digits):
+@pytest.mark.parametrize(
+    ("strategy", "step"),
+    [("one_device", 60), ("mirrored", 88), ("multi_worker", 90)],
+)
+def test_a_killed_loop_goes_on_from_its_checkpoint_as_one_device_undisturbed(
+    on_one_device, train, digits, tmp_path, strategy, step
+):
     digits.write_module("dying_loop", DYING)
-    _, undisturbed = on_one_device
-    _, facts = train("dying_loop", checkpoint_every="25 steps")
+    dies = [step, str(tmp_path / "died")]
+    spec, facts = train("dying_loop", strategy, dies=dies, checkpoint_every="25 steps")
+    its_spec, undisturbed = on_one_device
     assert facts["restarts"] == 1
-    assert facts["history"] == undisturbed["history"]
+    tolerance = 0 if strategy == "one_device" else 1e-5
+    for name, values in undisturbed["history"].items():
+        assert facts["history"][name] == pytest.approx(values, abs=tolerance), name
+    theirs = weights_of(its_spec)
+    for name, value in weights_of(spec).items():
+        np.testing.assert_allclose(value, theirs[name], atol=tolerance, err_msg=name)
+
+
+def weights_of(spec):
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
+    names = reader.get_variable_to_shape_map()
+    return {x: reader.get_tensor(x) for x in names if "OBJECT_GRAPH" not in x}
 
 
 STOPPING = """

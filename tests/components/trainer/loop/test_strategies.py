@@ -197,6 +197,52 @@ def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
         np.testing.assert_array_equal(value, theirs[variable])
 
 
+KERAS3 = """
+import os, signal
+from pathlib import Path
+import keras
+
+def build_model(context):
+    inputs = context.inputs(keras)
+    x = keras.layers.Dense(8, "relu")(inputs["distance"])
+    x = keras.layers.BatchNormalization(momentum=0.8)(x)
+    model = keras.Model(
+        {"distance": inputs["distance"]}, keras.layers.Dense(1, "sigmoid")(x))
+    model.compile(keras.optimizers.Adam(1e-2), "binary_crossentropy")
+    return model
+
+class TerminatedOnce(keras.callbacks.Callback):
+    def __init__(self, marker):
+        super().__init__()
+        self.marker, self.seen = marker and Path(marker), 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen += 1
+        if self.marker and self.seen == 13 and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+def callbacks(context):
+    return [TerminatedOnce(context.hyperparameters.get("marker"))]
+"""
+
+
+def test_keras3_evaluates_and_keeps_the_mean_of_all_replicas_moving_averages(
+    run, make_spec, workload, tmp_path
+):
+    workload.write_module("keras3_averages", KERAS3)
+    how = {"module": "keras3_averages", "batch_size": 110, "epochs": 3}
+    how["settings"] = {"last_batch": "drop"}
+    undisturbed, its_spec = run(TWO["mirrored"], by=launch, **how)
+    last = undisturbed["history"]["val_loss"][-1]
+    assert undisturbed["evaluation"]["loss"] == pytest.approx(last, rel=1e-5)
+    facts, spec = run(TWO["mirrored"], marker=str(tmp_path / "done"), **how)
+    assert facts["restarts"] == 1
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-6)
+
+
 def test_weights_are_averaged_once_in_the_end_also_after_a_resume(run, tmp_path):
     how = {"distribution": {"strategy": "one_device"}, "epochs": 2}
     how["settings"] = {"callbacks": {"csv": True}}

@@ -77,7 +77,11 @@ def trained(request, matrix_workload, script, tmp_path_factory, spec_of, free_po
     )
     file = tmp_path_factory.mktemp("cells") / "request.json"
     asked = {"spec": spec.to_json(), "batches": MATRIX["BATCHES"]}
-    asked["cells"] = [{**x, "stop": _stop(x, n)} for n, x in enumerate(cells)]
+    alone = [MATRIX["OF_REPLICAS"].isdisjoint(x.items()) for x in cells]
+    asked["cells"] = [
+        {**cell, "stop": _stop(cell, number), "alone": alone[number]}
+        for number, cell in enumerate(cells)
+    ]
     file.write_text(json.dumps(asked))
     code = CHILD.format(tests=str(TESTS), request=str(file))
     forks = [script(code, **config) for config in _configs(strategy, free_ports)]
@@ -93,7 +97,7 @@ def _stop(cell, number):
     the last execution of an epoch reports only that one.
     """
     own = cell["step"] == "own" and cell["executions"] == 5
-    if number % 3 or own or cell["layers"] == "stock_dropout":
+    if number % 3 or own or cell["dropout"] == "stock_dropout":
         return 0
     return 1 + zlib.crc32(MATRIX["name"](cell).encode()) % 29
 
