@@ -11,6 +11,7 @@ from strategos.components.errors import ExitCode, UserError
 from strategos.components.example_gen.listing import select_spans
 from strategos.pipeline import commands
 from strategos.pipeline.history import decisions, runs
+from strategos.pipeline.plan import caching
 from strategos.pipeline.root import lock
 from strategos.pipeline.run import comparison, orchestration
 from strategos.pipeline.run import retrain as retraining
@@ -63,7 +64,8 @@ def _decide_and_run(
     data, decision = _decide(config, data)
     starts = decision.due or not arguments.if_due
     recorded = retraining.to_json(decision) | {
-        "run_id": turn.run_id if starts else None
+        "run_id": turn.run_id if starts else None,
+        "target": caching.target_key(config),
     }
     decisions.record(config.run.root, config.name, recorded)
     _show(decision, arguments)

@@ -122,6 +122,21 @@ def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
     return ObjectStore(uri, clock)
 
 
+def was_in(pushed: str, destination: str) -> bool:
+    """Whether a version was pushed to a target, as far as can be known.
+
+    A version whose folder is gone may have been moved to the target.
+
+    Args:
+      pushed: Folder of the version when it was pushed.
+      destination: `pusher.to` or `pusher.canary`; "" for any.
+    """
+    folder = os.path.dirname(pushed)
+    if not destination or of(folder).uri == of(destination).uri:
+        return True
+    return not filesystems.is_remote(folder) and not os.path.isdir(folder)
+
+
 @contextlib.contextmanager
 def local(model: str) -> Iterator[str]:
     """Yields a local folder with a model while the block runs.

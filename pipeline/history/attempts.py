@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.components.pusher import CANARY, SLOT
+from strategos.components.pusher import CANARY, SLOT, targets
 from strategos.pipeline.history.contexts import named, running, started
 from strategos.pipeline.history.store import (
     Store,
@@ -64,7 +64,7 @@ class Attempt:
 
 
 @reads_store
-def attempts(store: Store, pipeline: str) -> list[Attempt]:
+def attempts(store: Store, pipeline: str, target: str = "") -> list[Attempt]:
     """Reads runs, newest first, back to the newest one that made a model.
 
     Partial runs are left out.
@@ -72,12 +72,13 @@ def attempts(store: Store, pipeline: str) -> list[Attempt]:
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
+      target: `caching.target_key`; "" for any.
     """
     current = running(store)
     found: list[Attempt] = []
     for context, name in named(store, recent.runs(store.mlmd)):
         facts = properties(context)
-        if name != pipeline or facts.get("part"):
+        if name != pipeline or facts.get("part") or not _is_of(facts, target):
             continue
         end = "running" if context.name in current else "interrupted"
         spans = facts.get("spans")
@@ -99,7 +100,9 @@ def attempts(store: Store, pipeline: str) -> list[Attempt]:
 
 
 @reads_store
-def rejected_spans(store: Store, pipeline: str) -> dict[int, tuple[str, str]]:
+def rejected_spans(
+    store: Store, pipeline: str, target: str = ""
+) -> dict[int, tuple[str, str]]:
     """Finds the spans that a gate found at fault, and that no later run has accepted.
 
     Reads the newest runs, back to one that recorded the result at its start.
@@ -107,6 +110,7 @@ def rejected_spans(store: Store, pipeline: str) -> dict[int, tuple[str, str]]:
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
+      target: `caching.target_key`; "" for any.
 
     Returns:
       By number: the fingerprint of the span's files, and the id of the run.
@@ -114,9 +118,9 @@ def rejected_spans(store: Store, pipeline: str) -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
     later: list[tuple[str, dict[str, Any]]] = []
     for context, name in named(store, recent.runs(store.mlmd)):
-        if name != pipeline:
-            continue
         facts = properties(context)
+        if name != pipeline or not _is_of(facts, target):
+            continue
         later.append((context.name, facts))
         if "rejected" in facts:
             known = json.loads(facts["rejected"])
@@ -151,7 +155,9 @@ class Push:
 
 
 @reads_store
-def last_push(store: Store, pipeline: str) -> Push | None:
+def last_push(
+    store: Store, pipeline: str, destination: str = "", target: str = ""
+) -> Push | None:
     """Finds the newest pushed model of a pipeline; None if none was pushed.
 
     Canaries do not count: they were not pushed to where models serve.
@@ -159,6 +165,8 @@ def last_push(store: Store, pipeline: str) -> Push | None:
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
+      destination: `pusher.to`; "" for any.
+      target: `caching.target_key`; "" for any.
     """
     for artifact in newest_pushed(store):
         if properties(artifact).get(SLOT) == CANARY:
@@ -166,10 +174,14 @@ def last_push(store: Store, pipeline: str) -> Push | None:
         producers = store.producers_of([artifact.id]).values()
         places = store.contexts_of(producers).values()
         place = next(iter(places), {})
-        if place.get("pipeline") == pipeline:
-            facts = properties(artifact)
+        facts, run_id = properties(artifact), place.get(RUN_CONTEXT, "")
+        if (
+            place.get("pipeline") == pipeline
+            and _is_of(_facts_of(store, run_id), target)
+            and targets.was_in(facts["pushed_destination"], destination)
+        ):
             return Push(
-                run_id=place.get(RUN_CONTEXT, ""),
+                run_id=run_id,
                 pushed_at=artifact.create_time_since_epoch / 1000,
                 destination=facts["pushed_destination"],
                 version=facts.get("pushed_version", ""),
@@ -191,6 +203,17 @@ def trained_on(store: Store, model: int) -> tuple[Span, ...]:
         if recorded:
             return _spans(recorded)
     return ()
+
+
+def _facts_of(store: Store, run_id: str) -> dict[str, Any]:
+    """The facts of a run; none of a push that no run made, such as a rollback."""
+    found = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
+    return properties(found) if found else {}
+
+
+def _is_of(facts: Mapping[str, Any], target: str) -> bool:
+    """Whether a run was for a target; runs before targets were recorded, for any."""
+    return not target or facts.get("target", target) == target
 
 
 def _at_fault(facts: Mapping[str, Any]) -> dict[int, str]:

@@ -48,19 +48,24 @@ def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None
     return found
 
 
-def first_check(root: str | Path, pipeline: str, now: float) -> float | None:
+def first_check(
+    root: str | Path, pipeline: str, now: float, target: str = ""
+) -> float | None:
     """The time of the first decision since the last run, or since the clock went back.
 
     Args:
       root: The pipeline root.
       pipeline: The pipeline's name.
       now: Unix seconds; a decision that is later than that was made by a wrong clock.
+      target: `caching.target_key`; "" for any.
 
     Returns:
       Unix seconds; None if there is no such decision.
     """
     first = None
     for decision in _read(root, pipeline):
+        if target and decision.get("target", target) != target:
+            continue
         if decision["at"] > now or decision.get("run_id"):
             first = None
         else:

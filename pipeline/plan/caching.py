@@ -178,6 +178,24 @@ def settings_key(config: Config) -> str:
     return _key_of(settings, Fingerprints.of(config))
 
 
+def target_key(config: Config) -> str:
+    """Names what a pipeline learns from, and where it pushes to.
+
+    Staging and production, or the data of two countries, may share a name and a root:
+    runs and pushes of one say nothing about the other. Paths below the workload's
+    folder are relative to it.
+
+    Args:
+      config: The effective settings.
+
+    Returns:
+      A list of `data.examples` and `pusher.to` ("" without), as JSON.
+    """
+    to = config.pusher.to if config.pusher else ""
+    places = (_below(config.folder, place) for place in (config.data.examples, to))
+    return json.dumps(list(places))
+
+
 def _compiled_settings(config: Config) -> dict[str, Any]:
     """The settings that are in the compiled pipeline."""
     settings = config.model_dump(mode="json", by_alias=True)

@@ -219,7 +219,8 @@ def _of_pushes(
         return {}
     if config.pusher.canary:
         store = metadata.store(connection, config.run.metadata_timeout_seconds)
-        return {ABORTED_VARIABLE: json.dumps(production.aborted(store))}
+        aborted = production.aborted(store, config.pusher.canary)
+        return {ABORTED_VARIABLE: json.dumps(aborted)}
     return {NEWEST_VARIABLE: str(targets.of(config.pusher.to).newest() or 0)}
 
 
@@ -229,6 +230,7 @@ def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str
         "spans": values["spans"],
         "data": values["data_fingerprint"],
         "settings": caching.settings_key(config),
+        "target": caching.target_key(config),
         "reason": options.reason,
         "part": "yes" if options.partial else "",
     }

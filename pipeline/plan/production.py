@@ -220,15 +220,21 @@ def _generation(
     return most
 
 
-def aborted(store: ml_metadata.MetadataStore) -> list[int]:
-    """Returns the ids of the models that were canaries and were aborted.
+def aborted(store: ml_metadata.MetadataStore, slot: str) -> list[int]:
+    """Returns the ids of the models that were canaries in a slot and were aborted.
 
     Args:
       store: ML Metadata.
+      slot: `pusher.canary`.
     """
-    pushed = recent.artifacts(store, "PushedModel")
-    found = (artifact.custom_properties[ABORTED].int_value for artifact in pushed)
-    return [model for model in found if model]
+    found = []
+    for artifact in recent.artifacts(store, "PushedModel"):
+        properties = artifact.custom_properties
+        model = properties[ABORTED].int_value
+        pushed = properties["pushed_destination"].string_value
+        if model and targets.was_in(pushed, slot):
+            found.append(model)
+    return found
 
 
 def model_of(store: ml_metadata.MetadataStore, pushed: int) -> int:

@@ -68,7 +68,8 @@ def find(
 
     Args:
       store: The root's ML Metadata.
-      keep: For each pipeline, number of newest runs with a model whose artifacts stay.
+      keep: For each pipeline and target, number of newest runs with a model whose
+        artifacts stay.
       before: Unix seconds; everything that was made later stays.
       serving: The folders of pushes, for versions whose folder was moved there.
 
@@ -131,14 +132,15 @@ def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
     """The ids of the runs that are too new, or too few, to be cleaned."""
     contexts = run_contexts(store)
     names = pipelines(store, contexts)
-    made: Counter[str] = Counter()
+    made: Counter[tuple[str, str]] = Counter()
     kept = set()
     for context in contexts:
         pipeline = names[context.name]
-        if made[pipeline] < keep or started(context) >= before:
-            kept.add(context.name)
         facts = properties(context)
-        made[pipeline] += facts.get("outcome") in _MADE and not facts.get("part")
+        own = pipeline, facts.get("target", "")
+        if made[own] < keep or started(context) >= before:
+            kept.add(context.name)
+        made[own] += facts.get("outcome") in _MADE and not facts.get("part")
     return kept
 
 

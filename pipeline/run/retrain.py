@@ -73,7 +73,7 @@ def rejected_spans(
         store = Store(connection, root=config.run.root)
     except NoRunsError:
         return {}
-    return attempts.rejected_spans(store, config.name)
+    return attempts.rejected_spans(store, config.name, caching.target_key(config))
 
 
 def decide(
@@ -113,7 +113,9 @@ def decide(
         settings=caching.settings_key(config),
         pushes=config.pusher is not None,
         left_out=left_out,
-        checked=decisions.first_check(config.run.root, config.name, now),
+        checked=decisions.first_check(
+            config.run.root, config.name, now, caching.target_key(config)
+        ),
         **_history(config, connection, data.found),
     )
     return retraining.decide(facts, config.schedule or Schedule())
@@ -137,11 +139,11 @@ def _history(
         store = Store(connection, root=config.run.root)
     except NoRunsError:
         return {}
-    push = None
+    push, target = None, caching.target_key(config)
     if config.pusher and targets.of(config.pusher.to).newest() is not None:
-        push = attempts.last_push(store, config.name)
+        push = attempts.last_push(store, config.name, config.pusher.to, target)
     return {
-        "attempts": attempts.attempts(store, config.name),
+        "attempts": attempts.attempts(store, config.name, target),
         "push": push,
         "previews": _previews(config, store, push, found),
         "canary": _canary(config, store),

@@ -12,7 +12,9 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.pipeline import cli
+from strategos.pipeline.config.loading import load
 from strategos.pipeline.history import decisions
+from strategos.pipeline.plan import caching
 from strategos.pipeline.root import RUN_CONTEXT, metadata
 
 _BERLIN = ZoneInfo("Europe/Berlin")
@@ -33,12 +35,14 @@ def ran(workload):
     database = ml_metadata.MetadataStore(connection)
     kind = database.put_context_type(mlmd.ContextType(name=RUN_CONTEXT))
 
-    def ran(when):
+    def ran(when, target=None):
         context = mlmd.Context(type_id=kind, name=f"run at {when}")
         facts = context.custom_properties
         facts["pipeline"].string_value = "flights"
         facts["outcome"].string_value = "blessed"
         facts["spans"].string_value = "[[1, null], [2, null]]"
+        if target:
+            facts["target"].string_value = json.dumps(target)
         facts["started"].double_value = facts["finished"].double_value = when
         database.put_contexts([context])
 
@@ -61,6 +65,7 @@ def decide(workload, monkeypatch, capsys):
             decisions.record(str(workload.parent / "runs"), "flights", decision)
         return decision
 
+    decide.config = load(workload, sets=("pusher=null",)).config
     return decide
 
 
@@ -94,6 +99,19 @@ def test_a_week_without_a_tick_is_made_up_for_once(ran, decide):
     ran(moment("2026-11-09T12:00"))
     assert not decide(moment("2026-11-09T12:05"))["due"]
     assert decide(moment("2026-11-10T02:30"))["due"]
+
+
+@pytest.mark.parametrize(
+    "other", [["span-{SPAN}/*.csv", "staging"], ["france/span-{SPAN}/*.csv", ""]]
+)
+def test_runs_of_another_target_or_other_data_do_not_count(ran, decide, other):
+    ran(moment("2026-11-01T12:00"), other)
+    assert decide(moment("2026-11-01T13:00"))["trigger"] == "first"
+    own = caching.target_key(decide.config)
+    ran(moment("2026-11-01T14:00"), json.loads(own))
+    ran(moment("2026-11-01T15:00"), other)
+    assert not decide(moment("2026-11-01T16:00"))["due"]
+    assert decide(moment("2026-11-02T02:30"))["trigger"] == "cron"
 
 
 @pytest.mark.parametrize("back", [60, 40_000])

@@ -68,6 +68,16 @@ def test_the_next_run_compares_with_the_model_that_is_live(house, roll_back):
     assert (last.version, last.spans) == (str(pushed), ((1, None), (10, None)))
 
 
+def test_a_push_to_another_target_is_not_the_last_push(house, roll_back):
+    staging = Path(house.to).parent / "staging"
+    assert attempts.last_push(house.store, "flights", str(staging)) is None
+    assert attempts.last_push(house.store, "flights", house.to).version == "30"
+    pushed = roll_back()
+    assert attempts.last_push(house.store, "flights", house.to).version == str(pushed)
+    Path(house.to).rename(staging)  # the folder was moved: there is no other one
+    assert attempts.last_push(house.store, "flights", str(staging)) is not None
+
+
 def test_a_rollback_to_a_version_without_a_record_is_known_by_its_manifest(
     house, roll_back
 ):

@@ -45,7 +45,7 @@ def state(house):
         "versions": [(each.run_id, each.promoted_from, each.live) for each in listed],
         "live": (live.candidate, live.model, bool(live.artifact)),
         "runs": {c.name: c.custom_properties["outcome"].string_value for c in contexts},
-        "aborted": production.aborted(house.store.mlmd),
+        "aborted": production.aborted(house.store.mlmd, house.config.pusher.canary),
         "slot": sorted(path.name for path in Path(house.to, "../canary").iterdir()),
         "waiting": waiting(house),
     }
