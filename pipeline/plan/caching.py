@@ -24,6 +24,9 @@ Four keys follow from the rule:
 - `settings_key`: equal if a run on the same data would have the same result;
 - `candidate_key`: equal if the model in production is what this run would train;
 - `checkpoint_key`: equal if an interrupted training can be resumed.
+
+A partial run does not read data and code of the nodes that it skips: their part of the
+last two keys is that of the run whose outputs are taken.
 """
 
 from __future__ import annotations
@@ -32,10 +35,12 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
@@ -223,25 +228,50 @@ def _below(folder: Path, path: str) -> str:
     return path.removeprefix(f"{folder}/")
 
 
-def candidate_key(ir: pipeline_pb2.Pipeline) -> str:
+def node_keys(
+    ir: pipeline_pb2.Pipeline, reused: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Hashes what determines the outputs of each node: its parameters and its inputs.
+
+    Args:
+      ir: The compiled pipeline, runtime parameters substituted.
+      reused: The keys of the nodes that a partial run does not run, by node: of the
+        run that made the outputs which are taken instead.
+
+    Returns:
+      The key of each node by its id.
+    """
+    keys: dict[str, str] = {}
+    for node in (each.pipeline_node for each in ir.nodes):  # inputs come first
+        name, digest = node.node_info.id, hashlib.sha256()
+        if name != node_ids.SPAN_VALIDATOR:  # it lets data pass, and changes none
+            digest.update(node.parameters.SerializeToString(deterministic=True))
+        for before in sorted(node.upstream_nodes):
+            digest.update(f"{before}\0{keys[before]}\0".encode())
+        keys[name] = reused.get(name) or digest.hexdigest()[:16]
+    return keys
+
+
+def candidate_key(
+    ir: pipeline_pb2.Pipeline, reused: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Hashes everything that determines the trained model: the Trainer and its inputs.
 
     Args:
       ir: The compiled pipeline, runtime parameters substituted.
+      reused: As for `node_keys`.
     """
-    nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
-    digest = hashlib.sha256()
-    for name in sorted(_upstream(nodes, node_ids.TRAINER) - {node_ids.SPAN_VALIDATOR}):
-        digest.update(name.encode() + b"\0")
-        digest.update(nodes[name].parameters.SerializeToString(deterministic=True))
-    return digest.hexdigest()[:16]
+    return node_keys(ir, reused)[node_ids.TRAINER]
 
 
-def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
+def checkpoint_key(
+    ir: pipeline_pb2.Pipeline, reused: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Hashes like `candidate_key`, without the parameters that may change on resuming.
 
     Args:
       ir: The compiled pipeline, runtime parameters substituted.
+      reused: As for `node_keys`.
     """
     copy = type(ir)()
     copy.CopyFrom(ir)
@@ -250,7 +280,7 @@ def checkpoint_key(ir: pipeline_pb2.Pipeline) -> str:
         for each in runtime_parameters.taken_by(node.pipeline_node.node_info.id):
             if each.resumable:
                 properties.pop(each.argument, None)
-    return candidate_key(copy)
+    return candidate_key(copy, reused)
 
 
 def allow(
@@ -289,16 +319,6 @@ def _lost_what_it_pushed(
     store = mlmd.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
     return serving is None or not serving.artifact
-
-
-def _upstream(nodes: dict[str, Any], name: str) -> set[str]:
-    found, todo = set(), [name]
-    while todo:
-        current = todo.pop()
-        if current not in found:
-            found.add(current)
-            todo.extend(nodes[current].upstream_nodes)
-    return found
 
 
 def _digest(content: bytes) -> str:

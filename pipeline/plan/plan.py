@@ -24,7 +24,8 @@ class Plan:
       events: The run's event file, read by the live view.
       log: The log file for the output of executors.
       facts: What is recorded about the run: `spans`, `data` (their fingerprint),
-        `settings` (a key), `reason`, and `part` for a partial run.
+        `settings` (a key), `target`, `keys` (of nodes), `reason`, and `part` for a
+        partial run.
       environment: Variables for executors; they change how these run, but no result.
       metadata_wait: Seconds to wait for a server of ML Metadata that does not answer.
     """

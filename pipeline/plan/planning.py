@@ -13,15 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strategos.components import events, runtime_parameters
-from strategos.components.errors import BadInputError, UserError
+from strategos.components import events, node_ids, runtime_parameters
+from strategos.components.errors import UserError
 from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
 from strategos.components.pusher import ABORTED_VARIABLE, NEWEST_VARIABLE, targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.plan import caching, gating, graph, production, tfx_adapter
+from strategos.pipeline.plan import (
+    caching,
+    gating,
+    graph,
+    partial,
+    production,
+    tfx_adapter,
+)
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -182,22 +189,23 @@ def plan(
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
+    reused = partial.mark(ir, options, config, connection)
     pushes = _of_pushes(config, connection)  # before the model in production is read
-    key = _substitute(ir, values, config, connection)
+    keys = _substitute(ir, values, config, connection, reused)
     operation = dataclasses.replace(
         config.operation(),
-        checkpoint_key=key,
+        checkpoint_key=keys["checkpoint"],
         from_scratch=options.from_scratch,
     )
     caching.allow(ir, config, connection)
     engine = config.run.engine.settings(memory=config.run.memory_bytes)
-    plan = Plan(
+    return Plan(
         files.run_id,
         ir,
         connection,
         files.events,
         files.log,
-        _facts(values, config, options),
+        {**_facts(values, config, options), "keys": json.dumps(keys)},
         {
             **operation.to_environment(),
             **engine.to_environment(),
@@ -207,8 +215,6 @@ def plan(
         },
         config.run.metadata_timeout_seconds,
     )
-    _mark(plan, options)
-    return plan
 
 
 def _of_pushes(
@@ -276,11 +282,12 @@ def _substitute(
     values: dict[str, Any],
     config: Config,
     connection: metadata_store_pb2.ConnectionConfig,
-) -> str:
+    reused: dict[str, str],
+) -> dict[str, str]:
     """Substitutes the runtime parameters in the IR, production's after all others.
 
     Returns:
-      The key of the Trainer's checkpoints.
+      The key of each node, and as `checkpoint` that of the Trainer's checkpoints.
     """
     from tfx.proto.orchestration import pipeline_pb2
 
@@ -290,23 +297,26 @@ def _substitute(
     trial = pipeline_pb2.Pipeline()
     trial.CopyFrom(ir)
     tfx_adapter.substitute(trial, {**values, "warm_start": configured})
+    keys = caching.node_keys(trial, reused)
     if config.pusher:
-        values = {**values, **_of_production(config, connection, trial)}
+        candidate = keys[node_ids.TRAINER]
+        values = {**values, **_of_production(config, connection, candidate)}
     tfx_adapter.substitute(ir, values)
-    key = caching.checkpoint_key(trial)
     # A training from fresh weights must not go on from checkpoints of another one.
-    return f"{key}-fresh" if latest and values["warm_start"] == NOTHING else key
+    fresh = latest and values["warm_start"] == NOTHING
+    key = caching.checkpoint_key(trial, reused)
+    return keys | {"checkpoint": f"{key}-fresh" if fresh else key}
 
 
 def _of_production(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig, trial: Any
+    config: Config, connection: metadata_store_pb2.ConnectionConfig, key: str
 ) -> dict[str, str]:
     """The parameters that depend on the model in production."""
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
     if serving and not serving.model:
         _report_unknown(config, serving)
-    key, fresh = caching.candidate_key(trial), not config.run.cache
+    fresh = not config.run.cache
     found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
     if config.trainer.warm_start == LATEST:
         every = config.trainer.fresh_every
@@ -360,18 +370,3 @@ def _report_warm_start(
             remedy="Remove the setting for one run, and the model that it pushes can "
             "be started from.",
         )
-
-
-def _mark(plan: Plan, options: Options) -> None:
-    if not options.partial:
-        return
-    names = [node.pipeline_node.node_info.id for node in plan.ir.nodes]
-    for flag, name in (("--from", options.from_node), ("--to", options.to_node)):
-        if name and name not in names:
-            raise BadInputError(
-                "no such node",
-                key=flag,
-                received=repr(name),
-                expected=", ".join(names),
-            )
-    tfx_adapter.mark_part(plan.ir, options.from_node, options.to_node)

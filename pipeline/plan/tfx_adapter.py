@@ -48,7 +48,10 @@ def substitute(ir: pipeline_pb2.Pipeline, values: Mapping[str, Any]) -> None:
 
 
 def mark_part(
-    ir: pipeline_pb2.Pipeline, from_node: str | None, to_node: str | None
+    ir: pipeline_pb2.Pipeline,
+    from_node: str | None,
+    to_node: str | None,
+    base_run: str | None,
 ) -> None:
     """Marks the nodes of an IR that a partial run skips, in place.
 
@@ -56,14 +59,32 @@ def mark_part(
       ir: All nodes.
       from_node: The first node to run; None for the first of all.
       to_node: The last node to run; None for the last of all.
+      base_run: Id of the run whose outputs stand for those of skipped nodes; None for
+        the last run of the pipeline.
     """
     from tfx.orchestration.portable import partial_run_utils
+    from tfx.proto.orchestration import pipeline_pb2 as ir_pb2
 
+    settings = ir_pb2.SnapshotSettings()
+    if base_run:
+        partial_run_utils.set_base_pipeline_run_strategy(settings, base_run)
+    else:
+        partial_run_utils.set_latest_pipeline_run_strategy(settings)
     partial_run_utils.mark_pipeline(
         ir,
         from_nodes=[from_node] if from_node else None,
         to_nodes=[to_node] if to_node else None,
+        snapshot_settings=settings,
     )
+
+
+def reused_nodes(ir: pipeline_pb2.Pipeline) -> list[str]:
+    """The ids of the nodes whose outputs a partial run takes from an earlier run."""
+    from tfx.orchestration.portable import partial_run_utils
+
+    nodes = [node.pipeline_node for node in ir.nodes]
+    reuses = partial_run_utils.should_attempt_to_reuse_artifact
+    return [node.node_info.id for node in nodes if reuses(node.execution_options)]
 
 
 def deployment_config(ir: pipeline_pb2.Pipeline) -> Any:

@@ -1,0 +1,70 @@
+"""Partial runs: which nodes run, and whose outputs stand for those of the others."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.errors import BadInputError
+from strategos.pipeline.plan import caching, tfx_adapter
+from strategos.pipeline.root import metadata, recent
+
+if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2
+
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.plan.planning import Options
+
+_IDENTITY = ("pipeline", "target", "keys")
+"""What `Journal` records of a run that tells which outputs a partial run takes."""
+
+
+def mark(
+    ir: Any,
+    options: Options,
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+) -> dict[str, str]:
+    """Marks the nodes of an IR that a partial run skips, in place.
+
+    Args:
+      ir: The compiled pipeline.
+      options: Flags of this run.
+      config: The effective settings.
+      connection: ML Metadata's.
+
+    Returns:
+      The keys of those whose outputs are taken from an earlier run, by node. Unknown
+      ones get a key that no other run has.
+
+    Raises:
+      BadInputError: The pipeline has no node of that name.
+    """
+    if not options.partial:
+        return {}
+    names = [node.pipeline_node.node_info.id for node in ir.nodes]
+    for flag, name in (("--from", options.from_node), ("--to", options.to_node)):
+        if name and name not in names:
+            raise BadInputError(
+                "no such node",
+                key=flag,
+                received=repr(name),
+                expected=", ".join(names),
+            )
+    base, known = _last_run(config, connection)
+    tfx_adapter.mark_part(ir, options.from_node, options.to_node, base)
+    unknown = {name: f"{name} of run {base}" for name in tfx_adapter.reused_nodes(ir)}
+    return {name: known.get(name, key) for name, key in unknown.items()}
+
+
+def _last_run(
+    config: Config, connection: metadata_store_pb2.ConnectionConfig
+) -> tuple[str | None, dict[str, str]]:
+    """The last run of this pipeline for its target, and the keys of its nodes."""
+    store = metadata.store(connection, config.run.metadata_timeout_seconds)
+    target = caching.target_key(config)
+    for run in recent.runs(store):
+        facts = {x: run.custom_properties[x].string_value for x in _IDENTITY}
+        if facts["pipeline"] == config.name and facts["target"] in ("", target):
+            return run.name, json.loads(facts["keys"] or "{}")
+    return None, {}
