@@ -26,7 +26,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.compat import autograph, keras3
+from strategos.components.trainer.compat import autograph, keras3, rates
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.synchronous import Training
@@ -88,6 +88,7 @@ class Trained:
           folder: A folder for its files, the same for all workers.
         """
         _reset()
+        gc.freeze()  # TensorFlow keeps graphs, which each collection would go through
         batch_size, how = self._batches[cell["batch"]], settings(cell)
         folder.mkdir(exist_ok=True)
         spec = dataclasses.replace(
@@ -197,6 +198,8 @@ class Trained:
             here = default if alone else self._strategy
             model, features = self._rebuilt(spec, facts, by_hand=True, drops=drops)
             model(features, training=False)
+            if not alone and cell["strategy"] == "central_storage":
+                rates.let_replicas_set_it(model)  # or a schedule fails
             # Masks depend on how often tf-keras traces the step.
             same = cell["dropout"] == "stock_dropout" and cell["keras"] == 2
             automatic = 2 if cell["strategy"] == "one_device" else 1

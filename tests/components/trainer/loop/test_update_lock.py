@@ -22,7 +22,7 @@ FOUR_WORKERS = {
 ROWS = 1000
 BATCH = 16
 STEPS = -(-ROWS // BATCH)
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (1, 2, 3)
 
 EMBEDDING = """
 import tensorflow as tf
@@ -200,17 +200,22 @@ def of_seeds(trained):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("gang", [TWO_WORKERS, FOUR_WORKERS], ids=["2", "4"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_weights_and_losses_are_those_of_one_device(trained, of_seeds, gang, seed):
-    weights, losses = trained("towers", gang, 3, seed, optimizers=KERAS)
-    alone = [largest(weights) for weights, _ in of_seeds]
-    assert len(alone[0]) == 3 * len(KERAS)
-    print("RESULT", gang["workers"], seed)
-    for name, value in largest(weights).items():
-        e = max(found[name] for found in alone)
-        print("W", name, round(value, 3), round(e, 3), "BAD" if value > 2 * e else "")
-    for number, (loss, *expected) in enumerate(zip(losses, *(x for _, x in of_seeds))):
-        print("L", KERAS[number], round(loss, 4), [round(x, 4) for x in expected])
+def test_weights_and_losses_are_those_of_one_device(trained, of_seeds, gang):
+    weights, losses = trained("towers", gang, 3, optimizers=KERAS)
+    expected = [largest(alone) for alone, _ in of_seeds]
+    assert len(expected[0]) == 3 * len(KERAS)
+    bounds = {name: max(each[name] for each in expected) for name in expected[0]}
+    # Stale gradients move a bias near 0 by some tenths; a torn update, by far more.
+    assert {
+        name: (value, bounds[name])
+        for name, value in largest(weights).items()
+        if not value <= 2 * bounds[name] + 0.5
+    } == {}
+    for optimizer, loss, *alone in zip(
+        KERAS, losses, *(x for _, x in of_seeds), strict=True
+    ):
+        spread = max(alone) - min(alone)
+        assert min(alone) - spread <= loss <= max(alone) + spread, optimizer
 
 
 def test_an_optimizer_not_of_keras_is_rejected():

@@ -146,6 +146,10 @@ def is_possible(cell: Cell) -> bool:
         and not OF_REPLICAS.isdisjoint(cell.items())
     ):
         return False  # Keras 3 clips the gradients of each replica
+    if {("dropout", "stock_dropout"), ("step", "own")} <= set(cell.items()) and (
+        REPLICAS.get(cell.get("strategy", ""), 1) > 1
+    ):
+        return False  # its masks depend on how often tf-keras traces the step
     if (cell.get("penalty"), cell.get("loss")) == ("l2", "none"):
         return False  # tf-keras adds no number to a value for each row
     return cell.get("keras") != 3 or _OF_KERAS_2.isdisjoint(cell.items())

@@ -15,12 +15,12 @@ TESTS = Path(__file__).parents[3]
 MATRIX = runpy.run_path(str(Path(__file__).with_name("combinations.py")))
 IN_EVERY_RUN = 4  # cells of each strategy that `make test` has, too
 
-# By the precision of the layers: of measured values, in parts; of weights and answers,
-# in parts of the largest, which is at least 1.
+# By the precision of the layers: of measured values, relative and absolute; of weights
+# and answers, in parts of the largest, which is at least 1.
 TOLERANCES = {
-    "float32": (2e-4, 1e-4),
-    "bfloat16": (3e-2, 3e-2),
-    "float16": (1e-2, 1e-2),
+    "float32": (2e-4, 1e-4, 1e-4),
+    "bfloat16": (3e-2, 3e-2, 0.15),
+    "float16": (1e-2, 1e-2, 3e-2),
 }
 CHILD = """
 import sys
@@ -144,7 +144,7 @@ def as_plain_keras(trained):
             assert re.search(rejection, found.get("rejected", str(found)))
             return
         assert "history" in found, found.get("failed") or found
-        relative, absolute = TOLERANCES[cell["precision"]]
+        relative, absolute, apart = TOLERANCES[cell["precision"]]
         assert found["drops"] == MATRIX["drops_last_batch"](cell)
         history, expected = found["history"], found["expected"]
         if MATRIX["REPLICAS"][cell["strategy"]] > 1:
@@ -153,8 +153,8 @@ def as_plain_keras(trained):
             history.pop("squares", None)
         assert history.keys() == expected.keys()
         for name, values in expected.items():
-            # tf-keras measures no sum of rows right where replicas have not as many.
-            several = cell["loss"] == "none" and name == "val_loss"
+            # tf-keras measures sums inexactly where replicas have not as many rows.
+            several = cell["loss"] in ("sum", "none") and name == "val_loss"
             np.testing.assert_allclose(
                 history[name],
                 values,
@@ -162,11 +162,11 @@ def as_plain_keras(trained):
                 atol=absolute,
                 err_msg=name,
             )
-        assert max(found["weights"]) < absolute
-        assert found["answers"] < absolute
+        assert max(found["weights"]) < apart
+        assert found["answers"] < apart
         if found["resumed"]:
             stopped = f"resumed after step {found['resumed']['stop']}"
-            assert max(found["resumed"]["weights"]) < absolute, stopped
+            assert max(found["resumed"]["weights"]) < apart, stopped
             for name in history:
                 values = found["resumed"]["history"][name]
                 np.testing.assert_allclose(
