@@ -73,8 +73,9 @@ test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the fligh
 	@.venv/bin/python kubeflow/cluster build || [ $$? = 2 ]
 	@.venv/bin/pytest -n 0 -m image -rs $(TESTS)
 
-test-gpu: setup  ## Run the tests that need two GPUs, on a machine that has them.
-	@.venv/bin/pytest -m gpu -rs $(TESTS)
+# oneDNN on, as in use: it has changed graphs that run on GPUs.
+test-gpu: setup  ## Run the tests that need one GPU or two (first: make setup EXTRAS=gpu).
+	@TF_ENABLE_ONEDNN_OPTS=1 .venv/bin/pytest -m gpu -rs $(TESTS)
 
 test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 user space.
 	@scripts/new_stack.sh $(if $(TESTS:tests=),$(TESTS),$(STACK_TESTS))

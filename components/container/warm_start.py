@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 
 from strategos.components import fork_server, worker_process
+from strategos.components.trainer.cluster.environment import visible_gpus
 
 
 def prepare(*closed: int) -> None:
-    """Imports TensorFlow, starts the fork server, and sets TensorFlow's threads here.
+    """Imports TensorFlow, starts the fork server, and sets threads and devices here.
+
+    This process executes nodes while the Trainer's processes use the GPUs, so that it
+    uses none itself.
 
     Args:
       *closed: File descriptors of this process that workers must not keep open.
@@ -21,13 +25,15 @@ def prepare(*closed: int) -> None:
         from strategos.components.trainer.run import session  # noqa: F401
         from strategos.components.transform import materialize  # noqa: F401
     fork_server.start(*closed)
-    _use_one_thread()
+    _work_as_helpers()
 
 
-def _use_one_thread() -> None:
-    """Lets TensorFlow work as in a helper; a variable would reach the Trainer."""
+def _work_as_helpers() -> None:
+    """Lets TensorFlow work as in a helper; variables would reach the Trainer."""
     import tensorflow as tf
 
+    if visible_gpus():  # else CUDA would be loaded in vain
+        tf.config.set_visible_devices([], "GPU")
     intra, inter = worker_process.ONE_THREAD
     if intra not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -42,9 +42,11 @@ def batches(files: Sequence[str], rows: int) -> Iterator[tf.Tensor]:
       rows: Most records of a tensor.
     """
     for kind, some in itertools.groupby(files, compression):
-        stored = _traced(kind, rows)(tf.constant(list(some)))
         spec = tf.TensorSpec([None], tf.string)
-        yield from tf.data.experimental.from_variant(stored, spec)
+        with tf.device("CPU:0"):  # a dataset cannot be copied to a GPU
+            stored = _traced(kind, rows)(tf.constant(list(some)))
+            found = iter(tf.data.experimental.from_variant(stored, spec))
+        yield from found
 
 
 @functools.cache

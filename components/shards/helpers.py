@@ -44,7 +44,8 @@ class Helper:
             ours.close()
             return None
         pipe = connection.Connection(ours.detach())
-        environ = {**worker_process.ONE_THREAD, **os.environ}
+        given = {**worker_process.ONE_THREAD, **os.environ}
+        environ = {**given, **worker_process.NO_GPU}
         with contextlib.suppress(OSError):  # it died: its first work says so
             pipe.send((environ, sys.path))
         return cls(process, pipe)

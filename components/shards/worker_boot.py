@@ -51,6 +51,7 @@ def work(arguments: list[str]) -> None:
     given, _ = parser.parse_known_args(arguments)
     for name, value in worker_process.ONE_THREAD.items():
         os.environ.setdefault(name, value)
+    os.environ.update(worker_process.NO_GPU)
     with _modules():
         filesystems.register_in_worker()
         with fork_server.without_collections():

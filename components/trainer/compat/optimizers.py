@@ -1,4 +1,4 @@
-"""When optimizers create their variables, and end a training."""
+"""When optimizers create their variables, what XLA compiles, and how they end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,33 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3
 
+_COMPILED = "_update_step_xla"
 _FINALIZE = "finalize_variable_values"
 _AVERAGES = "_model_variables_moving_average"
+
+
+def compile_dense_updates_only(model: tf.keras.Model) -> None:
+    """Keeps XLA from compiling the updates of embedding tables.
+
+    Where TensorFlow finds a GPU, a tf-keras optimizer compiles its update of each
+    variable. The update of a table depends on the number of distinct rows in a batch:
+    XLA would compile it again for each new number, in up to a third of a second.
+
+    Args:
+      model: A compiled model.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    compiled = getattr(inner, _COMPILED, None)
+    if compiled is None:  # Keras 3, and the optimizers before Keras 2.11
+        return
+
+    def update(gradient: Any, variable: tf.Variable, key: int) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            return inner._update_step(gradient, variable)
+        return compiled(gradient, variable, key)
+
+    setattr(inner, _COMPILED, update)
 
 
 def finalize(model: tf.keras.Model) -> None:

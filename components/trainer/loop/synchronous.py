@@ -386,6 +386,7 @@ def configure_step(model: tf.keras.Model, settings: Settings) -> None:
     if keras3.is_model(model):
         keras3.compile_as(model, settings)
         return
+    optimizers.compile_dense_updates_only(model)
     if settings.jit_compile:
         model.jit_compile = True
     if settings.steps_per_execution:

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import Place, UserError, first_line
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import keras3, layer_norm
 from strategos.components.trainer.compat.autograph import convert_own_steps
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
@@ -72,6 +72,7 @@ class UserModule:
             model = self._build_model(context)
         self._checker.check_kind(model)
         convert_own_steps(model)
+        layer_norm.keep_on_gpu(model)
         return model
 
     def callbacks(self, context: TrainingContext) -> list[Any]:

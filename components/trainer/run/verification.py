@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.exported import SERVE
-from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.compat import compiled, keras3, layer_norm
 from strategos.components.trainer.model.comparison import answers
 from strategos.components.user_code.user_errors import operation_error
 
@@ -132,7 +132,8 @@ def _saved_answers(folder: str, examples: list[bytes]) -> answers.Answers | None
     if not examples:
         return None
     v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
+    config = layer_norm.session_config()
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
         loaded = v1.saved_model.load(session, [tf.saved_model.SERVING], folder)
         signature = loaded.signature_def[SERVE]
         outputs = {name: info.name for name, info in signature.outputs.items()}

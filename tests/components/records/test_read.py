@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import textwrap
 import threading
 
 import numpy as np
@@ -34,6 +35,29 @@ def test_batches_hold_the_records_of_all_files_in_order(tmp_path):
     assert [len(batch) for batch in batches] == [128, 128, 128, 17, *[128] * 4, 87]
     assert sum(batches, []) == list(read.records(files).as_numpy_iterator())
     assert not list(read.batches([], 128))
+
+
+PLACED = """
+    import json, os, sys
+    import tensorflow as tf
+    from strategos.components.records import read
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
+    tf.config.set_logical_device_configuration(cpu, logical)
+    with tf.device("CPU:1"):
+        found = [(b.device[-5:], b.shape[0]) for b in read.batches(sys.argv[1:], 2)]
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+"""
+
+
+def test_batches_are_read_on_the_cpu_whatever_device_is_the_default(
+    warm_tensorflow, tmp_path
+):
+    files = [_write(tmp_path / str(n), [b"1", b"2", b"3"]) for n in range(2)]
+    found = warm_tensorflow.script(textwrap.dedent(PLACED), *files).answer()
+    assert found == [["CPU:0", 2]] * 3
 
 
 def test_both_ends_are_the_first_and_the_last_records(tmp_path):

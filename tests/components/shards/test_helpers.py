@@ -117,6 +117,17 @@ def test_tensorflow_in_a_helper_has_one_thread(tmp_path):
     assert most(TF_NUM_INTRAOP_THREADS="5") == most() + 4
 
 
+def gpus_of(shard):
+    return [(os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"))]
+
+
+def test_helpers_see_no_gpu(fold, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    found = set(fold(range(40), gpus_of))
+    assert (os.getpid(), "0") in found
+    assert {gpus for pid, gpus in found if pid != os.getpid()} == {"-1"}
+
+
 def test_many_shards_get_helpers_at_once(fold, monkeypatch):
     monkeypatch.setattr(threads, "_LEAST_SECONDS", math.inf)
     found = fold(range(23), which_process)
