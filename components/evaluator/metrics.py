@@ -13,8 +13,11 @@ from typing import Any
 
 TASKS = ("binary", "multi_class", "regression")
 # Distinct scores, over all slices of a feature, up to which areas under curves are
-# exact. Beyond that they come from bins, with a bound of the error.
+# exact. Beyond that, those of the largest slices come from bins, with a bound of the
+# error; slices with at most `SLICE_SCORES` stay exact up to `MOST_SCORES` in all.
 EXACT_SCORES = 1 << 18
+SLICE_SCORES = 1 << 14
+MOST_SCORES = 1 << 22
 # Of one feature. Each takes memory, a line of the summary, and checks of bounds.
 MOST_SLICES = 50_000
 
@@ -84,8 +87,9 @@ def _same(name: str, *tasks: str) -> dict[str, str]:
 
 
 _EXACT = (
-    f"exact up to {EXACT_SCORES:,} distinct scores, beyond that with a bound of the "
-    "error in `summary.json`"
+    f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
+    f"{SLICE_SCORES:,} also beyond that; else with a bound of the error in "
+    "`summary.json`"
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType(

@@ -304,10 +304,10 @@ def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
     if task != "multi_class":
         return {"prediction": answer[:, 0]}
     known = np.isfinite(answer).all(axis=1)
-    chosen = answer[np.arange(len(label)), label.astype(np.int64)]
-    share = chosen / np.maximum(answer.sum(axis=1), EPSILON)
+    clipped = np.clip(answer, EPSILON, 1 - EPSILON)  # first, as in Keras
+    chosen = clipped[np.arange(len(label)), label.astype(np.int64)]
     right = np.where(known, answer.argmax(axis=1) == label, np.nan)
-    return {"right": right, "loss": -np.log(np.clip(share, EPSILON, 1.0))}
+    return {"right": right, "loss": np.log(clipped.sum(axis=1)) - np.log(chosen)}
 
 
 def _slice_value(value: bytes | np.generic) -> str | int | float:

@@ -46,6 +46,8 @@ class Check:
         far a metric that is not exact can be off.
       skipped: `FEW_EXAMPLES`, `NO_BASELINE` or `UNDEFINED_BASELINE` if it was skipped.
       feature: The sliced feature; None overall.
+      within_error: Whether `received` is so near to the bound that the metric's error
+        leaves open whether the bound holds.
     """
 
     metric: str
@@ -58,6 +60,7 @@ class Check:
     note: str | None = None
     skipped: str | None = None
     feature: str | None = None
+    within_error: bool = False
 
 
 def judge(
@@ -153,6 +156,8 @@ def describe(check: Mapping[str, Any]) -> str:
     details = [f"{check['examples']:,} examples"]
     if check["note"]:
         details.append(check["note"])
+    if check.get("within_error"):  # absent in older summaries
+        details.append("so near that the bound may hold or not")
     return (
         f"{check['metric']}, {check['slice']}: {wanted} required, "
         f"{received} received ({'; '.join(details)})"
@@ -173,21 +178,20 @@ def _check(
         ok: bool,
         note: str | None = None,
         skipped: str | None = None,
+        error: float = 0.0,
     ) -> Check:
         found = (required, received, piece.examples, ok, note, skipped)
-        return Check(metric, piece.name, bound, *found, piece.feature)
+        near = bool(error) and abs((received or 0.0) - required) <= error
+        return Check(metric, piece.name, bound, *found, piece.feature, near)
 
     if piece.examples < few:
         return verdict(None, True, f"fewer than {few} examples", FEW_EXAMPLES)
-    value = piece.metrics[metric]
+    value, error = piece.metrics[metric], piece.errors.get(metric, 0.0)
     if not math.isfinite(value):
         return verdict(None, False, _why_undefined(metric))
-    error = piece.errors.get(metric, 0.0)
-    off_by = f"known to ±{error:.1g}" if error else ""
-    if bound == "at_least":
-        return verdict(value, value >= required, off_by or None)
-    if bound == "at_most":
-        return verdict(value, value <= required, off_by or None)
+    if bound in ("at_least", "at_most"):
+        ok = value >= required if bound == "at_least" else value <= required
+        return verdict(value, ok, _off_by(error), error=error)
     if piece.baseline is None:
         note = "no model in production to compare with"
         return verdict(None, True, note, NO_BASELINE)
@@ -196,9 +200,14 @@ def _check(
         note = "undefined for the model in production"
         return verdict(None, True, note, UNDEFINED_BASELINE)
     change = before - value if bound == "may_drop" else value - before
+    error *= 2  # that of both models
     old, new = _apart(before, value)
-    details = ", ".join(filter(None, [f"from {old} to {new}", off_by]))
-    return verdict(change, change <= required, details)
+    details = ", ".join(filter(None, [f"from {old} to {new}", _off_by(error)]))
+    return verdict(change, change <= required, details, error=error)
+
+
+def _off_by(error: float) -> str | None:
+    return f"known to ±{error:.1g}" if error else None
 
 
 def _missing(metric: str, bound: str, required: float, feature: str) -> Check:
@@ -228,7 +237,10 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         skipped = Counter(check["note"] for check in records if check["skipped"])
         held = f"bounds held: {len(records) - skipped.total()}"
         why = "; ".join(f"{count} ({note})" for note, count in skipped.items())
-        return f"{held}, skipped: {why}" if skipped else held
+        held += f", skipped: {why}" if skipped else ""
+        near = [describe(check) for check in records if check["within_error"]]
+        inexact = "; ".join(first(near, 2))
+        return f"{held}. Within the error of the metric: {inexact}" if near else held
     return "; ".join(first([describe(check) for check in failed], 2))
 
 

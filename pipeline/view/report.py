@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "history_table", "report"]
 
 _WORST = 5  # Slices shown per metric that has bounds.
+_FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides there.
 _FAILURES = 10  # Failed bounds shown.
 _NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
@@ -243,6 +244,9 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
             value.stylize("red" if (metric, name) in broken else "")
             examples = f"{piece['examples']:,}"
             table.add_row(metric if index == 0 else "", Text(name), value, examples)
+    small = sum(piece["examples"] < _FEW_ROWS for piece in summary["slices"])
+    if small and summary["bounds"]:
+        table.add_row("left out", f"slices under {_FEW_ROWS} rows: {small:,}", "", "")
     missing = summary.get("without_value") or {}  # absent in older summaries
     for feature, count in missing.items() if table.row_count else ():
         if count:
@@ -251,7 +255,7 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
 
 
 def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
-    """The slices by `metric`, worst first, without slices that have too few rows."""
+    """The slices by `metric`, worst first, without slices of too few rows."""
     small = {
         bound["slice"]
         for bound in summary["bounds"]
@@ -260,7 +264,7 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     found = []
     for piece in summary["slices"]:
         name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
-        if value is not None and name not in small:
+        if value is not None and name not in small and piece["examples"] >= _FEW_ROWS:
             found.append((-METRICS[metric].badness(value), name, piece))
     return [
         (name, piece) for _, name, piece in sorted(found, key=lambda each: each[:2])

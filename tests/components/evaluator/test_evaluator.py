@@ -52,6 +52,25 @@ def test_every_metric_of_every_slice_equals_tfma(
     assert_same(by_slice(ours), by_slice(tfma.load_eval_result(f"{tmp_path}/stock")))
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "some are 0"])
+def test_loss_of_probabilities_that_do_not_add_up_to_one_equals_tfma(
+    workload, tmp_path, activation, linear, evaluate, stock, by_slice
+):
+    known = {
+        "sigmoid": tf.sigmoid,
+        "some are 0": lambda x: tf.clip_by_value(x, 0.0, 0.9),
+    }
+    weights = [[1.0, -2.0, 0.5], [0.3, 3.0, -1.0]]
+    model = linear(weights, known[activation]).save(tmp_path / "model")
+    section = {"task": "multi_class", "metrics": ["log_loss", "accuracy"]}
+    _, evaluation, _ = evaluate(workload, tmp_path, model=model, **section)
+    own = {**workload, ("multi_class", "candidate"): model}
+    stock(own, tmp_path / "stock", "multi_class", section, "grade")
+    ours = by_slice(tfma.load_eval_result(evaluation.uri))[()]
+    theirs = by_slice(tfma.load_eval_result(f"{tmp_path}/stock"))[()]
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
 def test_both_models_their_differences_and_the_verdict_equal_tfma(
     workload, tmp_path, artifact, evaluate, stock, by_slice
 ):
