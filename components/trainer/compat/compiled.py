@@ -47,6 +47,20 @@ def metrics_of_user(model: tf.keras.Model) -> set[str]:
     }
 
 
+def metric_of(model: tf.keras.Model, name: str) -> Any:
+    """The metric that a model logs under a name; None if it is not found.
+
+    Keras 3 puts the name of an output before that of a metric only in logs.
+
+    Args:
+      model: A compiled model of either Keras, after its first step.
+      name: Name in the logs, without `val_`.
+    """
+    known = {metric.name: metric for metric in _flat(model.metrics)}
+    ends = (name[i + 1 :] for i, letter in enumerate(name) if letter == "_")
+    return next((known[each] for each in (name, *ends) if each in known), None)
+
+
 def _flat(metrics: Iterable[Any]) -> Iterator[Any]:
     """Metrics without the containers that Keras 3 puts them in."""
     for metric in metrics:

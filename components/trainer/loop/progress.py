@@ -205,35 +205,6 @@ class EvaluatedWeights(TensorCallback):
         return max(found) + 1 if found else None
 
 
-class MonitorCheck(TensorCallback):
-    """Rejects a monitored metric that does not exist, at the end of the first epoch.
-
-    Args:
-      monitor: Name of the metric.
-      setting: Key path of the setting, for the error.
-    """
-
-    def __init__(self, monitor: str, setting: str):
-        super().__init__()
-        self._monitor = monitor
-        self._setting = setting
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks for the metric in the epoch's values.
-
-        Raises:
-          UserError: The model does not measure the metric.
-        """
-        if self._monitor not in (logs or {}):
-            raise UserError(
-                "which this model does not measure",
-                key=self._setting,
-                received=repr(self._monitor),
-                expected=", ".join(sorted(logs or {})),
-                remedy="Metrics are named in `model.compile(metrics=[…])`.",
-            )
-
-
 def _mark(model: tf.keras.Model) -> list[float]:
     """Sum and sum of squares of each variable, without a copy of it."""
     found = []
