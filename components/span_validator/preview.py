@@ -15,7 +15,7 @@ from strategos.components.worker_process import serve
 
 if TYPE_CHECKING:
     from strategos.components.evaluator.models import Location
-    from strategos.components.evaluator.sums import Sums
+    from strategos.components.evaluator.scored import Scored
     from strategos.components.example_gen.columns import Kind
     from strategos.components.example_gen.spans import Span
     from strategos.components.span_validator.measure import Reader
@@ -63,8 +63,8 @@ def _metrics(
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
-        sums = scored(reader, span, request["label"], evaluator, live)
-    values = sums.metrics(_NAME)[0].metrics
+        found = scored(reader, span, request["label"], evaluator, live)
+    values = found.sums.metrics(_NAME)[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 
@@ -88,7 +88,7 @@ def scored(
     label: str,
     evaluator: Mapping[str, Any],
     models: tuple[Location, ...],
-) -> Sums:
+) -> Scored:
     """Scores all rows of a span as the Evaluator does.
 
     Args:
@@ -105,6 +105,7 @@ def scored(
     import tensorflow as tf
 
     from strategos.components.evaluator import metrics, scoring
+    from strategos.components.evaluator.scored import Scored
     from strategos.components.example_gen.columns import Kind
     from strategos.components.shards.fold import fold
 
@@ -120,12 +121,13 @@ def scored(
             )
     wanted = {name: types[kinds[name]] for name in (label, *slices)}
     names = metrics.metric_names(evaluator)
-    question = scoring.Question(evaluator["task"], names, label, slices, wanted)
-    scorer, merge = scoring.Scorer(question, models), scoring.Scored.merge
+    asked = evaluator["task"], names, label, slices, wanted
+    question = scoring.Question(*asked, evaluator.get("from_logits"))
+    scorer, merge = scoring.Scorer(question, models), Scored.merge
     shards = scoring.shards(files)
-    sums = fold(reader.engine, shards, scorer, merge, reader.folder).sums
-    scoring.check(sums, question)
-    return sums
+    found = fold(reader.engine, shards, scorer, merge, reader.folder)
+    scoring.check(found, question)
+    return found
 
 
 def _written(

@@ -193,17 +193,21 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _overall(summary: Mapping[str, Any]) -> Table:
-    """Metrics over all evaluated examples, beside those of the model in production."""
-    baseline = summary.get("baseline")
+    """Metrics over all evaluated examples, beside those of other models."""
+    baseline, trivial = summary.get("baseline"), summary.get("trivial")
     table = _grid(f"{summary['examples']:,} examples", "model")
     if baseline:
         table.add_column("in production", justify="right", header_style="dim")
         table.add_column("change", justify="right", header_style="dim")
+    if trivial:  # absent in older summaries
+        table.add_column("trivial", justify="right", header_style="dim")
     for name, value in summary["overall"].items():
         row = [name, terminal.number(value)]
         if baseline:
             before = baseline.get(name)
             row += [terminal.number(before), _change(name, before, value)]
+        if trivial:
+            row.append(terminal.number(trivial.get(name)))
         table.add_row(*row)
     return table
 
@@ -309,17 +313,29 @@ def _trained(facts: Mapping[str, Any]) -> str:
     return f"{text}: {facts.get('reason', '')}"
 
 
+def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
+    """Yields what the column `trivial` stands for."""
+    if trivial := summary.get("trivial"):
+        answer, label = f"{trivial['answer']:.4g}", summary["label"]
+        what = f"the mean of `{label}`, {answer},"
+        if summary["task"] == "multi_class":
+            what = f"the most frequent class of `{label}`, {answer},"
+        yield "trivial", f"predicts {what} for all rows"
+
+
 def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     if run.summary is None:
         return
-    failed, count = verdicts.failures(run.summary), len(run.summary["bounds"])
-    if not failed:
+    yield from _trivial(run.summary)
+    faults = verdicts.faults(run.summary)
+    if not faults:
         reason = f": {run.summary['reason']}"
         yield "verdict", Text.assemble(("blessed", "green"), reason)
         return
-    broken = f": {len(failed)} of {count} bounds fail{'s' * (len(failed) == 1)}"
+    failed, count = len(verdicts.failures(run.summary)), len(run.summary["bounds"])
+    broken = f": {failed} of {count} bounds fail{'s' * (failed == 1)}" if failed else ""
     yield "verdict", Text.assemble(("not blessed", "bold red"), broken)
-    for line in first(list(map(verdicts.describe, failed)), _FAILURES):
+    for line in first(faults, _FAILURES):
         yield "", line
 
 

@@ -43,8 +43,13 @@ def metrics_of_user(model: tf.keras.Model) -> set[str]:
         metric.name
         for metric in _flat(model.metrics)
         if not keras3.is_of_keras(metric)
-        or not keras3.is_of_keras(getattr(metric, "_fn", metric))
+        or not keras3.is_of_keras(function_of(metric) or metric)
     }
+
+
+def function_of(metric: Any) -> Any:
+    """The function whose mean a metric of either Keras is; None for other metrics."""
+    return getattr(metric, "_fn", None)
 
 
 def metric_of(model: tf.keras.Model, name: str) -> Any:

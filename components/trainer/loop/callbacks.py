@@ -19,8 +19,8 @@ from strategos.components.trainer.compat.callbacks import (
     join,
     watches_batches,
 )
-from strategos.components.trainer.loop.monitoring import Monitor
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.progress import Monitor
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.wording import listed
 

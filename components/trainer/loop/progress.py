@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat.callbacks import TensorCallback
+from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.model import known_metrics
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.wording import duration
 
@@ -203,6 +204,52 @@ class EvaluatedWeights(TensorCallback):
         now = _mark(self.model)
         found = [int(e) for e, mark in self._recorder.marks.items() if mark == now]
         return max(found) + 1 if found else None
+
+
+class Monitor(TensorCallback):
+    """Tells a callback, after the first epoch, which values of its metric are better.
+
+    Keras guesses by the metric's name: `val_recall` and `val_auc_1` would be losses.
+
+    Args:
+      callback: The callback that monitors.
+      monitor: Name of the metric.
+      mode: `min`, `max`, or `auto`: by the class of the metric, see `known_metrics`.
+      setting: Key path of the callback's settings, for errors.
+    """
+
+    def __init__(self, callback: Any, monitor: str, mode: str, setting: str):
+        super().__init__()
+        self._callback = callback
+        self._monitor, self._mode, self._setting = monitor, mode, setting
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Looks for the metric in the epoch's values and in the model.
+
+        Raises:
+          UserError: The model does not measure the metric, or `mode` is `auto` and the
+            metric is not one of Keras's own.
+        """
+        if self._monitor not in (logs or {}):
+            raise UserError(
+                "which this model does not measure",
+                key=f"{self._setting}.monitor",
+                received=repr(self._monitor),
+                expected=", ".join(sorted(logs or {})),
+                remedy="Metrics are named in `model.compile(metrics=[…])`.",
+            )
+        mode = self._mode
+        if mode == "auto":
+            mode = known_metrics.direction(self.model, self._monitor)
+        if mode is None:
+            raise UserError(
+                f"the metric `{self._monitor}` is not one of Keras's own whose smaller "
+                "or larger values are known to be better",
+                key=f"{self._setting}.mode",
+                received="auto",
+                expected="min, max",
+            )
+        set_mode(self._callback, mode)
 
 
 def _mark(model: tf.keras.Model) -> list[float]:

@@ -213,6 +213,7 @@ def test_sums_do_not_grow_with_the_rows(monkeypatch):
             member = sums.Membership(list(range(20)), np.arange(10_000), code)
             scores = {"candidate": {"prediction": score}}
             found.add(label, scores, {"carrier": member})
+        found.compact()
         sizes.append(len(pickle.dumps(found)))
     assert sizes[1] < 1.3 * sizes[0]
     assert sizes[1] < 400_000

@@ -137,6 +137,32 @@ def test_without_a_model_in_production_there_is_nothing_to_compare(blessed):
     assert not any("production" in line for line in reported(blessed))
 
 
+def test_metrics_stand_beside_those_of_the_trivial_model(blessed):
+    text = summary(baseline={"auc": 0.75, "calibration": 1.013})
+    text |= {"trivial": {"answer": 0.23914, "auc": 0.5, "calibration": None}}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    headings = "67,210 examples    model  in production   change  trivial"
+    assert f"  {headings}" in lines
+    assert "  auc               0.7412         0.7500  -0.0088   0.5000" in lines
+    assert "  trivial    predicts the mean of `late`, 0.2391, for all rows" in lines
+    text |= {"task": "multi_class"}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    assert any("the most frequent class of `late`, 0.2391," in line for line in lines)
+
+
+def test_an_objection_is_reported_before_the_failed_bounds(blessed):
+    bound = check(required=0.8, received=0.5, ok=False)
+    text = summary(bound) | {"objections": ["the model predicts the same for all rows"]}
+    run = dataclasses.replace(blessed, outcome="not blessed", pushed=None, summary=text)
+    at = (lines := reported(run)).index("  verdict    not blessed: 1 of 2 bounds fails")
+    assert lines[at + 1].strip() == "the model predicts the same for all rows"
+    assert lines[at + 2].strip().startswith("auc, overall: at least 0.8 required")
+    text = summary() | {"objections": ["one"], "blessed": False}
+    assert "  verdict    not blessed" in reported(
+        dataclasses.replace(run, summary=text)
+    )
+
+
 def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     slices = [piece(c, auc) for c, auc in zip("ABCDEFG", range(7), strict=True)]
     slices += [piece("tiny", 0.0, examples=3), piece("one class", None)]

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import own
-from strategos.components.trainer.loop import callbacks, monitoring
+from strategos.components.trainer.loop import callbacks
+from strategos.components.trainer.model import known_metrics
 
 keras3 = pytest.importorskip("keras")
 PACKAGES = pytest.mark.parametrize("keras", [tf.keras, keras3], ids=["tf", "keras3"])
@@ -45,7 +46,7 @@ def by_class(keras):
 
 @PACKAGES
 def test_the_direction_of_each_of_kerass_own_metrics_is_known(keras):
-    known = (monitoring._UP + " " + monitoring._DOWN).split()
+    known = (known_metrics._UP + " " + known_metrics._DOWN).split()
     assert set(by_class(keras)) - NEITHER <= set(known)
     assert len(known) == len(set(known))
 
@@ -67,7 +68,7 @@ def test_directions_are_those_of_keras_3_where_it_has_some():
             continue
         metric = kind(*arguments.get(name, ()))
         if theirs := getattr(metric, "_direction", None):
-            ours = monitoring._of_metric(metric)
+            ours = known_metrics._of_metric(metric)
             assert ours == {"up": "max", "down": "min"}[theirs], name
             compared += 1
     assert compared > 20
@@ -94,7 +95,7 @@ def test_direction_comes_from_the_class_of_the_compiled_metric(
     if metric in ("Recall", "Precision"):
         metric = getattr(keras.metrics, metric)(name=metric.lower())
     model = fitted(compiled(keras, [metric]))
-    assert monitoring.direction(model, monitor) == expected
+    assert known_metrics.direction(model, monitor) == expected
 
 
 @PACKAGES
@@ -103,7 +104,7 @@ def test_names_that_keras_makes_itself_are_those_of_their_metrics(keras):
     made = [keras.metrics.AUC(name=names[0]), keras.metrics.AUC(name=names[1])]
     made.append(keras.metrics.FalsePositives(name=names[2]))
     model = fitted(compiled(keras, made))
-    found = [monitoring.direction(model, f"val_{name}") for name in names]
+    found = [known_metrics.direction(model, f"val_{name}") for name in names]
     assert found == ["max", "max", "min"]
 
 
@@ -112,8 +113,8 @@ def test_the_metrics_of_each_output_are_known(keras):
     auc = [[keras.metrics.AUC(name="auc")], [keras.metrics.AUC(name="auc")]]
     losses = ["binary_crossentropy"] * 2
     model = fitted(compiled(keras, auc, outputs=2, loss=losses), outputs=2)
-    assert monitoring.direction(model, "val_out1_auc") == "max"
-    assert monitoring.direction(model, "val_out1_loss") == "min"
+    assert known_metrics.direction(model, "val_out1_auc") == "max"
+    assert known_metrics.direction(model, "val_out1_loss") == "min"
 
 
 def _own(y_true, y_pred):
@@ -128,7 +129,7 @@ def test_a_metric_of_ones_own_needs_a_mode(keras):
 
     model = fitted(compiled(keras, [_own, ErrorRate(name="errors")]))
     for name in ("_own", "errors", "lr"):
-        assert monitoring.direction(model, f"val_{name}") is None
+        assert known_metrics.direction(model, f"val_{name}") is None
     settings = {"best_checkpoint": {"monitor": "val_errors"}}
     judge, _ = callbacks.configured(settings, "", keras)
     judge.set_model(model)

@@ -1,12 +1,10 @@
-"""Monitored metrics: whether one is measured, and which of its values are better."""
+"""Metrics of Keras, and whether their smaller or larger values are better."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
-from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 
 _UP = (
     "Accuracy BinaryAccuracy CategoricalAccuracy SparseCategoricalAccuracy "
@@ -23,52 +21,6 @@ _DOWN = (
     "SparseCategoricalCrossentropy KLDivergence Poisson Hinge SquaredHinge "
     "CategoricalHinge FalsePositives FalseNegatives"
 )
-
-
-class Monitor(TensorCallback):
-    """Tells a callback, after the first epoch, which values of its metric are better.
-
-    Keras guesses by the metric's name: `val_recall` and `val_auc_1` would be losses.
-
-    Args:
-      callback: The callback that monitors.
-      monitor: Name of the metric.
-      mode: `min`, `max`, or `auto`: by the class of the metric, see `direction`.
-      setting: Key path of the callback's settings, for errors.
-    """
-
-    def __init__(self, callback: Any, monitor: str, mode: str, setting: str):
-        super().__init__()
-        self._callback = callback
-        self._monitor, self._mode, self._setting = monitor, mode, setting
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks for the metric in the epoch's values and in the model.
-
-        Raises:
-          UserError: The model does not measure the metric, or `mode` is `auto` and the
-            metric is not one of Keras's own.
-        """
-        if self._monitor not in (logs or {}):
-            raise UserError(
-                "which this model does not measure",
-                key=f"{self._setting}.monitor",
-                received=repr(self._monitor),
-                expected=", ".join(sorted(logs or {})),
-                remedy="Metrics are named in `model.compile(metrics=[…])`.",
-            )
-        mode = self._mode
-        if mode == "auto":
-            mode = direction(self.model, self._monitor)
-        if mode is None:
-            raise UserError(
-                f"the metric `{self._monitor}` is not one of Keras's own whose smaller "
-                "or larger values are known to be better",
-                key=f"{self._setting}.mode",
-                received="auto",
-                expected="min, max",
-            )
-        set_mode(self._callback, mode)
 
 
 def direction(model: Any, monitor: str) -> str | None:
@@ -98,7 +50,7 @@ def _of_metric(metric: Any) -> str | None:
     for mode, kinds in (("max", _UP), ("min", _DOWN)):
         if kind in kinds.split():
             return mode
-    function = getattr(metric, "_fn", None)
+    function = compiled.function_of(metric)
     if function is None or not keras3.is_of_keras(function):
         return None
     if "losses" in function.__module__.split("."):
