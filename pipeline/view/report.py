@@ -29,6 +29,7 @@ __all__ = ["LiveView", "history_table", "report"]
 _WORST = 5  # Slices shown per metric that has bounds.
 _FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides there.
 _FAILURES = 10  # Failed bounds shown.
+_WARNINGS = 10  # Warnings shown.
 _NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
 _VERBATIM = {
@@ -285,6 +286,7 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         yield "trained", _trained(run.trainer)
     if run.reason:
         yield "why", run.reason
+    yield from _warnings(run)
     yield from _verdict(run)
     judged = run.summary is not None and run.failed_node == node_ids.EVALUATION_GATE
     if run.cause and not judged:  # else the verdict contains the cause
@@ -300,6 +302,12 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     ended_badly = run.outcome in ("failed", "stopped", "interrupted")
     if run.log and (ended_badly or not next_step):
         yield "log", filesystems.short(run.log)
+
+
+def _warnings(run: Run) -> Iterator[tuple[str, Text | str]]:
+    lines = [f"{node}: {text}" if node else text for node, text in run.warnings]
+    for line in first(list(map(first_line, lines)), _WARNINGS):
+        yield "warning", Text(line, "yellow")
 
 
 def _trained(facts: Mapping[str, Any]) -> str:
