@@ -17,7 +17,7 @@ from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.span_validator import wording
-from strategos.components.wording import duration, first
+from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
 
@@ -251,7 +251,8 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
             table.add_row(metric if index == 0 else "", Text(name), value, examples)
     small = sum(piece["examples"] < _FEW_ROWS for piece in summary["slices"])
     if small and summary["bounds"]:
-        table.add_row("left out", f"slices under {_FEW_ROWS} rows: {small:,}", "", "")
+        few = f"under {_FEW_ROWS} rows"
+        table.add_row("left out", few, "", counted(small, "slice"))
     missing = summary.get("without_value") or {}  # absent in older summaries
     for feature, count in missing.items() if table.row_count else ():
         if count:

@@ -11,7 +11,7 @@ from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.view import report, terminal
 
 _START = 1_795_278_914.0
-_LEFT_OUT = ["left", "out", "slices", "under", "30", "rows:"]
+_LEFT_OUT = ["left", "out", "under", "30", "rows"]
 
 
 def screen(file, width):
@@ -172,15 +172,7 @@ def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     at = next(i for i, line in enumerate(lines) if "worst slices" in line)
     shown = [line.split()[-3] for line in lines[at + 1 : at + 6]]
     assert shown == [f"carrier={c}" for c in "ABCDE"]
-    assert lines[at + 6].split() == [
-        "left",
-        "out",
-        "slices",
-        "under",
-        "30",
-        "rows:",
-        "1",
-    ]
+    assert lines[at + 6].split() == [*_LEFT_OUT, "1", "slice"]
     assert lines[at + 7] == ""
 
 
@@ -190,15 +182,7 @@ def test_slices_under_thirty_rows_are_not_among_the_worst_and_are_counted(blesse
     lines = reported(dataclasses.replace(blessed, summary=summary(slices=slices)))
     at = next(i for i, line in enumerate(lines) if "worst slices" in line)
     assert lines[at + 1].split() == ["auc", "carrier=enough", "0.9000", "30"]
-    assert lines[at + 2].split() == [
-        "left",
-        "out",
-        "slices",
-        "under",
-        "30",
-        "rows:",
-        "2",
-    ]
+    assert lines[at + 2].split() == [*_LEFT_OUT, "2", "slices"]
 
 
 def test_rows_in_no_slice_are_counted_below_the_worst_slices(blessed):
