@@ -30,7 +30,7 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
       request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
         for temporary files; `span`, as [number, version]; `reference`, the span to
         compare with, or None; `model`, the path or URL of a SavedModel, or None;
-        `label`, `task` and `metrics` of its evaluation.
+        `label`, `task`, `metrics` and perhaps `from_logits` of its evaluation.
 
     Returns:
       `distances` by feature, and `metrics` by name (None where undefined).
@@ -61,6 +61,7 @@ def _metrics(
     from strategos.components.pusher import targets
 
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
+    evaluator["from_logits"] = request.get("from_logits")
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
         found = scored(reader, span, request["label"], evaluator, live)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat import compiled
 from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang import heartbeat
@@ -223,6 +224,16 @@ class Monitor(TensorCallback):
         self._callback = callback
         self._monitor, self._mode, self._setting = monitor, mode, setting
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Looks at the metric, if the model has already made it.
+
+        Raises:
+          UserError: As in `on_epoch_end`.
+        """
+        name = self._monitor.removeprefix("val_")
+        if compiled.metric_of(self.model, name) is not None:
+            self._direction()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Looks for the metric in the epoch's values and in the model.
 
@@ -238,6 +249,10 @@ class Monitor(TensorCallback):
                 expected=", ".join(sorted(logs or {})),
                 remedy="Metrics are named in `model.compile(metrics=[…])`.",
             )
+        set_mode(self._callback, self._direction())
+
+    def _direction(self) -> str:
+        """`min` or `max`."""
         mode = self._mode
         if mode == "auto":
             mode = known_metrics.direction(self.model, self._monitor)
@@ -249,7 +264,7 @@ class Monitor(TensorCallback):
                 received="auto",
                 expected="min, max",
             )
-        set_mode(self._callback, mode)
+        return mode
 
 
 def _mark(model: tf.keras.Model) -> list[float]:

@@ -133,8 +133,11 @@ def test_a_metric_of_ones_own_needs_a_mode(keras):
     settings = {"best_checkpoint": {"monitor": "val_errors"}}
     judge, _ = callbacks.configured(settings, "", keras)
     judge.set_model(model)
-    with pytest.raises(UserError, match=r"best_checkpoint.mode: received auto"):
-        judge.on_epoch_end(0, {"val_errors": 0.5})
+    for early in (True, False):
+        with pytest.raises(UserError, match=r"best_checkpoint.mode: received auto"):
+            judge.on_train_begin() if early else judge.on_epoch_end(
+                0, {"val_errors": 0.5}
+            )
     settings = {"best_checkpoint": {"monitor": "val_errors", "mode": "min"}}
     judge, best = callbacks.configured(settings, "", keras)
     judge.set_model(model)
