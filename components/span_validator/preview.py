@@ -113,11 +113,11 @@ def scored(
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
     files, kinds = _written(reader, span, label)
     slices = tuple(metrics.sliced_features(evaluator))
-    for name in slices:
+    for key, name in [("label", label), *(("evaluator.slices", x) for x in slices)]:
         if name not in kinds:
             raise UserError(
                 f"the span has no column `{name}`",
-                key="evaluator.slices",
+                key=key,
                 expected=", ".join(sorted(kinds)),
             )
     wanted = {name: types[kinds[name]] for name in (label, *slices)}
