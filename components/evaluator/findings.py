@@ -38,6 +38,9 @@ def of(
     if constant := _constant(scored, label, candidate):
         accepted = evaluator.get("allow_constant")
         (warnings if accepted else objections).append(constant)
+    answers = scored.ranges.get(candidate)
+    if answers and not answers.is_finite:
+        warnings.append("the model predicts NaN or infinite numbers for some rows")
     if poor := _not_better(slices, evaluator["task"], label):
         warnings.append(poor)
     return {"objections": objections, "warnings": warnings}

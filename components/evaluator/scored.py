@@ -87,6 +87,11 @@ class Range:
         return Range(low, high)
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all answers are finite."""
+        return bool(np.isfinite([self.low, self.high]).all())
+
+    @property
     def is_constant(self) -> bool:
         """Whether all answers are the same, to the digits of single precision."""
         size = np.maximum(np.abs(self.low), np.abs(self.high))

@@ -179,6 +179,9 @@ def test_predictions_that_are_nan_fail_bounds_and_have_no_number(
     assert "auc, overall" in verdict["reason"] and "not finite" in verdict["reason"]
     assert verdict["overall"]["auc"] is None
     assert not evaluation.has_custom_property("auc")
+    assert verdict["warnings"] == [
+        "the model predicts NaN or infinite numbers for some rows"
+    ]
 
 
 @pytest.mark.parametrize(
