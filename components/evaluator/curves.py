@@ -47,7 +47,7 @@ class Curves:
           label: float64 [entries], 0 or 1.
         """
         known = np.isfinite(score)
-        code, score = _narrow(code[known]), score[known]
+        code, score = narrow(code[known]), score[known]
         if (score == (single := score.astype(np.float32))).all():  # as models answer
             score = single
         ones = np.ones(len(score), np.uint8)
@@ -71,7 +71,7 @@ class Curves:
         if bins:
             self._coarsen(min(bins), binned)
             later._coarsen(min(bins), _of(binned, place))
-        parts = [(_narrow(place[code]), *others) for code, *others in later._parts]
+        parts = [(narrow(place[code]), *others) for code, *others in later._parts]
         self._append(*parts)
 
     def compact(self) -> None:
@@ -243,7 +243,7 @@ def _counted(
     first[1:] = (code[1:] != code[:-1]) | (score[1:] != score[:-1])
     starts = np.flatnonzero(first)
     counts = (
-        _narrow(np.add.reduceat(each[order], starts, dtype=np.int64))
+        narrow(np.add.reduceat(each[order], starts, dtype=np.int64))
         if len(starts)
         else each
         for each in (rows, positive)
@@ -275,7 +275,7 @@ def _digits(score: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-def _narrow(values: np.ndarray) -> np.ndarray:
+def narrow(values: np.ndarray) -> np.ndarray:
     """The same numbers, none of them negative, in the smallest type.
 
     They go from worker to worker.

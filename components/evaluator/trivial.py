@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from strategos.components.evaluator.curves import narrow
+
 Metrics = dict[str, np.ndarray]  # float64 [slices] by name
 
 MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
@@ -42,10 +44,10 @@ class Labels:
           code: int [entries], the slice of each row.
           label: float64 [entries], finite.
         """
-        value = label if self._classes else label.astype(np.float32).astype(np.float64)
+        value = label if self._classes else label.astype(np.float32)
         rest = label - value
         part = _in_order(code, value, np.ones(len(code)), rest, rest**2)
-        self._append(_merged(*part))
+        self._append(_small(*_merged(*part)))
 
     def merge(self, later: Labels, place: np.ndarray) -> None:
         """Adds the counts of other rows.
@@ -59,7 +61,8 @@ class Labels:
         there = place[: len(later._cut)]
         cut[there] = np.maximum(cut[there], later._cut)
         self._cut = cut
-        self._append(*((place[code], *others) for code, *others in later._parts))
+        parts = ((narrow(place[code]), *others) for code, *others in later._parts)
+        self._append(*parts)
 
     def compact(self) -> None:
         """Makes the counts small and quick to merge: one entry by slice and value."""
@@ -67,7 +70,7 @@ class Labels:
             return
         columns = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         code, *others = _in_order(*columns)
-        cut = np.zeros(int(code.max(initial=-1)) + 1, np.uint32)
+        cut = np.zeros(int(code.max()) + 1 if len(code) else 0, np.uint32)
         cut[: len(self._cut)] = self._cut[: len(cut)]
         while True:
             code, *others = _merged(code, *_shifted(cut[code], *others))
@@ -75,7 +78,7 @@ class Labels:
             if self._classes or not full.any():
                 break
             cut[full] += 1
-        self._parts, self._cut = [(code, *others)], cut
+        self._parts, self._cut = [_small(code, *others)], cut
         self._entries = self._compacted = len(code)
 
     def varied(self, slices: int) -> np.ndarray:
@@ -132,8 +135,9 @@ class Labels:
 
     def _entries_of(self) -> tuple[np.ndarray, ...]:
         self.compact()
-        nothing = np.zeros(0, np.int64), *[np.zeros(0)] * 4
-        return self._parts[0] if self._parts else nothing
+        nothing = np.zeros(0, np.uint8), *[np.zeros(0)] * 4
+        code, *others = self._parts[0] if self._parts else nothing
+        return code, *(each.astype(np.float64) for each in others)
 
     def _append(self, *parts: tuple[np.ndarray, ...]) -> None:
         self._parts += parts
@@ -148,7 +152,7 @@ def _shifted(bits: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
     if not bits.any():
         return value, rows, first, second
     shorter = _shortened(value, bits)
-    by = value - shorter
+    by = value.astype(np.float64) - shorter
     return (
         shorter,
         rows,
@@ -161,7 +165,7 @@ def _shortened(value: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Values without the last bits that they have in single precision."""
     mask = np.left_shift(np.uint32(0xFFFFFFFF), bits)
     raw = value.astype(np.float32).view(np.uint32) & mask
-    return raw.view(np.float32).astype(np.float64)
+    return raw.view(np.float32)
 
 
 def _as_if_even(
@@ -194,8 +198,16 @@ def _merged(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
     new[1:] = (code[1:] != code[:-1]) | (value[1:] != value[:-1])
     starts = np.flatnonzero(new)
     if len(starts):
-        sums = tuple(np.add.reduceat(each, starts) for each in sums)
+        sums = tuple(np.add.reduceat(each, starts, dtype=np.float64) for each in sums)
     return code[starts], value[starts], *sums
+
+
+def _small(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
+    """The same entries in fewer bytes: they go from worker to worker."""
+    rows, *rest = sums
+    nothing = np.zeros(len(code), np.int8)
+    rest = (each if each.any() else nothing for each in rest)
+    return narrow(code), value, narrow(rows.astype(np.int64)), *rest
 
 
 def _sum(code: np.ndarray, values: np.ndarray, slices: int) -> np.ndarray:
