@@ -66,6 +66,34 @@ def emit(event: str, **fields: Any) -> None:
     os.write(_sink, (json.dumps(record, default=str) + "\n").encode())
 
 
+def recorded(path: str, kind: str, start: int = 0) -> list[dict[str, Any]]:
+    """Reads the events of one kind; skips damaged lines.
+
+    Args:
+      path: An event file.
+      kind: Kind of the events.
+      start: Byte from which to read, such as an earlier `size`.
+    """
+    found = []
+    with open(path, "rb") as file:
+        file.seek(start)
+        for line in file:
+            if kind.encode() not in line:
+                continue
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if event.get("event") == kind:
+                found.append(event)
+    return found
+
+
+def size(path: str | None) -> int:
+    """Bytes of an event file so far; 0 without one."""
+    return os.path.getsize(path) if path else 0
+
+
 def relay(record: dict[str, Any]) -> None:
     """Emits an event of another process as this process's own.
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 TARGETS = ("kubeflow", "vertex")
 """Runners that are services, which run a compiled pipeline."""
-_FACTS = ("blessed", "metrics", "pushed", "slot", "trainer", "summary", "types")
+_FACTS = (
+    *("blessed", "metrics", "pushed", "slot", "trainer", "summary", "types"),
+    "warnings",
+)
 """Attributes of a `Run` that no service knows."""
 _LOCAL_ONLY = ("from_node", "to_node", "from_scratch")
 _REMOTE_ONLY = ("follow", "terminate")

@@ -21,15 +21,12 @@ from tfx.utils import io_utils, path_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.evaluator import (
-    eval_config,
-    scoring,
-    summary,
-    tfma_files,
-)
+from strategos.components.evaluator import findings, scoring, summary
 from strategos.components.evaluator.metrics import metric_names, sliced_features
 from strategos.components.evaluator.models import Location, loaded
+from strategos.components.evaluator.scored import Scored
 from strategos.components.evaluator.sums import Sums
+from strategos.components.evaluator.tfma import eval_config, result_files
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -65,24 +62,28 @@ class Executor(EngineExecutor):
         baseline = _baseline(input_dict)
         question = _question(evaluator, label, _schema(input_dict))
         models = _models(input_dict, baseline)
-        sums = self._score(input_dict, output_dict, scoring.Scorer(question, models))
-        slices = sums.metrics(*(model.name for model in models))
+        scored = self._score(input_dict, output_dict, scoring.Scorer(question, models))
+        slices = scored.sums.metrics(*(model.name for model in models))
         checks = summary.judge(evaluator.get("bounds") or {}, slices)
         verdict = summary.summarize(
             task=evaluator["task"],
             label=label,
             slices=slices,
             checks=checks,
-            without_value=sums.without_value(),
+            without_value=scored.sums.without_value(),
+            **findings.of(scored, slices, evaluator, label, CANDIDATE_KEY),
         )
+        for warning in verdict["warnings"]:
+            events.emit("warning", message=warning)
 
         (evaluation,) = output_dict["evaluation"]
         config = _effective(evaluator, baseline, question)
-        tfma_files.write(
+        result_files.write(
             evaluation.uri,
             config,
             slices,
             checks,
+            blessed=verdict["blessed"],
             data=artifact_utils.get_single_uri(input_dict["examples"]),
             models=_locations(config, models),
         )
@@ -92,21 +93,19 @@ class Executor(EngineExecutor):
 
     def _score(
         self, inputs: Artifacts, outputs: Artifacts, scorer: scoring.Scorer
-    ) -> Sums:
+    ) -> Scored:
         (examples,), (evaluation,) = inputs["examples"], outputs["evaluation"]
-        shards, scored = scoring.shards(_files(inputs)), scoring.Scored(Sums((), ""))
+        shards, scored = scoring.shards(_files(inputs)), Scored(Sums((), ""))
         progress.begin(examples.get_int_custom_property("rows_eval") or None)
         try:
             if shards:
-                merge = scoring.Scored.merge
+                merge = Scored.merge
                 scored = fold(self._engine, shards, scorer, merge, evaluation.uri)
         finally:
             loaded.forget()
         progress.end(scored.sums.examples)
-        scoring.check(scored.sums, scorer.question)
-        if scored.warning:
-            events.emit("warning", message=scored.warning)
-        return scored.sums
+        scoring.check(scored, scorer.question)
+        return scored
 
 
 def _baseline(inputs: Artifacts) -> types.Artifact | None:
@@ -150,7 +149,8 @@ def _question(
             )
     wanted = {name: known[name] for name in [label, *slices]}
     metrics = tuple(metric_names(evaluator))
-    return scoring.Question(evaluator["task"], metrics, label, tuple(slices), wanted)
+    asked = evaluator["task"], metrics, label, tuple(slices), wanted
+    return scoring.Question(*asked, evaluator.get("from_logits"))
 
 
 def _models(inputs: Artifacts, baseline: types.Artifact | None) -> tuple[Location, ...]:

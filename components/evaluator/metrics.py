@@ -1,11 +1,12 @@
 """The metrics that an evaluator section may name; standard library only.
 
-Config validation reads this table without TensorFlow, `eval_config` turns it into a
-TFMA EvalConfig, and `formulas` computes exactly these.
+Config validation reads this table without TensorFlow, `tfma.eval_config` turns it into
+a TFMA EvalConfig, and `formulas` computes exactly these.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,8 +14,11 @@ from typing import Any
 
 TASKS = ("binary", "multi_class", "regression")
 # Distinct scores, over all slices of a feature, up to which areas under curves are
-# exact. Beyond that they come from bins, with a bound of the error.
+# exact. Beyond that, those of the largest slices come from bins, with a bound of the
+# error; slices with at most `SLICE_SCORES` stay exact up to `MOST_SCORES` in all.
 EXACT_SCORES = 1 << 18
+SLICE_SCORES = 1 << 14
+MOST_SCORES = 1 << 22
 # Of one feature. Each takes memory, a line of the summary, and checks of bounds.
 MOST_SLICES = 50_000
 
@@ -29,6 +33,8 @@ class Metric:
       higher_is_better: None if neither direction is better: see `target`.
       target: The best value of a metric without a better direction (calibration: 1).
       config: Arguments of the TFMA class.
+      shows_learning: Whether only a model that has learned something is better than the
+        trivial one. Always predicting 1 has a recall of 1.
     """
 
     description: str
@@ -36,11 +42,27 @@ class Metric:
     higher_is_better: bool | None = None
     target: float | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    shows_learning: bool = True
 
     @property
     def tasks(self) -> frozenset[str]:
         """The tasks that the metric is defined for, out of `TASKS`."""
         return frozenset(self.classes)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a model can be judged by being better than the trivial one."""
+        return self.shows_learning and self.higher_is_better is not None
+
+    def is_better(self, value: float, other: float) -> bool:
+        """Whether a value is better than another one, by more than roundoff.
+
+        Args:
+          value: A value of the metric; NaN is not better.
+          other: Another one.
+        """
+        differs = not math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-12)
+        return differs and self.badness(value) < self.badness(other)
 
     def badness(self, value: float) -> float:
         """A number that is larger for worse values; 0 if no value is worse.
@@ -54,6 +76,21 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Trivial:
+    """What a trivial model reaches on the rows of a slice, see `trivial`.
+
+    Attributes:
+      answer: Its answer for each row: the mean label, or the most frequent class.
+      metrics: Its metrics by name; NaN if undefined.
+      is_perfect: Whether all labels are the same, so that nothing can be better.
+    """
+
+    answer: float
+    metrics: Mapping[str, float]
+    is_perfect: bool = False
+
+
+@dataclass(frozen=True)
 class SliceMetrics:
     """The metrics of one slice.
 
@@ -64,6 +101,7 @@ class SliceMetrics:
       metrics: The candidate's metrics by name; NaN if undefined.
       baseline: The metrics of the model in production, or None.
       errors: Largest error, over both models, of the metrics that are not exact.
+      trivial: The trivial model on the same rows, or None if it was not measured.
     """
 
     feature: str | None
@@ -72,6 +110,7 @@ class SliceMetrics:
     metrics: Mapping[str, float]
     baseline: Mapping[str, float] | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    trivial: Trivial | None = None
 
     @property
     def name(self) -> str:
@@ -84,8 +123,9 @@ def _same(name: str, *tasks: str) -> dict[str, str]:
 
 
 _EXACT = (
-    f"exact up to {EXACT_SCORES:,} distinct scores, beyond that with a bound of the "
-    "error in `summary.json`"
+    f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
+    f"{SLICE_SCORES:,} also beyond that; else with a bound of the error in "
+    "`summary.json`"
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -111,11 +151,13 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             "share of right ones among the positive predictions, threshold 0.5",
             _same("Precision", "binary"),
             higher_is_better=True,
+            shows_learning=False,
         ),
         "recall": Metric(
             "share of the positive labels that are found, threshold 0.5",
             _same("Recall", "binary"),
             higher_is_better=True,
+            shows_learning=False,
         ),
         "log_loss": Metric(
             "mean cross entropy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.exported import SERVE, TRANSFORM
+from strategos.components.exported import DESCRIPTION, SERVE, TRANSFORM
 from strategos.components.user_code.user_errors import operation_error
 
 OUTPUT = "predictions"
@@ -47,6 +48,10 @@ class Model:
     Args:
       location: Where it is.
 
+    Attributes:
+      from_logits: Whether it predicts logits, as the Trainer has recorded; None if that
+        is not known.
+
     Raises:
       UserError: The SavedModel cannot be loaded.
     """
@@ -58,6 +63,7 @@ class Model:
             self._loaded = tf.saved_model.load(location.path)
         except (OSError, ValueError) as error:
             raise self.error(f"cannot be loaded: {error}") from error
+        self.from_logits = _from_logits(location.path)
 
     def predict(self, examples: tf.Tensor) -> np.ndarray:
         """Predicts on serialized examples.
@@ -137,6 +143,15 @@ class Model:
         except tf.errors.OpError as error:
             reason = operation_error(error.message)
             raise self.error(f"fails on the eval examples: {reason}") from error
+
+
+def _from_logits(path: str) -> bool | None:
+    """What the Trainer has recorded of the compiled loss; None for other models."""
+    try:
+        with tf.io.gfile.GFile(f"{path}/{DESCRIPTION}") as file:
+            return json.loads(file.read()).get("from_logits")
+    except tf.errors.NotFoundError:
+        return None
 
 
 class Loaded:

@@ -13,6 +13,7 @@ from strategos.components.errors import UserError
 from strategos.components.evaluator.formulas import EPSILON, Columns
 from strategos.components.evaluator.metrics import MOST_SLICES
 from strategos.components.evaluator.models import Location, Model, loaded
+from strategos.components.evaluator.scored import Learned, Scored
 from strategos.components.evaluator.sums import Membership, Sums
 from strategos.components.exported import SERVE
 from strategos.components.records import read
@@ -35,6 +36,8 @@ class Question:
         preprocessing (signature `transform_features`), which turns it into a number.
       slices: Features to slice by.
       types: Dtype by feature, of the label and of `slices`.
+      from_logits: Whether predictions are logits (`evaluator.from_logits`); None if the
+        models themselves say so, or their values.
     """
 
     task: str
@@ -42,27 +45,7 @@ class Question:
     label: str
     slices: Sequence[str]
     types: Mapping[str, tf.DType]
-
-
-@dataclass
-class Scored:
-    """What is kept of scored rows.
-
-    Attributes:
-      sums: Sums by slice and model.
-      warning: About the labels, for the user.
-    """
-
-    sums: Sums
-    warning: str = ""
-
-    def merge(self, later: Scored) -> Scored:
-        """Adds other rows, and returns itself.
-
-        Args:
-          later: What is kept of other rows; not to be used again.
-        """
-        return Scored(self.sums.merge(later.sums), self.warning or later.warning)
+    from_logits: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -95,11 +78,12 @@ class Scorer:
             _check_one_label(parsed[question.label], question.label, files, first)
             label = _label(batch, parsed[question.label], question, models[0])
             if not first and question.types[question.label] != tf.string:
-                scored.warning = _check_learned(batch, label, question, models[0])
+                scored.learned = _learned(batch, label, question, models[0])
             scores = {}
             for location, model in zip(self.models, models, strict=True):
-                answer = _checked(model.predict(batch), label, question, location)
+                answer = _checked(model, batch, label, question)
                 scores[location.name] = _columns(answer, label, question.task)
+                scored.widen(location.name, answer)
             slices = {name: _membership(parsed[name]) for name in question.slices}
             scored.sums.add(label, scores, slices)
             progress.add(len(label))
@@ -123,17 +107,18 @@ def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
     return [*found, tuple(taken)] if taken else found
 
 
-def check(sums: Sums, question: Question) -> None:
+def check(scored: Scored, question: Question) -> None:
     """Rejects rows on which no model can be judged.
 
     Args:
-      sums: Over all rows.
+      scored: All rows.
       question: What was read.
 
     Raises:
-      UserError: There are no rows, their labels are all the same, or a sliced feature
-        has too many values.
+      UserError: There are no rows, their labels are all the same, the candidate has
+        learned other labels, or a sliced feature has too many values.
     """
+    sums = scored.sums
     if not sums.examples:
         raise UserError(
             "the eval split has no examples",
@@ -148,6 +133,8 @@ def check(sums: Sums, question: Question) -> None:
             key="label",
             remedy="Check how the label is made, or use more data.",
         )
+    if scored.learned.nearly_all:
+        raise scored.learned.error(question.label)
     for feature in question.slices:
         if feature in sums.too_many:
             raise UserError(
@@ -218,36 +205,32 @@ def _place(files: Sequence[str], row: int) -> tuple[str, int]:
     return file, row
 
 
-def _check_learned(
+def _learned(
     batch: tf.Tensor, label: np.ndarray, question: Question, candidate: Model
-) -> str:
-    """Rejects a label that preprocessing changes: the raw one judges predictions.
+) -> Learned:
+    """Compares the raw label, which judges predictions, with what the model learns.
 
-    Returns:
-      A warning if predictions are still comparable, or "".
+    Raises:
+      UserError: A class differs.
     """
     label = label[:_COMPARED]
     learned = candidate.learned(batch[:_COMPARED], question.label)
     if learned is None:
-        return ""
-    wrong = np.flatnonzero(~np.isclose(learned, label, rtol=1e-4, equal_nan=True))
-    if not len(wrong):
-        return ""
-    first = wrong[0]
-    message = (
-        f"`preprocessing_fn` changes `{question.label}` in {len(wrong):,} of "
-        f"{len(label):,} examples, the first time from {label[first]:g} to "
-        f"{learned[first]:g}: the model predicts changed values, but is judged by the "
-        "raw column"
+        return Learned()
+    differs = ~np.isclose(learned, label, rtol=1e-4, equal_nan=True)
+    wrong, numbers = np.flatnonzero(differs), label != 0
+    found = Learned(
+        rows=len(label),
+        changed=len(wrong),
+        numbers=int(numbers.sum()),
+        changed_numbers=int((differs & numbers).sum()),
+        example=(float(label[wrong[0]]), float(learned[wrong[0]]))
+        if len(wrong)
+        else (),
     )
-    if question.task == "regression":  # perhaps clipped for training: still comparable
-        return f"label: {message}."
-    raise UserError(
-        message,
-        key="label",
-        remedy="Make the column that the model learns before the data are read, for "
-        "example by `data.prepare`, and return it unchanged.",
-    )
+    if found.changed and question.task != "regression":
+        raise found.error(question.label)
+    return found  # perhaps clipped for training: still comparable
 
 
 def _check_label(label: np.ndarray, question: Question) -> None:
@@ -269,9 +252,11 @@ def _check_label(label: np.ndarray, question: Question) -> None:
 
 
 def _checked(
-    answer: np.ndarray, label: np.ndarray, question: Question, model: Location
+    model: Model, batch: tf.Tensor, label: np.ndarray, question: Question
 ) -> np.ndarray:
-    task, single = question.task, question.task != "multi_class"
+    """The answers of a model to a batch, float64 [rows, k]."""
+    answer, task = model.predict(batch), question.task
+    single = task != "multi_class"
     if len(answer) != len(label):
         raise model.error(f"gives {len(answer)} answers to {len(label)} examples.")
     if single != (answer.shape[1] == 1):
@@ -285,18 +270,28 @@ def _checked(
             f"{label.max():g} in the eval split (classes count from 0)."
         )
     if task != "regression":
-        _check_probabilities(answer, task, model)
+        _check_probabilities(answer, question, model)
     return answer
 
 
-def _check_probabilities(answer: np.ndarray, task: str, model: Location) -> None:
+def _check_probabilities(answer: np.ndarray, question: Question, model: Model) -> None:
+    task = question.task
+    layer = "softmax" if task == "multi_class" else "sigmoid"
+    remedy = f"End the model, or its `{SERVE}`, with a {layer}"
+    asked = question.from_logits
+    if model.from_logits if asked is None else asked:
+        why = "its compiled loss has from_logits=True"
+        if asked:
+            why = "evaluator.from_logits is true"
+        raise model.error(
+            f"predicts logits ({why}); task {task} needs probabilities. {remedy}, and "
+            f"take from_logits=True from its loss."
+        )
     known = answer[~np.isnan(answer)]
     if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
-        layer = "softmax" if task == "multi_class" else "sigmoid"
         raise model.error(
             f"predicts numbers from {known.min():.4g} to {known.max():.4g}; task "
-            f"{task} needs probabilities. End the model, or its `{SERVE}`, with a "
-            f"{layer}."
+            f"{task} needs probabilities. {remedy}."
         )
 
 
@@ -304,10 +299,10 @@ def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
     if task != "multi_class":
         return {"prediction": answer[:, 0]}
     known = np.isfinite(answer).all(axis=1)
-    chosen = answer[np.arange(len(label)), label.astype(np.int64)]
-    share = chosen / np.maximum(answer.sum(axis=1), EPSILON)
+    clipped = np.clip(answer, EPSILON, 1 - EPSILON)  # first, as in Keras
+    chosen = clipped[np.arange(len(label)), label.astype(np.int64)]
     right = np.where(known, answer.argmax(axis=1) == label, np.nan)
-    return {"right": right, "loss": -np.log(np.clip(share, EPSILON, 1.0))}
+    return {"right": right, "loss": np.log(clipped.sum(axis=1)) - np.log(chosen)}
 
 
 def _slice_value(value: bytes | np.generic) -> str | int | float:

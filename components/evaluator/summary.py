@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
-from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.evaluator.metrics import METRICS, SliceMetrics
 from strategos.components.wording import first
 
 FILE = "summary.json"
@@ -22,11 +22,13 @@ BOUNDS = {
     "at_most": "at most {}",
     "may_drop": "a drop of at most {}",
     "may_rise": "a rise of at most {}",
+    "better_than": "better than {}",
 }
 
 FEW_EXAMPLES = "few_examples"
 NO_BASELINE = "no_baseline"
 UNDEFINED_BASELINE = "undefined_baseline"
+ONE_LABEL = "one_label"
 
 
 @dataclass(frozen=True)
@@ -37,27 +39,32 @@ class Check:
       metric: Name of the metric.
       slice: `overall` or `feature=value`.
       bound: One of `BOUNDS`.
-      required: The bound's number.
+      required: The bound's number; for `better_than` the metric of the trivial model,
+        None if undefined.
       received: The metric; for `may_drop` and `may_rise`, its drop or rise against the
         model in production. None if undefined or not compared.
       examples: Number of examples in the slice.
       ok: Whether the bound holds; a skipped bound does.
       note: Why it was skipped, why the value is undefined, what was compared, and how
         far a metric that is not exact can be off.
-      skipped: `FEW_EXAMPLES`, `NO_BASELINE` or `UNDEFINED_BASELINE` if it was skipped.
+      skipped: `FEW_EXAMPLES`, `NO_BASELINE`, `UNDEFINED_BASELINE` or `ONE_LABEL` if it
+        was skipped.
       feature: The sliced feature; None overall.
+      within_error: Whether `received` is so near to the bound that the metric's error
+        leaves open whether the bound holds.
     """
 
     metric: str
     slice: str
     bound: str
-    required: float
+    required: float | None
     received: float | None
     examples: int
     ok: bool
     note: str | None = None
     skipped: str | None = None
     feature: str | None = None
+    within_error: bool = False
 
 
 def judge(
@@ -66,8 +73,9 @@ def judge(
     """Checks every bound of an evaluator section against the measured slices.
 
     Args:
-      bounds: By metric: {at_least, at_most, may_drop, may_rise, min_examples,
-        slices: {feature: {at_least, …}}}; `min_examples` applies to the slices.
+      bounds: By metric: {at_least, at_most, may_drop, may_rise, better_than,
+        min_examples, slices: {feature: {at_least, …}}}; `min_examples` applies to the
+        slices.
       slices: The measured slices, including the overall one.
     """
     checks = []
@@ -91,12 +99,15 @@ def summarize(
     slices: Sequence[SliceMetrics],
     checks: Sequence[Check],
     without_value: Mapping[str, int] = MappingProxyType({}),
+    objections: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The content of `summary.json`, which is strict JSON.
 
     Undefined metrics are None. `errors` has the largest error of each metric that is
     not exact: areas under curves, of more scores than `metrics.EXACT_SCORES`. A slice
     of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
+    `trivial` has the metrics of the trivial model on all rows, and its `answer`.
 
     Args:
       task: One of `metrics.TASKS`.
@@ -104,6 +115,8 @@ def summarize(
       slices: The measured slices, including the overall one.
       checks: The bounds checked against the slices.
       without_value: Number of examples in none of a feature's slices, by feature.
+      objections: Why the model is not blessed, whatever the bounds.
+      warnings: What else the user should know.
     """
     overall = next(piece for piece in slices if piece.feature is None)
     records = [asdict(check) for check in checks]
@@ -114,6 +127,7 @@ def summarize(
         "overall": _defined(overall.metrics),
         "baseline": _defined(overall.baseline) if overall.baseline else None,
         "errors": dict(overall.errors),
+        "trivial": _trivial(overall),
         "slices": [
             {
                 "feature": piece.feature,
@@ -127,8 +141,10 @@ def summarize(
         ],
         "without_value": dict(without_value),
         "bounds": records,
-        "blessed": all(check.ok for check in checks),
-        "reason": _reason(records),
+        "objections": list(objections),
+        "warnings": list(warnings),
+        "blessed": not objections and all(check.ok for check in checks),
+        "reason": "; ".join([*objections, _reason(records)]),
     }
 
 
@@ -148,60 +164,115 @@ def describe(check: Mapping[str, Any]) -> str:
     Args:
       check: A check as `summary.json` has it.
     """
-    required, received = _apart(check["required"], check["received"])
+    required, received = apart(check["required"], check["received"])
+    if check["bound"] == "better_than":
+        required = "trivial" if check["required"] is None else f"trivial ({required})"
     wanted = BOUNDS[check["bound"]].format(required)
     details = [f"{check['examples']:,} examples"]
     if check["note"]:
         details.append(check["note"])
+    if check.get("within_error"):  # absent in older summaries
+        details.append("so near that the bound may hold or not")
     return (
         f"{check['metric']}, {check['slice']}: {wanted} required, "
         f"{received} received ({'; '.join(details)})"
     )
 
 
-def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def faults(summary: Mapping[str, Any]) -> list[str]:
+    """Why a model is not blessed, one line each: objections, then failed checks.
+
+    Args:
+      summary: The content of `summary.json`.
+    """
+    objections = summary.get("objections") or ()  # absent in older summaries
+    return [*objections, *map(describe, failures(summary))]
+
+
+def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Names of bounds with their numbers; that of `better_than` comes from the rows."""
     for name in BOUNDS:
         if bound.get(name) is not None:
-            yield name, float(bound[name])
+            yield name, None if name == "better_than" else float(bound[name])
+
+
+def _trivial(overall: SliceMetrics) -> dict[str, float | None] | None:
+    if overall.trivial is None:
+        return None
+    return {"answer": overall.trivial.answer, **_defined(overall.trivial.metrics)}
 
 
 def _check(
-    metric: str, bound: str, required: float, piece: SliceMetrics, few: int = 0
+    metric: str, bound: str, limit: float | None, piece: SliceMetrics, few: int = 0
 ) -> Check:
-    def verdict(
-        received: float | None,
-        ok: bool,
-        note: str | None = None,
-        skipped: str | None = None,
-    ) -> Check:
-        found = (required, received, piece.examples, ok, note, skipped)
-        return Check(metric, piece.name, bound, *found, piece.feature)
-
+    trivial = piece.trivial
+    if bound == "better_than" and trivial and math.isfinite(trivial.metrics[metric]):
+        limit = trivial.metrics[metric]
+    about = {"metric": metric, "slice": piece.name, "bound": bound, "required": limit}
+    about |= {"examples": piece.examples, "feature": piece.feature}
     if piece.examples < few:
-        return verdict(None, True, f"fewer than {few} examples", FEW_EXAMPLES)
-    value = piece.metrics[metric]
-    if not math.isfinite(value):
-        return verdict(None, False, _why_undefined(metric))
-    error = piece.errors.get(metric, 0.0)
-    off_by = f"known to ±{error:.1g}" if error else ""
-    if bound == "at_least":
-        return verdict(value, value >= required, off_by or None)
-    if bound == "at_most":
-        return verdict(value, value <= required, off_by or None)
+        note = f"fewer than {few} examples"
+        found = _skipped(note, FEW_EXAMPLES)
+    elif bound == "better_than" and trivial and trivial.is_perfect:
+        found = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
+    elif not math.isfinite(piece.metrics[metric]):
+        found = {"received": None, "ok": False, "note": _why_undefined(metric)}
+    elif bound in ("may_drop", "may_rise"):
+        found = _changed(metric, bound, limit or 0.0, piece)
+    else:
+        found = _valued(metric, bound, limit, piece)
+    return Check(**about, **found)
+
+
+def _skipped(note: str, kind: str) -> dict[str, Any]:
+    return {"received": None, "ok": True, "note": note, "skipped": kind}
+
+
+def _valued(
+    metric: str, bound: str, limit: float | None, piece: SliceMetrics
+) -> dict[str, Any]:
+    """Fields of a check of the metric itself."""
+    value, error = piece.metrics[metric], piece.errors.get(metric, 0.0)
+    holds = {
+        "at_least": lambda: value >= limit,
+        "at_most": lambda: value <= limit,
+        "better_than": lambda: METRICS[metric].is_better(value, limit),
+    }
+    known = limit is not None
+    return {
+        "received": value,
+        "ok": known and holds[bound](),
+        "note": _off_by(error),
+        "within_error": known and bool(error) and abs(value - limit) <= error,
+    }
+
+
+def _changed(
+    metric: str, bound: str, limit: float, piece: SliceMetrics
+) -> dict[str, Any]:
+    """Fields of a check of the change from the model in production."""
     if piece.baseline is None:
-        note = "no model in production to compare with"
-        return verdict(None, True, note, NO_BASELINE)
-    before = piece.baseline[metric]
+        return _skipped("no model in production to compare with", NO_BASELINE)
+    value, before = piece.metrics[metric], piece.baseline[metric]
     if not math.isfinite(before):
         note = "undefined for the model in production"
-        return verdict(None, True, note, UNDEFINED_BASELINE)
+        return _skipped(note, UNDEFINED_BASELINE)
     change = before - value if bound == "may_drop" else value - before
-    old, new = _apart(before, value)
-    details = ", ".join(filter(None, [f"from {old} to {new}", off_by]))
-    return verdict(change, change <= required, details)
+    error = 2 * piece.errors.get(metric, 0.0)  # that of both models
+    old, new = apart(before, value)
+    return {
+        "received": change,
+        "ok": change <= limit,
+        "note": ", ".join(filter(None, [f"from {old} to {new}", _off_by(error)])),
+        "within_error": bool(error) and abs(change - limit) <= error,
+    }
 
 
-def _missing(metric: str, bound: str, required: float, feature: str) -> Check:
+def _off_by(error: float) -> str | None:
+    return f"known to ±{error:.1g}" if error else None
+
+
+def _missing(metric: str, bound: str, required: float | None, feature: str) -> Check:
     note = f"no example has a value of `{feature}`"
     found = (required, None, 0, False, note, None)
     return Check(metric, f"{feature}=*", bound, *found, feature)
@@ -228,7 +299,10 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
         skipped = Counter(check["note"] for check in records if check["skipped"])
         held = f"bounds held: {len(records) - skipped.total()}"
         why = "; ".join(f"{count} ({note})" for note, count in skipped.items())
-        return f"{held}, skipped: {why}" if skipped else held
+        held += f", skipped: {why}" if skipped else ""
+        near = [describe(check) for check in records if check["within_error"]]
+        inexact = "; ".join(first(near, 2))
+        return f"{held}. Within the error of the metric: {inexact}" if near else held
     return "; ".join(first([describe(check) for check in failed], 2))
 
 
@@ -243,10 +317,10 @@ def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:
     }
 
 
-def _apart(first: float, second: float | None) -> tuple[str, str]:
+def apart(first: float | None, second: float | None) -> tuple[str, str]:
     """Both numbers with as many digits as distinguish them, at least 4."""
-    if second is None:
-        return f"{first:.4g}", "nothing"
+    if first is None or second is None:
+        return tuple("nothing" if x is None else f"{x:.4g}" for x in (first, second))
     for digits in (4, 6, 9, 17):
         texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
         if texts[0] != texts[1]:

@@ -15,7 +15,12 @@ import numpy as np
 
 from strategos.components.evaluator import curves, formulas
 from strategos.components.evaluator.formulas import Columns
-from strategos.components.evaluator.metrics import MOST_SLICES, SliceMetrics
+from strategos.components.evaluator.metrics import (
+    MOST_SLICES,
+    SliceMetrics,
+    Trivial,
+)
+from strategos.components.evaluator.trivial import Labels
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,10 @@ class Sums:
         everything = Membership([None], rows, np.zeros_like(rows))
         self.examples += len(label)
         self.labels += float(label.sum())
+        classes = self._task == "multi_class"
         for feature, member in [(None, everything), *slices.items()]:
-            groups = _Groups(member)
+            groups = _Groups(member, classes=classes)
+            groups.labels.add(member.code, label[member.row])
             for model, columns in scores.items():
                 taken = {name: values[member.row] for name, values in columns.items()}
                 groups.models[model] = self._of_model(
@@ -97,8 +104,13 @@ class Sums:
     def compact(self) -> None:
         """Makes the sums small and quick to merge."""
         for groups in self._groups.values():
+            groups.labels.compact()
             for sums in groups.models.values():
                 sums.curves.compact()
+
+    def labels_vary(self) -> bool:
+        """Whether the rows have two labels or more."""
+        return bool(self.examples and self._groups[None].labels.varied(1)[0])
 
     def without_value(self) -> dict[str, int]:
         """Number of rows in none of a feature's slices, by feature."""
@@ -124,6 +136,7 @@ class Sums:
         for feature, groups in self._groups.items():
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
+            trivial = self._trivial(groups)
             for value in sorted(groups.codes, key=_order):
                 i = groups.codes[value]
                 found.append(
@@ -135,6 +148,7 @@ class Sums:
                         theirs
                         and {name: float(v[i]) for name, (v, _) in theirs.items()},
                         _errors(i, ours, theirs),
+                        trivial[i],
                     )
                 )
         return found
@@ -158,11 +172,27 @@ class Sums:
     def _add_groups(self, feature: str | None, later: _Groups) -> None:
         if feature in self.too_many:
             return
-        mine = self._groups.setdefault(feature, _Groups())
+        empty = _Groups(classes=self._task == "multi_class")
+        mine = self._groups.setdefault(feature, empty)
         mine.merge(later)
         if len(mine.codes) > MOST_SLICES:
             self.too_many.add(feature)
             del self._groups[feature]
+
+    def _trivial(self, groups: _Groups) -> list[Trivial]:
+        """The trivial model on each slice."""
+        slices = len(groups.codes)
+        answer, known = groups.labels.results(self._task, slices)
+        columns = {name: known[name] for name in self._metrics if name in known}
+        varied = groups.labels.varied(slices)
+        return [
+            Trivial(
+                float(answer[i]),
+                {name: float(values[i]) for name, values in columns.items()},
+                is_perfect=not varied[i],
+            )
+            for i in range(slices)
+        ]
 
     def _values(
         self, groups: _Groups, model: str
@@ -194,14 +224,16 @@ class _Groups:
       codes: Index of each slice, by value.
       rows: int64 [slices], number of rows.
       covered: Number of rows in one slice or more.
+      labels: Counts of labels.
       models: Sums by model.
     """
 
-    def __init__(self, member: Membership | None = None):
+    def __init__(self, member: Membership | None = None, *, classes: bool):
         values = member.values if member else []
         self.codes = {value: code for code, value in enumerate(values)}
         self.rows = np.zeros(0, np.int64)
         self.covered = 0
+        self.labels = Labels(classes)
         self.models: dict[str, _ModelSums] = {}
         if member:
             self.rows = np.bincount(member.code, minlength=len(values))
@@ -219,6 +251,7 @@ class _Groups:
         place = np.array(place, np.int64)
         self.rows = _added(self.rows, later.rows, place, len(codes))
         self.covered += later.covered
+        self.labels.merge(later.labels, place)
         for model, sums in later.models.items():
             self.models.setdefault(model, _ModelSums()).merge(sums, place, len(codes))
 

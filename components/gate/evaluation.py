@@ -50,13 +50,16 @@ def message(verdict: Mapping[str, Any]) -> str:
     Args:
       verdict: The content of `summary.json`.
     """
-    failed = summary.failures(verdict)
-    bounds = counted(len(failed), "bound")
-    lines = [f"The model is not blessed: {bounds} of the evaluator failed."]
-    described = [summary.describe(check) for check in failed]
-    lines += [f"  {line}" for line in first(described, SHOWN)]
+    objections, failed = verdict.get("objections"), len(summary.failures(verdict))
+    bounds = f"{counted(failed, 'bound')} of the evaluator failed"
+    why = ["it answers every row alike"] * bool(objections) + [bounds] * bool(failed)
+    lines = [f"The model is not blessed: {', and '.join(why)}."]
+    lines += [f"  {line}" for line in first(summary.faults(verdict), SHOWN)]
+    remedy = "Improve the model or its data"
+    remedy += ", or change evaluator.bounds." if failed else "."
+    if objections:
+        remedy += " `evaluator.allow_constant: true` accepts such a model."
     lines.append(
-        "Nothing is pushed; the last good model, if any, keeps serving. "
-        "Improve the model or its data, or change evaluator.bounds."
+        "Nothing is pushed; the last good model, if any, keeps serving. " + remedy
     )
     return "\n".join(lines)

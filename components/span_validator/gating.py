@@ -57,7 +57,9 @@ def _usual(reader: Reader, found: list[Span]) -> Usual:
             statistics.append(reader.of(span))
             numbers.append(span.number)
         except UserError as error:
-            logging.warning("span %d is not compared with: %s", span.number, error)
+            message = f"span {span.number} is not compared with: {error}"
+            logging.warning(message)
+            events.emit("warning", message=message)
     return Usual(numbers, statistics)
 
 

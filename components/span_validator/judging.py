@@ -33,7 +33,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: The span cannot be read, or a model cannot be evaluated on it.
     """
-    from strategos.components.evaluator import summary
+    from strategos.components.evaluator import findings, summary
     from strategos.components.evaluator.models import Location
     from strategos.components.example_gen import spans
     from strategos.components.pusher import targets
@@ -55,14 +55,15 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             for name, role in roles.items()
             if request[name]
         )
-        sums = preview.scored(reader, span, request["label"], evaluator, models)
-    slices = sums.metrics(*(model.name for model in models))
+        scored = preview.scored(reader, span, request["label"], evaluator, models)
+    slices = scored.sums.metrics(*(model.name for model in models))
     return summary.summarize(
         task=evaluator["task"],
         label=request["label"],
         slices=slices,
         checks=summary.judge(evaluator.get("bounds") or {}, slices),
-        without_value=sums.without_value(),
+        without_value=scored.sums.without_value(),
+        **findings.of(scored, slices, evaluator, request["label"], _CANARY),
     )
 
 

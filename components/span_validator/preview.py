@@ -15,7 +15,7 @@ from strategos.components.worker_process import serve
 
 if TYPE_CHECKING:
     from strategos.components.evaluator.models import Location
-    from strategos.components.evaluator.sums import Sums
+    from strategos.components.evaluator.scored import Scored
     from strategos.components.example_gen.columns import Kind
     from strategos.components.example_gen.spans import Span
     from strategos.components.span_validator.measure import Reader
@@ -30,7 +30,7 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
       request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
         for temporary files; `span`, as [number, version]; `reference`, the span to
         compare with, or None; `model`, the path or URL of a SavedModel, or None;
-        `label`, `task` and `metrics` of its evaluation.
+        `label`, `task`, `metrics` and perhaps `from_logits` of its evaluation.
 
     Returns:
       `distances` by feature, and `metrics` by name (None where undefined).
@@ -61,10 +61,11 @@ def _metrics(
     from strategos.components.pusher import targets
 
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
+    evaluator["from_logits"] = request.get("from_logits")
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
-        sums = scored(reader, span, request["label"], evaluator, live)
-    values = sums.metrics(_NAME)[0].metrics
+        found = scored(reader, span, request["label"], evaluator, live)
+    values = found.sums.metrics(_NAME)[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 
@@ -88,7 +89,7 @@ def scored(
     label: str,
     evaluator: Mapping[str, Any],
     models: tuple[Location, ...],
-) -> Sums:
+) -> Scored:
     """Scores all rows of a span as the Evaluator does.
 
     Args:
@@ -105,27 +106,29 @@ def scored(
     import tensorflow as tf
 
     from strategos.components.evaluator import metrics, scoring
+    from strategos.components.evaluator.scored import Scored
     from strategos.components.example_gen.columns import Kind
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
     files, kinds = _written(reader, span, label)
     slices = tuple(metrics.sliced_features(evaluator))
-    for name in slices:
+    for key, name in [("label", label), *(("evaluator.slices", x) for x in slices)]:
         if name not in kinds:
             raise UserError(
                 f"the span has no column `{name}`",
-                key="evaluator.slices",
+                key=key,
                 expected=", ".join(sorted(kinds)),
             )
     wanted = {name: types[kinds[name]] for name in (label, *slices)}
     names = metrics.metric_names(evaluator)
-    question = scoring.Question(evaluator["task"], names, label, slices, wanted)
-    scorer, merge = scoring.Scorer(question, models), scoring.Scored.merge
+    asked = evaluator["task"], names, label, slices, wanted
+    question = scoring.Question(*asked, evaluator.get("from_logits"))
+    scorer, merge = scoring.Scorer(question, models), Scored.merge
     shards = scoring.shards(files)
-    sums = fold(reader.engine, shards, scorer, merge, reader.folder).sums
-    scoring.check(sums, question)
-    return sums
+    found = fold(reader.engine, shards, scorer, merge, reader.folder)
+    scoring.check(found, question)
+    return found
 
 
 def _written(

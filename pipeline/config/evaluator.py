@@ -39,10 +39,20 @@ class Limits(Section):
         return self
 
 
-class Bound(Limits):
+class Judged(Limits):
+    """Limits for the value of a metric of a candidate."""
+
+    better_than: Literal["trivial"] | None = Field(
+        None,
+        description="The candidate must be better than one answer for all of the rows: "
+        "the mean of their labels, or their most frequent class.",
+    )
+
+
+class Bound(Judged):
     """Limits for a metric, overall and on slices."""
 
-    slices: dict[str, Limits] = Field(
+    slices: dict[str, Judged] = Field(
         default_factory=dict,
         description="Limits for each value of a feature, by the feature's name.",
     )
@@ -70,6 +80,17 @@ class Evaluator(Section):
         default_factory=dict,
         description="Conditions for a blessing, by metric.",
     )
+    allow_constant: bool = Field(
+        False,
+        description="Whether a model is blessed that predicts the same for all rows: "
+        "100 rows or more, of two labels or more.",
+    )
+    from_logits: bool | None = Field(
+        None,
+        description="Whether the model predicts logits, which are rejected: metrics "
+        "need probabilities. By default the compiled loss says so; without one (a loop "
+        "of your own, a stock `run_fn`), predictions outside of 0 to 1 do.",
+    )
 
     @field_validator("metrics")
     @classmethod
@@ -88,9 +109,11 @@ class Evaluator(Section):
         errors = []
         for metric, bound in bounds.items():
             errors += _direction_errors(metric, bound, (metric,))
+            errors += _trivial_errors(metric, bound, (metric,))
             for feature, limits in bound.slices.items():
                 loc = (metric, "slices", feature)
                 errors += _direction_errors(metric, limits, loc)
+                errors += _trivial_errors(metric, limits, loc)
                 errors += _not_among(feature, info, "slices", loc)
             task = info.data.get("task")
             if task and metric not in names(task):
@@ -166,4 +189,19 @@ def _direction_errors(
             (*loc, wrong),
             f"{metric} is better when {'higher' if higher else 'lower'}",
             remedy=f"Use `{right}`.",
+        )
+
+
+def _trivial_errors(
+    metric: str, limits: Judged, loc: tuple[str, ...]
+) -> Iterator[InitErrorDetails]:
+    """Yields an error for a metric that does not show whether a model has learned."""
+    if limits.better_than is None or metric not in METRICS:
+        return
+    if not METRICS[metric].is_compared:
+        known = [name for name, each in METRICS.items() if each.is_compared]
+        yield reject_at(
+            (*loc, "better_than"),
+            f"{metric} does not tell a model that has learned from a trivial one",
+            expected=f"a bound on one of {', '.join(known)}",
         )

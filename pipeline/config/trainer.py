@@ -48,7 +48,9 @@ from strategos.pipeline.config.types import (
 _Mode = Literal["auto", "min", "max"]
 _MODE = (
     "Whether a smaller (`min`) or a larger value of the metric is better. `auto` "
-    "decides by its name: larger for accuracies and AUC, else smaller."
+    "decides by the class of the compiled metric, of which all of Keras's own are "
+    "known, and takes smaller losses as better; a metric of your own needs `min` or "
+    "`max`."
 )
 
 

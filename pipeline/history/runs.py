@@ -18,6 +18,7 @@ from strategos.components.errors import UserError
 from strategos.components.evaluator import summary as verdicts
 from strategos.components.pusher import SLOT
 from strategos.components.wording import nearest
+from strategos.pipeline.history import warned
 from strategos.pipeline.history.contexts import (
     named,
     pipelines,
@@ -85,6 +86,8 @@ class Run:
       gates: The checks of SpanValidator; empty in a history.
       types: The columns by inferred type, and doubtful ones; None if a schema declares
         the types, and in a history.
+      warnings: The node, or "", and the text of each warning, with those of nodes that
+        were taken from the cache; empty in a history.
     """
 
     run_id: str
@@ -109,6 +112,7 @@ class Run:
     summary: dict[str, Any] | None = None
     gates: tuple[dict[str, Any], ...] = ()
     types: str | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
 
     @property
     def duration(self) -> float | None:
@@ -166,6 +170,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
         # The node's context would cost a pass over all runs: ML Metadata has no index.
         name = execution.type.rpartition(".")[2]  # `node_ids` are names of classes
         nodes[name] = _to_node(name, execution, rows[execution.id], result)
+    done = {n for n, node in nodes.items() if node.state in ("complete", "cached")}
     return dataclasses.replace(
         result,
         nodes=tuple(nodes.values()),
@@ -174,6 +179,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
         summary=summary,
         gates=_gates(found),
         types=_types(found),
+        warnings=warned.read(properties(context), found, done, summary),
     )
 
 
@@ -310,6 +316,7 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
     for artifact in artifacts:
         facts = properties(artifact)
         if artifact.type == "Model" and "strategy" in facts:
+            facts.pop(warned.PROPERTY, None)
             for name in ("history", "evaluation"):
                 with contextlib.suppress(ValueError, TypeError):
                     facts[name] = json.loads(facts.get(name))

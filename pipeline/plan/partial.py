@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import BadInputError
@@ -38,7 +39,7 @@ def mark(
       ones get a key that no other run has.
 
     Raises:
-      BadInputError: The pipeline has no node of that name.
+      BadInputError: The pipeline has no node of that name, or no node would run.
     """
     if not options.partial:
         return {}
@@ -52,9 +53,23 @@ def mark(
                 expected=", ".join(names),
             )
     base, known = _last_run(config, connection)
-    tfx_adapter.mark_part(ir, options.from_node, options.to_node, base)
+    if not tfx_adapter.mark_part(ir, options.from_node, options.to_node, base):
+        raise _nothing(options, names)
     unknown = {name: f"{name} of run {base}" for name in tfx_adapter.reused_nodes(ir)}
     return {name: known.get(name, key) for name, key in unknown.items()}
+
+
+def _nothing(options: Options, names: Sequence[str]) -> BadInputError:
+    """The error for a part of the pipeline without any node."""
+    first, last = options.from_node, options.to_node
+    return BadInputError(
+        f"no node would run, since {last} takes no output of {first}, directly or "
+        "through other nodes",
+        key="--to",
+        received=f"'{last}' with --from '{first}'",
+        expected=f"{first}, or a node that takes its outputs",
+        remedy=f"The nodes run in this order: {', '.join(names)}.",
+    )
 
 
 def _last_run(

@@ -69,7 +69,14 @@ def fall(span: int, preview: Preview, schedule: Schedule) -> str:
       preview: What was measured of it.
       schedule: Its bounds.
     """
-    if not schedule.metrics or not preview.metrics:
+    if not schedule.metrics:
+        return ""
+    if preview.problem:
+        return (
+            f"the model in production cannot be measured on span {span}: "
+            f"{preview.problem}"
+        )
+    if not preview.metrics:
         return ""
     names = [name for name in schedule.metrics if name in preview.metrics]
     bounds = {name: schedule.metrics[name].model_dump() for name in names}

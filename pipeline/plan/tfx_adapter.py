@@ -52,7 +52,7 @@ def mark_part(
     from_node: str | None,
     to_node: str | None,
     base_run: str | None,
-) -> None:
+) -> list[str]:
     """Marks the nodes of an IR that a partial run skips, in place.
 
     Args:
@@ -61,6 +61,9 @@ def mark_part(
       to_node: The last node to run; None for the last of all.
       base_run: Id of the run whose outputs stand for those of skipped nodes; None for
         the last run of the pipeline.
+
+    Returns:
+      The ids of the nodes that run; none if `to_node` needs nothing of `from_node`.
     """
     from tfx.orchestration.portable import partial_run_utils
     from tfx.proto.orchestration import pipeline_pb2 as ir_pb2
@@ -76,6 +79,8 @@ def mark_part(
         to_nodes=[to_node] if to_node else None,
         snapshot_settings=settings,
     )
+    nodes = (each.pipeline_node for each in ir.nodes)
+    return [x.node_info.id for x in nodes if x.execution_options.HasField("run")]
 
 
 def reused_nodes(ir: pipeline_pb2.Pipeline) -> list[str]:

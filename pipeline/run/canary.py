@@ -194,8 +194,7 @@ def _judged(
             remedy="Correct the data of the span, or wait for the next one. "
             "--unjudged promotes the canary without.",
         )
-    failed = [summary.describe(check) for check in summary.failures(found)]
-    if failed:
+    if failed := summary.faults(found):
         lines = [f"span {span.number}: {line}" for line in first(failed, _SHOWN)]
         heading = f"canary {canary.version} is not promoted:"
         remedy = "Withdraw it: strategos canary abort; or wait for the next span."

@@ -14,6 +14,8 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from strategos.components import events
+from strategos.pipeline.history import warned
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root import RUN_CONTEXT, metadata, recent
 
@@ -74,6 +76,8 @@ class Journal:
         facts = {"outcome": outcome, "failed_node": failed_node}
         if error is not None:
             facts["error"] = json.dumps(error.to_json())
+        if found := events.recorded(str(self._plan.events), "warning"):
+            facts[warned.PROPERTY] = warned.of_run(found)
         store, context = self._context(wait)
         with metadata.explained(self._plan.connection):
             _fail_running(store, context)

@@ -102,6 +102,7 @@ def _request(
         "model": model.path if wanted else None,
         "label": config.label,
         "task": config.evaluator.task if config.evaluator else "",
+        "from_logits": config.evaluator.from_logits if config.evaluator else None,
         "metrics": wanted,
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, InterruptedRunError, UserError
 from strategos.components.files import filesystems, full_disk
+from strategos.pipeline.history import warned
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root import lease
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
@@ -86,6 +87,7 @@ def _launch(
     copies: Copies | None,
 ) -> str:
     # Each access enters the handle again, and so waits for a server that is away.
+    written = events.size(events.sink_path())
     handle = tfx_adapter.metadata_handle(
         connection, lambda enter: patiently(enter, connection, wait)
     )
@@ -105,6 +107,8 @@ def _launch(
         (execution,) = handle.store.get_executions_by_id([info.execution_id])
         if name == node_ids.TRAINER:
             _forget_checkpoints(handle.store, execution, copies)
+        if info.execution_output_uri:
+            warned.keep(handle.store, execution.id, name, _warnings(name, written))
     if info.execution_output_uri:
         return "complete"
     # Not executed: cached, or TFX could not resolve the inputs; then it publishes a
@@ -115,6 +119,13 @@ def _launch(
             "run. Run without --from, or from an earlier node."
         )
     return "cached"
+
+
+def _warnings(node: str, start: int) -> list[str]:
+    """The warnings of a node in the event file, from a byte on."""
+    path = events.sink_path()
+    found = events.recorded(path, "warning", start) if path else []
+    return [str(each["message"]) for each in found if each.get("node") == node]
 
 
 def _reject_lost_history(store: Any, node: Any, root: str) -> None:

@@ -17,7 +17,7 @@ from strategos.components.evaluator import summary as verdicts
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.span_validator import wording
-from strategos.components.wording import duration, first
+from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.live import LiveView
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "history_table", "report"]
 
 _WORST = 5  # Slices shown per metric that has bounds.
+_FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides there.
 _FAILURES = 10  # Failed bounds shown.
+_WARNINGS = 10  # Warnings shown.
 _NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
 _VERBATIM = {
@@ -192,17 +194,21 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _overall(summary: Mapping[str, Any]) -> Table:
-    """Metrics over all evaluated examples, beside those of the model in production."""
-    baseline = summary.get("baseline")
+    """Metrics over all evaluated examples, beside those of other models."""
+    baseline, trivial = summary.get("baseline"), summary.get("trivial")
     table = _grid(f"{summary['examples']:,} examples", "model")
     if baseline:
         table.add_column("in production", justify="right", header_style="dim")
         table.add_column("change", justify="right", header_style="dim")
+    if trivial:  # absent in older summaries
+        table.add_column("trivial", justify="right", header_style="dim")
     for name, value in summary["overall"].items():
         row = [name, terminal.number(value)]
         if baseline:
             before = baseline.get(name)
             row += [terminal.number(before), _change(name, before, value)]
+        if trivial:
+            row.append(terminal.number(trivial.get(name)))
         table.add_row(*row)
     return table
 
@@ -243,6 +249,10 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
             value.stylize("red" if (metric, name) in broken else "")
             examples = f"{piece['examples']:,}"
             table.add_row(metric if index == 0 else "", Text(name), value, examples)
+    small = sum(piece["examples"] < _FEW_ROWS for piece in summary["slices"])
+    if small and summary["bounds"]:
+        few = f"under {_FEW_ROWS} rows"
+        table.add_row("left out", few, "", counted(small, "slice"))
     missing = summary.get("without_value") or {}  # absent in older summaries
     for feature, count in missing.items() if table.row_count else ():
         if count:
@@ -251,7 +261,7 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
 
 
 def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
-    """The slices by `metric`, worst first, without slices that have too few rows."""
+    """The slices by `metric`, worst first, without slices of too few rows."""
     small = {
         bound["slice"]
         for bound in summary["bounds"]
@@ -260,7 +270,7 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     found = []
     for piece in summary["slices"]:
         name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
-        if value is not None and name not in small:
+        if value is not None and name not in small and piece["examples"] >= _FEW_ROWS:
             found.append((-METRICS[metric].badness(value), name, piece))
     return [
         (name, piece) for _, name, piece in sorted(found, key=lambda each: each[:2])
@@ -277,6 +287,7 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         yield "trained", _trained(run.trainer)
     if run.reason:
         yield "why", run.reason
+    yield from _warnings(run)
     yield from _verdict(run)
     judged = run.summary is not None and run.failed_node == node_ids.EVALUATION_GATE
     if run.cause and not judged:  # else the verdict contains the cause
@@ -294,6 +305,12 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         yield "log", filesystems.short(run.log)
 
 
+def _warnings(run: Run) -> Iterator[tuple[str, Text | str]]:
+    lines = [f"{node}: {text}" if node else text for node, text in run.warnings]
+    for line in first(list(map(first_line, lines)), _WARNINGS):
+        yield "warning", Text(line, "yellow")
+
+
 def _trained(facts: Mapping[str, Any]) -> str:
     """`mirrored on 2 replicas, restarted once: asked for`."""
     text, replicas = facts["strategy"], facts.get("replicas", 1)
@@ -305,17 +322,29 @@ def _trained(facts: Mapping[str, Any]) -> str:
     return f"{text}: {facts.get('reason', '')}"
 
 
+def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
+    """Yields what the column `trivial` stands for."""
+    if trivial := summary.get("trivial"):
+        answer, label = f"{trivial['answer']:.4g}", summary["label"]
+        what = f"the mean of `{label}`, {answer},"
+        if summary["task"] == "multi_class":
+            what = f"the most frequent class of `{label}`, {answer},"
+        yield "trivial", f"predicts {what} for all rows"
+
+
 def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     if run.summary is None:
         return
-    failed, count = verdicts.failures(run.summary), len(run.summary["bounds"])
-    if not failed:
+    yield from _trivial(run.summary)
+    faults = verdicts.faults(run.summary)
+    if not faults:
         reason = f": {run.summary['reason']}"
         yield "verdict", Text.assemble(("blessed", "green"), reason)
         return
-    broken = f": {len(failed)} of {count} bounds fail{'s' * (len(failed) == 1)}"
+    failed, count = len(verdicts.failures(run.summary)), len(run.summary["bounds"])
+    broken = f": {failed} of {count} bounds fail{'s' * (failed == 1)}" if failed else ""
     yield "verdict", Text.assemble(("not blessed", "bold red"), broken)
-    for line in first(list(map(verdicts.describe, failed)), _FAILURES):
+    for line in first(faults, _FAILURES):
         yield "", line
 
 

@@ -307,5 +307,8 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
         }
     )
     assert found["distances"]["delay"] > 0.1 > found["distances"]["late"]
+    write(3, **{name: values for name, values in new.items() if name != "late"})
+    with pytest.raises(UserError, match="label: the span has no column `late`"):
+        preview.preview({**request, "span": [3, None], "folder": f"{tmp_path}/3"})
     alone = preview.preview({**request, "reference": None, "model": None})
     assert alone == {"distances": {}, "metrics": {}}

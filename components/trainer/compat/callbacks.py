@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3
@@ -37,6 +39,33 @@ def join(callback: Any) -> tf.keras.callbacks.Callback:
 def own(callback: tf.keras.callbacks.Callback) -> Any:
     """The callback that was passed to `join`."""
     return callback.adapted if isinstance(callback, _Adapter) else callback
+
+
+def set_mode(callback: Any, mode: str) -> None:
+    """Sets which values of its metric a monitoring callback takes as better.
+
+    May be called at the end of each epoch.
+
+    Args:
+      callback: `EarlyStopping` or `ReduceLROnPlateau` of either Keras, or a callback
+        with `monitor_op`, which compares a value with `best`.
+      mode: `min` or `max`.
+    """
+    judge, larger = own(callback), mode == "max"
+    delta = abs(getattr(judge, "min_delta", 0.0))
+    plateau = keras3.classes("callbacks", "ReduceLROnPlateau")
+    if isinstance(judge, plateau) and not hasattr(judge, "_is_improvement"):
+        judge.monitor_op = functools.partial(_beats, larger, delta)
+    else:  # the caller of `monitor_op` subtracts `min_delta` from the value
+        judge.monitor_op = np.greater if larger else np.less
+        if delta:
+            judge.min_delta = delta if larger else -delta
+    if judge.best is not None and np.isinf(judge.best):  # nothing was measured so far
+        judge.best = -np.inf if larger else np.inf
+
+
+def _beats(larger: bool, delta: float, value: float, best: float) -> bool:
+    return value > best + delta if larger else value < best - delta
 
 
 def watches_batches(callback: Any) -> bool:

@@ -43,8 +43,27 @@ def metrics_of_user(model: tf.keras.Model) -> set[str]:
         metric.name
         for metric in _flat(model.metrics)
         if not keras3.is_of_keras(metric)
-        or not keras3.is_of_keras(getattr(metric, "_fn", metric))
+        or not keras3.is_of_keras(function_of(metric) or metric)
     }
+
+
+def function_of(metric: Any) -> Any:
+    """The function whose mean a metric of either Keras is; None for other metrics."""
+    return getattr(metric, "_fn", None)
+
+
+def metric_of(model: tf.keras.Model, name: str) -> Any:
+    """The metric that a model logs under a name; None if it is not found.
+
+    Keras 3 puts the name of an output before that of a metric only in logs.
+
+    Args:
+      model: A compiled model of either Keras, after its first step.
+      name: Name in the logs, without `val_`.
+    """
+    known = {metric.name: metric for metric in _flat(model.metrics)}
+    ends = (name[i + 1 :] for i, letter in enumerate(name) if letter == "_")
+    return next((known[each] for each in (name, *ends) if each in known), None)
 
 
 def _flat(metrics: Iterable[Any]) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import csv
 import importlib.util
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from strategos.components.trainer.compat.callbacks import (
     watches_batches,
 )
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.progress import MonitorCheck
+from strategos.components.trainer.loop.progress import Monitor
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.wording import listed
 
@@ -42,10 +42,11 @@ def configured(
     found: list[tf.keras.callbacks.Callback] = []
     for name, make in _MAKERS.items():
         if settings.get(name):
+            asked = dict(settings[name])
+            mode = asked.pop("mode", "auto")
+            callback = make(made_by, asked)
             key = f"trainer.callbacks.{name}"
-            monitor = settings[name].get("monitor")
-            found.append(MonitorCheck(monitor, f"{key}.monitor"))
-            found.append(make(made_by, settings[name]))
+            found += [Monitor(callback, asked["monitor"], mode, key), callback]
     if settings.get("csv"):
         found.append(CsvHistory(f"{log_dir}/history.csv"))
     if settings.get("tensorboard"):
@@ -167,19 +168,17 @@ class BestWeights(TensorCallback):
 
     Args:
       monitor: The metric that decides which epoch is best.
-      mode: `min`, `max`, or `auto`: by the metric's name, as in Keras.
 
     Attributes:
+      monitor_op: Whether a value is better than the best one; by default smaller ones.
       best: The metric's best value so far.
       best_weights: The weights of that epoch.
     """
 
-    def __init__(self, monitor: str, mode: str = "auto"):
+    def __init__(self, monitor: str):
         super().__init__()
         self._monitor = monitor
-        # Keras knows whether a metric is to be minimized.
-        judge = tf.keras.callbacks.EarlyStopping(monitor=monitor, mode=mode)
-        self._better = judge.monitor_op
+        self.monitor_op: Callable[[float, float], Any] = np.less
         self.best: float | None = None
         self.best_weights: list[np.ndarray] | None = None
 
@@ -188,7 +187,7 @@ class BestWeights(TensorCallback):
         value = float(logs[self._monitor])
         if math.isnan(value):
             return  # no later value would compare as better
-        if self.best is None or self._better(value, self.best):
+        if self.best is None or self.monitor_op(value, self.best):
             self.best = value
             self.best_weights = self.model.get_weights()
 

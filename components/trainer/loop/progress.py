@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat.callbacks import TensorCallback
+from strategos.components.trainer.compat import compiled
+from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.model import known_metrics
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.wording import duration
 
@@ -205,33 +207,64 @@ class EvaluatedWeights(TensorCallback):
         return max(found) + 1 if found else None
 
 
-class MonitorCheck(TensorCallback):
-    """Rejects a monitored metric that does not exist, at the end of the first epoch.
+class Monitor(TensorCallback):
+    """Tells a callback, after the first epoch, which values of its metric are better.
+
+    Keras guesses by the metric's name: `val_recall` and `val_auc_1` would be losses.
 
     Args:
+      callback: The callback that monitors.
       monitor: Name of the metric.
-      setting: Key path of the setting, for the error.
+      mode: `min`, `max`, or `auto`: by the class of the metric, see `known_metrics`.
+      setting: Key path of the callback's settings, for errors.
     """
 
-    def __init__(self, monitor: str, setting: str):
+    def __init__(self, callback: Any, monitor: str, mode: str, setting: str):
         super().__init__()
-        self._monitor = monitor
-        self._setting = setting
+        self._callback = callback
+        self._monitor, self._mode, self._setting = monitor, mode, setting
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks for the metric in the epoch's values.
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Looks at the metric, if the model has already made it.
 
         Raises:
-          UserError: The model does not measure the metric.
+          UserError: As in `on_epoch_end`.
+        """
+        name = self._monitor.removeprefix("val_")
+        if compiled.metric_of(self.model, name) is not None:
+            self._direction()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Looks for the metric in the epoch's values and in the model.
+
+        Raises:
+          UserError: The model does not measure the metric, or `mode` is `auto` and the
+            metric is not one of Keras's own.
         """
         if self._monitor not in (logs or {}):
             raise UserError(
                 "which this model does not measure",
-                key=self._setting,
+                key=f"{self._setting}.monitor",
                 received=repr(self._monitor),
                 expected=", ".join(sorted(logs or {})),
                 remedy="Metrics are named in `model.compile(metrics=[…])`.",
             )
+        set_mode(self._callback, self._direction())
+
+    def _direction(self) -> str:
+        """`min` or `max`."""
+        mode = self._mode
+        if mode == "auto":
+            mode = known_metrics.direction(self.model, self._monitor)
+        if mode is None:
+            raise UserError(
+                f"the metric `{self._monitor}` is not one of Keras's own whose smaller "
+                "or larger values are known to be better",
+                key=f"{self._setting}.mode",
+                received="auto",
+                expected="min, max",
+            )
+        return mode
 
 
 def _mark(model: tf.keras.Model) -> list[float]:

@@ -11,8 +11,8 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
-features, the label, the names of its classes, and columns that are parsed but unused),
-so that a pushed model describes itself.
+features, the label, the names of its classes, columns that are parsed but unused, and
+whether the loss takes logits), so that a pushed model describes itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.known_losses import known_loss
 from strategos.components.trainer.run import class_names
 from strategos.components.transform.graph import TransformGraph
 
@@ -62,7 +63,8 @@ def export(
     archive.write_out(folder)
     named = class_names.class_names(graph, context)
     needed = graph.raw_columns_of(servable.raw_spec)
-    describe(folder, schema_file, context.label, needed, classes=named)
+    about = {"classes": named, "from_logits": _from_logits(model)}
+    describe(folder, schema_file, context.label, needed, **about)
 
 
 def describe(
@@ -73,6 +75,7 @@ def describe(
     *,
     classes: Sequence[str] = (),
     unused: Iterable[str] = (),
+    from_logits: bool | None = None,
 ) -> None:
     """Writes `assets.extra`, which describes a SavedModel's inputs; see above.
 
@@ -84,6 +87,7 @@ def describe(
       classes: Names of the predicted classes, if known.
       unused: Raw columns that the model parses, but computes no prediction from: a
         client may send any value.
+      from_logits: Whether the model answers with logits; None if that is not known.
     """
     schema = f"{folder}/{exported.SCHEMA}"
     tf.io.gfile.makedirs(os.path.dirname(schema))
@@ -91,7 +95,15 @@ def describe(
     with tf.io.gfile.GFile(f"{folder}/{exported.DESCRIPTION}", "w") as file:
         described = {"label": label, "features": sorted(features)}
         described |= {"classes": list(classes), "unused": sorted(unused)}
+        described["from_logits"] = from_logits
         file.write(json.dumps(described))
+
+
+def _from_logits(model: tf.keras.Model) -> bool | None:
+    """Whether the compiled loss takes logits; None without a cross entropy of Keras."""
+    loss = known_loss(getattr(model, "loss", None))
+    is_known = loss is not None and loss.name.endswith("crossentropy")
+    return loss.from_logits if is_known else None
 
 
 class _Servable:

@@ -13,8 +13,9 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import standard_artifacts
 
-from strategos.components.evaluator import eval_config, metrics, summary
+from strategos.components.evaluator import metrics, summary
 from strategos.components.evaluator.executor import Executor
+from strategos.components.evaluator.tfma import eval_config
 
 ROWS = 1200
 GRADES = ["low", "mid", "top"]
@@ -134,6 +135,7 @@ def workload(tmp_path_factory):
     }
     paths = {"examples": _write_examples(root / "examples", rows), "root": root}
     paths |= {"schema": str(root / "schema"), "labels": LABELS, "rows": ROWS}
+    paths["shares"] = np.bincount([row["grade"] for row in rows]) / ROWS
     for task, (weights, activation) in shapes.items():
         for role, matrix in zip(("candidate", "baseline"), weights, strict=True):
             paths[task, role] = Linear(matrix, activation).save(root / f"{task}-{role}")

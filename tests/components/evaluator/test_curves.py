@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from strategos.components.evaluator import curves, sums
 from strategos.components.evaluator.curves import Curves, precision_recall, roc
 
+derandomized = settings(derandomize=True, deadline=None, max_examples=60)
 AREAS = {"roc": roc, "precision_recall": precision_recall}
 
 
@@ -30,10 +34,16 @@ def counted(code, score, label, batch=1000):
     return found
 
 
+def limit(patch, scores, of_slice=1):
+    """Keeps `scores` scores one by one, and `of_slice` of each slice beyond that."""
+    patch.setattr(curves, "EXACT_SCORES", scores)
+    patch.setattr(curves, "SLICE_SCORES", of_slice)
+
+
 def exact(data, area, slices):
     """Areas of scores that are kept one by one, whatever the limit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curves, "EXACT_SCORES", 1 << 40)
+        limit(patch, 1 << 40)
         found, errors = counted(*data).areas(area, slices)
         assert not errors.any()
         return found
@@ -42,7 +52,7 @@ def exact(data, area, slices):
 @pytest.mark.parametrize("area", AREAS.values(), ids=AREAS)
 @pytest.mark.parametrize("rare", [False, True])
 def test_areas_from_bins_are_within_their_bound(monkeypatch, area, rare):
-    monkeypatch.setattr(curves, "EXACT_SCORES", 2000)
+    limit(monkeypatch, 2000)
     data = rows(60_000, slices=3, rare=rare)
     expected = exact(data, area, 3)
     found, errors = counted(*data).areas(area, 3)
@@ -60,7 +70,7 @@ def test_areas_of_a_million_rows_are_right_to_five_digits(rare):
 
 
 def test_a_few_distinct_scores_stay_exact_for_any_number_of_rows(monkeypatch):
-    monkeypatch.setattr(curves, "EXACT_SCORES", 2000)
+    limit(monkeypatch, 2000)
     code, score, label = rows(60_000, slices=3)
     data = code, score.round(2), label
     found, errors = counted(*data).areas(roc, 3)
@@ -92,13 +102,13 @@ def test_areas_of_odd_scores_are_within_their_bound_of_scikit_learn(
     expected = roc_auc_score(label[~np.isnan(score)], score[~np.isnan(score)])
     data = np.zeros(5000, np.int64), score, label
     assert exact(data, roc, 1) == pytest.approx(expected, abs=1e-12)
-    monkeypatch.setattr(curves, "EXACT_SCORES", 500)
+    limit(monkeypatch, 500)
     (found,), (error,) = counted(*data).areas(roc, 1)
     assert abs(found - expected) <= error + 1e-12
 
 
 def test_bins_depend_neither_on_the_cut_nor_on_the_order(monkeypatch):
-    monkeypatch.setattr(curves, "EXACT_SCORES", 500)
+    limit(monkeypatch, 500)
     data = rows(20_000, slices=40)
     found = set()
     for batch, turned in ((100, False), (3000, True), (20_000, False)):
@@ -114,9 +124,87 @@ def test_bins_depend_neither_on_the_cut_nor_on_the_order(monkeypatch):
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("count", [300_000, 3_000_000])
+def test_areas_of_slices_below_ten_thousand_rows_are_exact(count):
+    """Beside a large slice, which counts in bins; some against scikit-learn."""
+    slices = max(200, count // 9_000)
+    code, score, label = rows(count, slices)
+    code = np.where(code < slices // 4, 0, code - slices // 4)
+    score = score.astype(np.float32).astype(np.float64)
+    found, errors = counted(code, score, label, batch=100_000).areas(roc, slices)
+    small = np.bincount(code, minlength=slices) < 10_000
+    assert not errors[small].any() and not small[0] and errors[0] > 0
+    for each in range(1, slices * 3 // 4, 40):
+        rows_of = code == each
+        expected = roc_auc_score(label[rows_of], score[rows_of])
+        assert found[each] == pytest.approx(expected, abs=1e-12)
+
+
+def test_twenty_thousand_tiny_slices_are_exact():
+    code, score, label = rows(300_000, 20_000)
+    _, errors = counted(code, score, label, batch=50_000).areas(roc, 20_000)
+    assert not errors.any()
+
+
+def test_all_scores_together_stay_below_the_most(monkeypatch):
+    limit(monkeypatch, 500, of_slice=64)
+    monkeypatch.setattr(curves, "MOST_SCORES", 2000)
+    data = rows(60_000, slices=1000)
+    expected = exact(data, roc, 1000)
+    found = counted(*data)
+    found.compact()
+    assert found._entries <= 2000
+    areas, errors = found.areas(roc, 1000)
+    assert (np.abs(areas - expected) <= errors + 1e-12).all()
+
+
+def test_errors_that_are_roundoff_are_none(monkeypatch):
+    """Every bin has rows of one class only: the order within it does not matter."""
+    limit(monkeypatch, 500)
+    score = np.random.default_rng(0).random(5000)
+    label = (score > 0.5).astype(np.float64)
+    found = counted(np.zeros(5000, np.int64), score, label)
+    for area in AREAS.values():
+        (value,), (error,) = found.areas(area, 1)
+        assert value == pytest.approx(1.0, abs=1e-9) and error == 0.0
+
+
+@derandomized
+@given(data=st.data(), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8))
+def test_bins_of_unequal_slices_do_not_depend_on_the_merging(data, sizes):
+    """Small slices are exact beside large ones in bins, in any order of merging."""
+    code = np.repeat(np.arange(len(sizes)), np.square(sizes))
+    draw = np.random.default_rng(sum(sizes))
+    order = draw.permutation(len(code))
+    code, score = code[order], draw.random(len(code))
+    label = (draw.random(len(code)) < score).astype(np.float64)
+    exact_scores, of_slice, most = data.draw(
+        st.sampled_from([(8, 4, 64), (50, 16, 200), (500, 64, 1000), (100, 1, 100)])
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(code)), max_size=5)))
+    with pytest.MonkeyPatch.context() as patch:
+        limit(patch, exact_scores, of_slice)
+        patch.setattr(curves, "MOST_SCORES", most)
+        found = []
+        for ends in ([0, len(code)], [0, *cuts, len(code)]):
+            parts = []
+            for a, b in itertools.pairwise(ends):
+                seen, own = np.unique(code[a:b], return_inverse=True)
+                part = counted(own.reshape(-1), score[a:b], label[a:b], batch=30)
+                parts.append((part, seen))
+            whole = Curves()
+            for part, seen in data.draw(st.permutations(parts)):
+                if data.draw(st.booleans()):
+                    part.compact()
+                whole.merge(part, seen)
+            values, errors = whole.areas(roc, len(sizes))
+            found.append((values.tobytes(), errors.tobytes(), whole._bins))
+    assert found[0] == found[1]
+
+
 def test_sums_do_not_grow_with_the_rows(monkeypatch):
     """What a worker sends is of the same size for 40,000 and for 400,000 rows."""
-    monkeypatch.setattr(curves, "EXACT_SCORES", 1000)
+    limit(monkeypatch, 1000)
     sizes = []
     for count in (40_000, 400_000):
         found = sums.Sums(["auc", "accuracy"], "binary")
@@ -125,6 +213,7 @@ def test_sums_do_not_grow_with_the_rows(monkeypatch):
             member = sums.Membership(list(range(20)), np.arange(10_000), code)
             scores = {"candidate": {"prediction": score}}
             found.add(label, scores, {"carrier": member})
+        found.compact()
         sizes.append(len(pickle.dumps(found)))
     assert sizes[1] < 1.3 * sizes[0]
     assert sizes[1] < 400_000
@@ -149,7 +238,7 @@ def test_feature_with_too_many_values_keeps_nothing(monkeypatch):
 def test_scores_of_single_precision_give_the_same_areas_in_half_the_bytes(
     exact_scores, monkeypatch
 ):
-    monkeypatch.setattr(curves, "EXACT_SCORES", exact_scores)
+    limit(monkeypatch, exact_scores)
     code, score, label = rows(5000, slices=3)
     score = score.astype(np.float32).astype(np.float64)
     single = counted(code, score, label)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -13,6 +14,8 @@ from tfx.types import standard_artifacts
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluator import metrics, scoring
+from strategos.components.exported import DESCRIPTION
+from strategos.components.gate import evaluation as evaluation_gate
 
 
 def assert_same(ours, theirs):
@@ -50,6 +53,25 @@ def test_every_metric_of_every_slice_equals_tfma(
     stock(workload, tmp_path / "stock", task, section, workload["labels"][task])
     ours = tfma.load_eval_result(evaluation.uri)
     assert_same(by_slice(ours), by_slice(tfma.load_eval_result(f"{tmp_path}/stock")))
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "some are 0"])
+def test_loss_of_probabilities_that_do_not_add_up_to_one_equals_tfma(
+    workload, tmp_path, activation, linear, evaluate, stock, by_slice
+):
+    known = {
+        "sigmoid": tf.sigmoid,
+        "some are 0": lambda x: tf.clip_by_value(x, 0.0, 0.9),
+    }
+    weights = [[1.0, -2.0, 0.5], [0.3, 3.0, -1.0]]
+    model = linear(weights, known[activation]).save(tmp_path / "model")
+    section = {"task": "multi_class", "metrics": ["log_loss", "accuracy"]}
+    _, evaluation, _ = evaluate(workload, tmp_path, model=model, **section)
+    own = {**workload, ("multi_class", "candidate"): model}
+    stock(own, tmp_path / "stock", "multi_class", section, "grade")
+    ours = by_slice(tfma.load_eval_result(evaluation.uri))[()]
+    theirs = by_slice(tfma.load_eval_result(f"{tmp_path}/stock"))[()]
+    assert ours == pytest.approx(theirs, rel=1e-5)
 
 
 def test_both_models_their_differences_and_the_verdict_equal_tfma(
@@ -157,6 +179,9 @@ def test_predictions_that_are_nan_fail_bounds_and_have_no_number(
     assert "auc, overall" in verdict["reason"] and "not finite" in verdict["reason"]
     assert verdict["overall"]["auc"] is None
     assert not evaluation.has_custom_property("auc")
+    assert verdict["warnings"] == [
+        "the model predicts NaN or infinite numbers for some rows"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,17 +222,246 @@ def test_class_that_preprocessing_changes_is_refused(
         evaluate(workload, tmp_path, model=model)
 
 
-def test_number_that_preprocessing_changes_is_warned_of(
-    workload, tmp_path, linear, evaluate
+def _log(label):
+    return tf.math.log1p(tf.cast(label, tf.float32))
+
+
+SCALES = {
+    "scaled": lambda label: (label - 2) / 3,
+    "in other units": lambda label: label * 60,
+    "as a logarithm": lambda label: _log(tf.nn.relu(label)) + 1,
+}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_number_that_preprocessing_scales_is_refused(
+    workload, tmp_path, linear, evaluate, scale
 ):
-    model = linear([[1.0], [0.0]], tf.identity, lambda label: (label - 2) / 3)
-    model = model.save(tmp_path / "model")
+    model = linear([[1.0], [0.0]], tf.identity, scale).save(tmp_path / "model")
+    expected = r"`preprocessing_fn` changes `delay` in 1,000 of 1,000 examples"
+    with pytest.raises(UserError, match=expected) as refused:
+        evaluate(workload, tmp_path, "regression", model=model)
+    assert refused.value.key == "label"
+
+
+def test_number_that_is_mostly_zero_and_scaled_is_refused(
+    workload, tmp_path, linear, eval_split, evaluate
+):
+    """Nearly all claims are 0 before and after a logarithm."""
+    model = linear([[1.0], [0.0]], tf.identity, _log).save(tmp_path / "model")
+    rows = [
+        {"x": [0.0, 1.0], "delay": float(i) if i % 20 == 0 else 0.0} for i in range(400)
+    ]
+    expected = "changes `delay` in 19 of 400 examples, the first time from 20 to 3.04"
+    with pytest.raises(UserError, match=expected):
+        evaluate(
+            workload, tmp_path, "regression", model=model, examples=eval_split(rows)
+        )
+
+
+def test_number_that_is_clipped_is_warned_of_in_the_summary(
+    workload, tmp_path, linear, evaluate, monkeypatch, eval_split
+):
+    """Sorted rows: in one of the shards all labels are clipped."""
+    monkeypatch.setattr(scoring, "SHARD_BYTES", 1)
+    clipped = linear([[1.0], [0.0]], tf.identity, lambda x: x - tf.nn.relu(x - 80))
+    rows = [{"x": [i / 100, 1.0], "delay": float(i)} for i in range(100)]
+    examples = eval_split(rows, files=11)
     events.open_sink(str(tmp_path / "events.jsonl"))
-    evaluate(workload, tmp_path, "regression", model=model)
+    verdict, _, _ = evaluate(
+        workload,
+        tmp_path,
+        "regression",
+        model=clipped.save(tmp_path / "model"),
+        examples=examples,
+    )
     events.open_sink(None)
     told = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
-    (warning,) = [event["message"] for event in told if event["event"] == "warning"]
-    assert "`preprocessing_fn` changes `delay` in 1,000 of 1,000" in warning
+    warned = [event["message"] for event in told if event["event"] == "warning"]
+    assert warned == verdict["warnings"]
+    expected = (
+        "label: `preprocessing_fn` changes `delay` in 19 of 100 examples, the first "
+        "time from 81 to 80: the model predicts changed values, but is judged by the "
+        "raw column."
+    )
+    assert warned[0] == expected
+
+
+CONSTANT = {
+    "binary": ([[0.0], [0.0]], lambda x: x + 1.0),  # softmax over one unit
+    "multi_class": ([[0.0] * 3] * 2, tf.nn.softmax),
+    "regression": ([[0.0], [0.0]], lambda x: x - 1234.5),
+}
+
+
+@pytest.mark.parametrize("task", metrics.TASKS)
+def test_model_with_one_answer_for_all_rows_is_not_blessed(
+    workload, tmp_path, linear, evaluate, task
+):
+    weights, activation = CONSTANT[task]
+    model = linear(weights, activation).save(tmp_path / "model")
+    section = {"task": task, "model": model, "bounds": {}}
+    verdict, evaluation, blessing = evaluate(workload, tmp_path / "a", **section)
+    assert not verdict["blessed"]
+    assert verdict["reason"].startswith(
+        "the model predicts the same for all 1,200 rows, "
+    )
+    assert blessing.get_int_custom_property("blessed") == 0
+    assert not tfma.load_validation_result(evaluation.uri).validation_ok
+    lenient = {**section, "allow_constant": True}
+    verdict, _, _ = evaluate(workload, tmp_path / "b", **lenient)
+    assert verdict["blessed"] and "learned nothing" in verdict["warnings"][0]
+
+
+def test_constant_answer_is_named_before_failed_bounds(
+    workload, tmp_path, linear, evaluate
+):
+    model = linear(*CONSTANT["binary"]).save(tmp_path / "model")
+    verdict, _, _ = evaluate(
+        workload, tmp_path, model=model, bounds={"auc": {"at_least": 0.9}}
+    )
+    text = evaluation_gate.message(verdict)
+    first, constant, bound, _ = text.splitlines()
+    assert first == (
+        "The model is not blessed: it answers every row alike, and 1 bound of the "
+        "evaluator failed."
+    )
+    assert "the same for all 1,200 rows, 1, and `late` varies" in constant
+    assert "auc, overall: at least 0.9 required, 0.5 received" in bound
+    assert "`evaluator.allow_constant: true` accepts such a model" in text
+
+
+@pytest.mark.parametrize(
+    ("labels", "rows"), [([0.5], 200), ([0.5, 1.5], 99)], ids=["one label", "few rows"]
+)
+def test_one_answer_is_no_fault_for_one_label_or_few_rows(
+    workload, tmp_path, linear, eval_split, evaluate, labels, rows
+):
+    model = linear(*CONSTANT["regression"]).save(tmp_path / "model")
+    data = [{"x": [0.0, 1.0], "delay": labels[i % len(labels)]} for i in range(rows)]
+    verdict, _, _ = evaluate(
+        workload, tmp_path, "regression", model=model, examples=eval_split(data)
+    )
+    assert verdict["blessed"]
+
+
+@pytest.mark.parametrize("task", metrics.TASKS)
+def test_trivial_metrics_are_those_of_tfma_for_the_trivial_model(
+    workload, tmp_path, linear, evaluate, stock, by_slice, task
+):
+    """A model that gives the trivial answer, evaluated by TFMA on the same rows."""
+    verdict, _, _ = evaluate(workload, tmp_path / "a", task)
+    trivial = verdict["trivial"]
+    label = workload["labels"][task]
+    shares = workload["shares"]
+    answers = {
+        "binary": lambda x: x * 0 + trivial["answer"],
+        "regression": lambda x: x * 0 + trivial["answer"],
+        "multi_class": lambda x: x * 0 + shares,
+    }
+    weights = [[0.0] * len(shares)] * 2 if task == "multi_class" else [[0.0], [0.0]]
+    model = linear(weights, answers[task]).save(tmp_path / "model")
+    section = {"task": task, "metrics": metrics.names(task)}
+    own = {**workload, (task, "candidate"): model}
+    stock(own, tmp_path / "stock", task, section, label)
+    theirs = by_slice(tfma.load_eval_result(f"{tmp_path}/stock"))[()]
+    theirs.pop("example_count")
+    undefined = [name for name, value in theirs.items() if trivial[name] is None]
+    assert undefined == (["precision"] if task == "binary" else [])
+    for name in theirs.keys() - set(undefined):
+        near = 2e-4 if "auc" in name else 1e-5
+        assert trivial[name] == pytest.approx(theirs[name], abs=near), name
+
+
+def test_model_that_is_not_better_than_trivial_is_warned_of(
+    workload, tmp_path, linear, evaluate
+):
+    model = linear([[-1.0], [0.0]], lambda x: x - 200.0).save(tmp_path / "model")
+    events.open_sink(str(tmp_path / "events.jsonl"))
+    verdict, _, _ = evaluate(workload, tmp_path, "regression", model=model)
+    events.open_sink(None)
+    (warning,) = verdict["warnings"]
+    assert verdict["blessed"]
+    assert warning.startswith(
+        "the model is not better than always predicting the mean of `delay` in mae ("
+    )
+    assert "rmse (202; trivial: 1.4" in warning
+    told = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert warning in [event.get("message") for event in told]
+
+
+def test_better_than_trivial_holds_overall_and_by_slice(
+    workload, tmp_path, linear, evaluate
+):
+    bounds = {
+        "auc": {"better_than": "trivial"},
+        "accuracy": {
+            "slices": {"carrier": {"better_than": "trivial"}},
+            "min_examples": 350,
+        },
+    }
+    good, _, _ = evaluate(workload, tmp_path / "a", bounds=bounds)
+    assert good["blessed"] and not good["warnings"]
+    assert good["reason"] == "bounds held: 2, skipped: 2 (fewer than 350 examples)"
+    model = linear([[-1.0], [-1.0]], tf.sigmoid).save(tmp_path / "model")
+    verdict, evaluation, _ = evaluate(
+        workload, tmp_path / "b", bounds=bounds, model=model
+    )
+    assert not verdict["blessed"]
+    first, second = verdict["reason"].split("; ")
+    assert first.startswith("auc, overall: better than trivial (0.5) required, 0.1")
+    assert second.startswith("accuracy, carrier=UA: better than trivial (0.6")
+    failed = tfma.load_validation_result(evaluation.uri).metric_validations_per_slice
+    assert len(failed) == 2
+
+
+def test_slice_with_one_label_has_no_better_model(
+    workload, tmp_path, eval_split, evaluate
+):
+    rows = [
+        {
+            "x": [i / 50 - 1, 0.0],
+            "late": int(i > 60),
+            "carrier": "AA" if i < 50 else "B",
+        }
+        for i in range(100)
+    ]
+    bounds = {"accuracy": {"slices": {"carrier": {"better_than": "trivial"}}}}
+    verdict, _, _ = evaluate(
+        workload, tmp_path, examples=eval_split(rows), bounds=bounds
+    )
+    skipped, judged = verdict["bounds"]
+    assert skipped["skipped"] == "one_label" and judged["skipped"] is None
+
+
+def described(model, from_logits):
+    """A model whose Trainer has recorded what its loss takes."""
+    file = Path(model, "Format-Serving", DESCRIPTION)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"from_logits": from_logits}))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "refused"),
+    [
+        (True, None, "predicts logits \\(its compiled loss has from_logits=True\\)"),
+        (None, True, "predicts logits \\(evaluator.from_logits is true\\)"),
+        (True, False, ""),
+        (False, None, ""),
+        (None, None, ""),
+    ],
+)
+def test_logits_within_0_and_1_are_refused_by_what_is_known(
+    workload, tmp_path, linear, evaluate, recorded, asked, refused
+):
+    within = linear([[0.01], [0.01]], lambda x: x + 0.5).save(tmp_path / "model")
+    section = {"model": described(within, recorded), "from_logits": asked}
+    if not refused:
+        assert evaluate(workload, tmp_path, **section)[0]["blessed"]
+        return
+    with pytest.raises(UserError, match=refused):
+        evaluate(workload, tmp_path, **section)
 
 
 def test_range_of_logits_is_that_of_the_answers(

@@ -66,6 +66,7 @@ def test_any_cut_and_any_order_of_merging_give_the_same_metrics(
 ):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curves, "EXACT_SCORES", limit)
+        patch.setattr(curves, "SLICE_SCORES", min(limit, curves.SLICE_SCORES))
         ends = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
         parts = [summed(rows[a:b], task) for a, b in itertools.pairwise(ends)]
         found = merged(parts, data)

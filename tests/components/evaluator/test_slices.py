@@ -81,6 +81,7 @@ def test_result_does_not_depend_on_the_number_of_threads(
 ):
     monkeypatch.setattr(scoring, "SHARD_BYTES", 1)
     monkeypatch.setattr(curves, "EXACT_SCORES", 300)
+    monkeypatch.setattr(curves, "SLICE_SCORES", 1)
     examples = eval_split(table, files=41)
     found = []
     for workers in (1, 2, 5):
@@ -97,6 +98,7 @@ def test_bound_on_an_area_that_is_not_exact_says_so(
     workload, tmp_path, monkeypatch, evaluate
 ):
     monkeypatch.setattr(curves, "EXACT_SCORES", 300)
+    monkeypatch.setattr(curves, "SLICE_SCORES", 1)
     bounds = {"auc": {"at_least": 0.99}}
     verdict, _, _ = evaluate(workload, tmp_path, bounds=bounds)
     (check,) = verdict["bounds"]

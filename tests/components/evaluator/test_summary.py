@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -91,6 +92,30 @@ def test_feature_without_any_value_fails_its_bound():
     assert not check.ok
     assert check.slice == "carrier=*"
     assert "no example has a value of `carrier`" in check.note
+
+
+def with_error(auc, error, before=None):
+    found = overall(auc, before)
+    return dataclasses.replace(found, errors={"auc": error})
+
+
+def test_bound_within_the_error_of_its_metric_says_so():
+    piece = with_error(0.7004, 0.001)
+    checks = judge({"at_least": 0.7, "at_most": 0.9}, piece)
+    assert [check.within_error for check in checks] == [True, False]
+    line = (
+        "auc, overall: at least 0.7 required, 0.7004 received "
+        "(1,000 examples; known to ±0.001; so near that the bound may hold or not)"
+    )
+    assert summary.describe(summary.asdict(checks[0])) == line
+    reason = summarize(checks, piece)["reason"]
+    assert reason == f"bounds held: 2. Within the error of the metric: {line}"
+
+
+def test_change_is_known_to_the_errors_of_both_models():
+    (check,) = judge({"may_drop": 0.01}, with_error(0.7, 0.001, before=0.7115))
+    assert not check.ok and check.within_error
+    assert check.note == "from 0.7115 to 0.7, known to ±0.002"
 
 
 def test_no_bounds_is_an_explicit_verdict():

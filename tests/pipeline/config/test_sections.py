@@ -166,6 +166,18 @@ def test_a_config_needs_no_file():
             "evaluator.bounds.auc.may_drop",
             "a number, at least 0",
         ),
+        (
+            "evaluator.bounds.auc.better_than=baseline",
+            "evaluator.bounds.auc.better_than",
+            "trivial",
+        ),
+        (
+            "evaluator={metrics: [recall], bounds: {auc: null, recall: {better_than: "
+            "trivial}}}",
+            "evaluator.bounds.recall.better_than",
+            "one of auc, pr_auc, accuracy, log_loss, mae, mse, rmse",
+        ),
+        ("evaluator.allow_constant=1", "evaluator.allow_constant", "true or false"),
         ("evaluator.bounds.auc=0.7", "evaluator.bounds.auc", "with the keys at_least"),
         ("schedule={new_spans: never}", "schedule", "no run is ever due"),
         ("schedule.cron=0 0 30 2 *", "schedule.cron", "Bad day-of-month"),

@@ -77,7 +77,7 @@ def test_compiled_pipeline_depends_on_all_code_that_compiling_reads(
         for name, module in sys.modules.items()
         if name.startswith("strategos.") and module.__file__
     ]
-    assert Path("components/evaluator/eval_config.py") in read
+    assert Path("components/evaluator/tfma/eval_config.py") in read
     monkeypatch.setattr(caching, "_PACKAGE", tmp_path)
     uncached = caching.stack_versions.__wrapped__
     monkeypatch.setattr(caching, "stack_versions", uncached)

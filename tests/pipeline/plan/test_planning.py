@@ -72,20 +72,42 @@ def plan(workload):
     """Plans the workload with `--set` values; returns the nodes' parameters by id."""
     client = InProcess()
 
-    def make(*sets):
+    def make(*sets, **options):
         config = load(workload, sets=sets).config
         files = planning.RunFiles(config.run.root, "now")
         connection = metadata.connection(config.run.root, "sqlite", None)
         metadata.initialise(connection)
-        options = planning.Options()
+        asked = planning.Options(**options)
         data = config.data.listing()
-        made = planning.plan(config, data, connection, options, files, client)
+        made = planning.plan(config, data, connection, asked, files, client)
         make.ir = made.ir
         nodes = (node.pipeline_node for node in made.ir.nodes)
         return {node.node_info.id: node.parameters.parameters for node in nodes}
 
     make.client = client
     return make
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "runs"),
+    [
+        ("Trainer", "Transform", []),
+        ("Pusher", "ExampleGen", []),
+        ("Trainer", "Trainer", ["Trainer"]),
+        ("Transform", "Trainer", ["Transform", "Trainer"]),
+    ],
+)
+def test_a_part_without_any_node_is_bad_input(plan, first, last, runs):
+    if runs:
+        plan(from_node=first, to_node=last)
+        nodes = (node.pipeline_node for node in plan.ir.nodes)
+        marked = [n for n in nodes if n.execution_options.HasField("run")]
+        assert [node.node_info.id for node in marked] == runs
+        return
+    expected = f"--to: received '{last}' with --from '{first}'.*no node would run"
+    with pytest.raises(BadInputError, match=expected) as refused:
+        plan(from_node=first, to_node=last)
+    assert refused.value.exit_code == 2
 
 
 def test_inputs_are_looked_up_without_the_executions_of_all_past_runs(plan):

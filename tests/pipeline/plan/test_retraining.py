@@ -110,6 +110,17 @@ def test_drift_and_a_fall_of_metrics_make_a_run_due(preview, trigger, reason):
     assert not decided(rejected).due
 
 
+def test_a_span_that_cannot_be_measured_is_due_by_metrics_alone():
+    previews = {2: Preview(reference=1, usual={"auc": 0.8}, problem="no `late`")}
+    schedule = Schedule(new_spans="never", metrics={"auc": {"may_drop": 0.05}})
+    facts = retraining.Facts(
+        _NOW, [ONE, TWO], "d", "s", push(ONE), (), previews=previews
+    )
+    decision = retraining.decide(facts, schedule)
+    assert (decision.due, decision.trigger) == (True, "metrics")
+    assert "cannot be measured on span 2: no `late`" in decision.reason
+
+
 def test_spans_at_fault_are_left_out_and_tried_again_once_they_change():
     stopped = dataclasses.replace(
         attempt("stopped", ONE, TWO, ago=_HOUR), at_fault={2: "f"}

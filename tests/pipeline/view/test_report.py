@@ -11,6 +11,7 @@ from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.view import report, terminal
 
 _START = 1_795_278_914.0
+_LEFT_OUT = ["left", "out", "under", "30", "rows"]
 
 
 def screen(file, width):
@@ -136,6 +137,32 @@ def test_without_a_model_in_production_there_is_nothing_to_compare(blessed):
     assert not any("production" in line for line in reported(blessed))
 
 
+def test_metrics_stand_beside_those_of_the_trivial_model(blessed):
+    text = summary(baseline={"auc": 0.75, "calibration": 1.013})
+    text |= {"trivial": {"answer": 0.23914, "auc": 0.5, "calibration": None}}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    headings = "67,210 examples    model  in production   change  trivial"
+    assert f"  {headings}" in lines
+    assert "  auc               0.7412         0.7500  -0.0088   0.5000" in lines
+    assert "  trivial    predicts the mean of `late`, 0.2391, for all rows" in lines
+    text |= {"task": "multi_class"}
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    assert any("the most frequent class of `late`, 0.2391," in line for line in lines)
+
+
+def test_an_objection_is_reported_before_the_failed_bounds(blessed):
+    bound = check(required=0.8, received=0.5, ok=False)
+    text = summary(bound) | {"objections": ["the model predicts the same for all rows"]}
+    run = dataclasses.replace(blessed, outcome="not blessed", pushed=None, summary=text)
+    at = (lines := reported(run)).index("  verdict    not blessed: 1 of 2 bounds fails")
+    assert lines[at + 1].strip() == "the model predicts the same for all rows"
+    assert lines[at + 2].strip().startswith("auc, overall: at least 0.8 required")
+    text = summary() | {"objections": ["one"], "blessed": False}
+    assert "  verdict    not blessed" in reported(
+        dataclasses.replace(run, summary=text)
+    )
+
+
 def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     slices = [piece(c, auc) for c, auc in zip("ABCDEFG", range(7), strict=True)]
     slices += [piece("tiny", 0.0, examples=3), piece("one class", None)]
@@ -145,7 +172,17 @@ def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     at = next(i for i, line in enumerate(lines) if "worst slices" in line)
     shown = [line.split()[-3] for line in lines[at + 1 : at + 6]]
     assert shown == [f"carrier={c}" for c in "ABCDE"]
-    assert lines[at + 6] == ""
+    assert lines[at + 6].split() == [*_LEFT_OUT, "1", "slice"]
+    assert lines[at + 7] == ""
+
+
+def test_slices_under_thirty_rows_are_not_among_the_worst_and_are_counted(blessed):
+    slices = [piece("few", 0.0, examples=29), piece("fewer", None, examples=1)]
+    slices += [piece("enough", 0.9, examples=30)]
+    lines = reported(dataclasses.replace(blessed, summary=summary(slices=slices)))
+    at = next(i for i, line in enumerate(lines) if "worst slices" in line)
+    assert lines[at + 1].split() == ["auc", "carrier=enough", "0.9000", "30"]
+    assert lines[at + 2].split() == [*_LEFT_OUT, "2", "slices"]
 
 
 def test_rows_in_no_slice_are_counted_below_the_worst_slices(blessed):

@@ -268,7 +268,7 @@ def test_a_model_gets_the_features_that_it_names(workload, spec_of):
     facts = local.launch(spec, Operation())
     serving = Path(spec.model_dir, "Format-Serving")
     described = json.loads((serving / "assets.extra" / "serving.json").read_text())
-    assert described["features"] == ["hour"]
+    assert described["features"] == ["hour"] and described["from_logits"] is False
     served = tf.saved_model.load(str(serving))
     raw = next(iter(tf.data.TFRecordDataset(workload.raw("eval"), "GZIP").batch(300)))
     answer = served.signatures["serving_default"](raw)["predictions"]

@@ -15,7 +15,6 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.loop import callbacks
-from strategos.components.trainer.loop.callbacks import BestWeights
 from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
@@ -34,20 +33,21 @@ def _epoch(callback, model, number, **logs):
 
 
 @pytest.mark.parametrize(
-    ("monitor", "values", "best"),
+    ("mode", "values", "best"),
     [
-        ("val_loss", (0.5, 0.3, 0.4), 1),
-        ("val_auc", (0.5, 0.3, 0.6), 2),
-        ("val_loss", (float("nan"), 0.3, 0.4), 1),
+        ("auto", (0.5, 0.3, 0.4), 1),
+        ("max", (0.5, 0.3, 0.6), 2),
+        ("min", (float("nan"), 0.3, 0.4), 1),
     ],
 )
-def test_the_best_epochs_weights_are_the_models_in_the_end(
-    model, monitor, values, best
-):
-    callback = BestWeights(monitor)
-    callback.set_model(model)
+def test_the_best_epochs_weights_are_the_models_in_the_end(model, mode, values, best):
+    asked = {"monitor": "val_loss", "mode": mode}
+    judge, callback = callbacks.configured({"best_checkpoint": asked}, "")
+    for each in (judge, callback):
+        each.set_model(model)
     for number, value in enumerate(values):
-        _epoch(callback, model, number, **{monitor: value})
+        judge.on_epoch_end(number, {"val_loss": value})
+        _epoch(callback, model, number, val_loss=value)
     callback.on_train_end()
     assert float(model.get_weights()[0][0, 0]) == best
 

@@ -15,7 +15,7 @@ import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 
-from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.evaluator.metrics import METRICS, SliceMetrics
 from strategos.components.evaluator.summary import Check
 from strategos.components.records import FILE_FORMAT
 
@@ -25,6 +25,8 @@ def write(
     config: config_pb2.EvalConfig,
     slices: Sequence[SliceMetrics],
     checks: Sequence[Check],
+    *,
+    blessed: bool,
     data: str,
     models: Mapping[str, str],
 ) -> None:
@@ -36,6 +38,7 @@ def write(
         the names of its models.
       slices: The measured slices.
       checks: The bounds checked against the slices.
+      blessed: The verdict.
       data: Location of the examples, for display.
       models: Folder of the SavedModel by model name, for display.
     """
@@ -56,7 +59,7 @@ def write(
         for piece in slices
     ]
     _write_records(os.path.join(folder, "metrics-00000-of-00001.tfrecord"), rows)
-    verdict = _validation(config, slices, checks)
+    verdict = _validation(config, slices, checks, blessed)
     _write_records(os.path.join(folder, "validations.tfrecord"), [verdict])
 
 
@@ -99,10 +102,11 @@ def _validation(
     config: config_pb2.EvalConfig,
     slices: Sequence[SliceMetrics],
     checks: Sequence[Check],
+    blessed: bool,
 ) -> validation_result_pb2.ValidationResult:
     candidate, baseline = _names(config)
     result = validation_result_pb2.ValidationResult(
-        validation_ok=all(check.ok for check in checks), rubber_stamp=baseline is None
+        validation_ok=blessed, rubber_stamp=baseline is None
     )
     failures: dict[str, list[Check]] = {}
     for check in checks:
@@ -126,14 +130,20 @@ def _add_failure(entry: Any, check: Check, piece: SliceMetrics, model: str) -> N
     value = failure.metric_threshold.value_threshold
     change = failure.metric_threshold.change_threshold
     received = piece.metrics[check.metric]
-    if check.bound == "at_least":
-        value.lower_bound.value = check.required
-    elif check.bound == "at_most":
-        value.upper_bound.value = check.required
+    bound, required = check.bound, check.required
+    if bound == "better_than":  # TFMA has no such threshold
+        higher = METRICS[check.metric].higher_is_better
+        bound = "at_least" if higher else "at_most"
+    if required is None:  # undefined
+        required = float("nan")
+    if bound == "at_least":
+        value.lower_bound.value = required
+    elif bound == "at_most":
+        value.upper_bound.value = required
     else:
-        drop = check.bound == "may_drop"
+        drop = bound == "may_drop"
         sign, name = (-1, "HIGHER_IS_BETTER") if drop else (1, "LOWER_IS_BETTER")
-        change.absolute.value = sign * check.required
+        change.absolute.value = sign * required
         change.direction = config_pb2.MetricDirection.Value(name)
         key = key.make_diff_key()
         received = float("nan") if check.received is None else sign * check.received

@@ -1,0 +1,1 @@
+"""Evaluations in the form of TensorFlow Model Analysis."""
