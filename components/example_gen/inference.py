@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from strategos.components.example_gen import features, numerals
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.sources import Part, Source
+from strategos.components.example_gen.values import features, numerals
 from strategos.components.wording import abridged
 
 _SAMPLE = 256

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from strategos.components import events
-from strategos.components.example_gen import numerals, spans
+from strategos.components.example_gen import spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
+from strategos.components.example_gen.values import numerals
 from strategos.components.files import arrow_files, patterns, reading
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold

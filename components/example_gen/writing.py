@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strategos.components.errors import Place, UserError
-from strategos.components.example_gen import features, numerals
 from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.duplicates import RowHashes
 from strategos.components.example_gen.inference import Witness
 from strategos.components.example_gen.shards import Piece, Shard
 from strategos.components.example_gen.splitting import Splitter
+from strategos.components.example_gen.values import features, numerals
 from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
 from strategos.components.shards import progress
@@ -77,12 +78,14 @@ class Outcome:
       splits: The tf.Examples and the columns that were written, by split.
       label: The label's values.
       rounded: By column, a sentence about the first number that float32 changes.
+      hashes: Of the rows, to find those that stand in both splits.
     """
 
     rows: int
     splits: dict[str, WrittenSplit]
     label: Label
     rounded: dict[str, str]
+    hashes: RowHashes
 
     def merge(self, later: Outcome) -> Outcome:
         """Adds the outcome of later shards."""
@@ -90,6 +93,7 @@ class Outcome:
         for split, written in later.splits.items():
             self.splits[split] = splits.merged(self.splits[split], written)
         self.label = self.label.merge(later.label)
+        self.hashes = self.hashes.merge(later.hashes)
         for column, sentence in later.rounded.items():
             self.rounded.setdefault(column, sentence)
         return self
@@ -131,7 +135,7 @@ class WriteShard:
         Raises:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
-        label, rounded, rows = Label(), {}, 0
+        label, rounded, hashes, rows = Label(), {}, RowHashes(), 0
         writers = {
             split: splits.SplitWriter(self.examples, shard.number) for split in SPLITS
         }
@@ -141,8 +145,11 @@ class WriteShard:
                 if self.label in self.kinds:
                     label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
-                train = self.splitter.trains(raw, piece.span, piece.name, first)
+                train = self.splitter.trains(
+                    raw, piece.span, piece.name, first, self.kinds, self.nulls
+                )
                 records = encode.serialize(batch)
+                hashes.add(records, train)
                 compact = columns.compact(batch, self.lists)
                 for split, mask in zip(SPLITS, (train, ~train), strict=True):
                     own = pa.array(mask)
@@ -157,7 +164,7 @@ class WriteShard:
         written = {split: writer.close() for split, writer in writers.items()}
         if sum(records.rows for records, _ in written.values()) != rows:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
-        return Outcome(rows, written, label, rounded)
+        return Outcome(rows, written, label, rounded, hashes)
 
     def _batches(
         self, piece: Piece, rounded: dict[str, str]

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from strategos.components.example_gen import columns, numerals, shards, writing
+from strategos.components.example_gen import columns, shards, writing
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.spans import Span, fingerprint
+from strategos.components.example_gen.values import numerals
 from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.statistics_gen import executor as statistics_gen

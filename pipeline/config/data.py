@@ -38,8 +38,9 @@ class Split(Section):
 
     by: Literal["hash", "ratio", "span"] = Field(
         "ratio",
-        description="`hash` puts rows with equal values in `keys` on the same side; "
-        "`ratio` divides row by row; `span` holds the newest spans out for evaluation.",
+        description="`hash` puts rows with equal values in `keys` on the same side, "
+        "however files spell them (`5`, `5.0`, ` 5`); `ratio` divides row by row; "
+        "`span` holds the newest spans out for evaluation.",
     )
     keys: Texts = Field(
         (),

@@ -33,7 +33,7 @@ class ParquetSource(Source):
 
     def __init__(self, path: str):
         """See `Source`."""
-        from strategos.components.example_gen.features import is_list
+        from strategos.components.example_gen.values.arrow_types import is_list
 
         self.path = path
         with self._open() as file:
@@ -115,7 +115,7 @@ class ParquetSource(Source):
             raise UserError(self._unreadable(error)) from error
 
     def _type_of(self, field: pa.Field) -> pa.DataType:
-        from strategos.components.example_gen import features
+        from strategos.components.example_gen.values import features
 
         try:
             features.kind_of(field.type)

@@ -15,8 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from strategos.components.example_gen import numerals
 from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.values import numerals, spelling
+from strategos.components.example_gen.values.arrow_types import (
+    is_bytes,
+    is_list,
+    is_text,
+    is_time,
+)
 
 _ARROW = {
     Kind.UNKNOWN: pa.binary(),
@@ -65,18 +71,9 @@ def kind_of(data_type: pa.DataType) -> Kind:
         return Kind.FLOAT if data_type.scale > 0 else Kind.INT
     if types.is_floating(data_type):
         return Kind.FLOAT
-    if _is_bytes(data_type) or _is_text(data_type) or _is_time(data_type):
+    if is_bytes(data_type) or is_text(data_type) or is_time(data_type):
         return Kind.BYTES
     raise TypeError(data_type)
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Whether a column of this Arrow type may have several values in a row."""
-    return (
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )
 
 
 def convert(
@@ -127,7 +124,7 @@ def first_rounded(
     if not max(map(abs, filter(None, bounds.values())), default=0) >= _ALL_WHOLE:
         return None
     column = batch.column(name)
-    if not (_is_text(column.type) or types.is_integer(column.type)):
+    if not (is_text(column.type) or types.is_integer(column.type)):
         return None
     row = numerals.first_rounded(column, nulls)
     return None if row is None else (row, str(column[row].as_py()))
@@ -148,15 +145,6 @@ def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
         else:
             stop = middle
     return start
-
-
-def to_text(column: pa.Array) -> pa.Array:
-    """Values of a column without lists as binary: text unchanged, numbers decimal."""
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if _is_bytes(column.type) or _is_text(column.type):
-        return column.cast(pa.binary())
-    return column.cast(pa.string()).cast(pa.binary())
 
 
 def _to_lists(
@@ -216,10 +204,10 @@ def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
     if values.null_count == len(values):  # has any Arrow type
         return pa.nulls(len(values), _ARROW[kind])
     if kind == Kind.BYTES:
-        return to_text(values)
-    if _is_text(values.type):
+        return spelling.text_of(values)
+    if is_text(values.type):
         return numerals.read(values, kind, nulls).cast(_ARROW[kind], safe=False)
-    if _is_bytes(values.type) or _is_time(values.type):
+    if is_bytes(values.type) or is_time(values.type):
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
     if kind == Kind.INT and kind_of(values.type) == Kind.FLOAT:
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
@@ -245,19 +233,3 @@ def _first(flags: pa.BooleanArray) -> int:
 
 def _row_of(lengths: np.ndarray, value_index: int) -> int:
     return int(np.searchsorted(np.cumsum(lengths), value_index, side="right"))
-
-
-def _is_time(data_type: pa.DataType) -> bool:
-    return types.is_temporal(data_type) and not types.is_duration(data_type)
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return types.is_string(data_type) or types.is_large_string(data_type)
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    return (
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_fixed_size_binary(data_type)
-    )

@@ -1,0 +1,1 @@
+"""The values of a file's columns: numbers and texts as features hold them."""
