@@ -126,6 +126,7 @@ def worker_spec(
         log_dir=artifact_utils.get_single_uri(outputs["model_run"]),
         checkpoint_dir=os.path.join(beside, "checkpoints", key),
         settings=Settings(**json.loads(properties["settings"])),
+        null_values=tuple(json.loads(properties.get("null_values", "[]"))),
         **parameters,
     )
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from strategos.components.example_gen.listing import Completeness, Listing
+from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Duration,
@@ -21,13 +22,6 @@ from strategos.pipeline.config.types import (
     not_yet,
     seconds,
 )
-
-# The spellings of a missing value in pandas and Arrow, without the rarest ones.
-_NULL_VALUES = (
-    *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
-    *("NaN", "nan", "-NaN", "-nan"),
-)
-
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Ratio = Annotated[float, Field(ge=0)]
@@ -140,7 +134,7 @@ class Data(Section):
         "`prepare`), called with the folder of the YAML.",
     )
     null_values: Spellings = Field(
-        _NULL_VALUES,
+        DEFAULT_NULL_VALUES,
         description="Spellings of a missing value in columns whose other values are "
         "numbers, or that the schema declares as numbers. Text columns keep them. An "
         "empty field is missing in every column.",

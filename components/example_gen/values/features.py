@@ -24,12 +24,14 @@ from strategos.components.example_gen.values.arrow_types import (
     is_time,
 )
 
-_ARROW = {
+ARROW = {
     Kind.UNKNOWN: pa.binary(),
     Kind.INT: pa.int64(),
     Kind.FLOAT: pa.float32(),
     Kind.BYTES: pa.binary(),
 }
+"""Arrow type of a feature's values."""
+
 _ALL_WHOLE = 2**24  # float32 represents all whole numbers up to here
 
 
@@ -130,6 +132,13 @@ def first_rounded(
     return None if row is None else (row, str(column[row].as_py()))
 
 
+def first_missing(column: pa.ListArray) -> int | None:
+    """Index of the first row of a feature without any value; None without one."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    missing = pc.equal(lengths, 0)
+    return _first(missing) if pc.any(missing).as_py() else None
+
+
 def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
     """Index of the first value for which `holds` is False, by binary search.
 
@@ -202,11 +211,11 @@ def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
       pa.ArrowInvalid: A value is not of this kind.
     """
     if values.null_count == len(values):  # has any Arrow type
-        return pa.nulls(len(values), _ARROW[kind])
+        return pa.nulls(len(values), ARROW[kind])
     if kind == Kind.BYTES:
         return spelling.text_of(values)
     if is_text(values.type):
-        return numerals.read(values, kind, nulls).cast(_ARROW[kind], safe=False)
+        return numerals.read(values, kind, nulls).cast(ARROW[kind], safe=False)
     if is_bytes(values.type) or is_time(values.type):
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
     if kind == Kind.INT and kind_of(values.type) == Kind.FLOAT:
@@ -216,7 +225,7 @@ def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
         halves = values.to_numpy(zero_copy_only=False)
         values = pa.array(halves.astype(np.float32), mask=missing)
     through = pa.float64() if kind == Kind.FLOAT else pa.int64()
-    return values.cast(through, safe=kind == Kind.INT).cast(_ARROW[kind], safe=False)
+    return values.cast(through, safe=kind == Kind.INT).cast(ARROW[kind], safe=False)
 
 
 def _casts(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> bool:

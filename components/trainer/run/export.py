@@ -5,14 +5,15 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 - `serving_default`: `examples` string[batch], serialized raw `tf.Example`, to
   `predictions` float32[batch, k] (one key per output of a model with several).
 - `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
-  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value.
+  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value;
+  `serving_default` takes an example with one of these as that value.
   Absent if a raw feature is nested: sparse or ragged in more than one dimension.
 - `transform_features`: `examples` to the transformed features, including the label.
 
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
-features, the label, the names of its classes, and columns that are parsed but unused),
-so that a pushed model describes itself.
+features, the label, the names of its classes, columns that are parsed but unused, and
+the spellings of a missing number), so that a pushed model describes itself.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ MISSING_INT = tf.int64.min
 
 
 def export(
-    model: tf.keras.Model, context: TrainingContext, schema_file: str, folder: str
+    model: tf.keras.Model,
+    context: TrainingContext,
+    schema_file: str,
+    folder: str,
+    null_values: Sequence[str] = (),
 ) -> None:
     """Writes a model as a SavedModel.
 
@@ -47,6 +52,7 @@ def export(
       context: The facts of the training.
       schema_file: Schema of the raw examples.
       folder: Folder that gets the SavedModel.
+      null_values: Spellings of a missing number in the raw data.
 
     Raises:
       UserError: An input of the model is computed from the label's raw column.
@@ -62,7 +68,14 @@ def export(
     archive.write_out(folder)
     named = class_names.class_names(graph, context)
     needed = graph.raw_columns_of(servable.raw_spec)
-    describe(folder, schema_file, context.label, needed, classes=named)
+    describe(
+        folder,
+        schema_file,
+        context.label,
+        needed,
+        classes=named,
+        null_values=null_values,
+    )
 
 
 def describe(
@@ -73,6 +86,7 @@ def describe(
     *,
     classes: Sequence[str] = (),
     unused: Iterable[str] = (),
+    null_values: Sequence[str] = (),
 ) -> None:
     """Writes `assets.extra`, which describes a SavedModel's inputs; see above.
 
@@ -84,6 +98,7 @@ def describe(
       classes: Names of the predicted classes, if known.
       unused: Raw columns that the model parses, but computes no prediction from: a
         client may send any value.
+      null_values: Spellings of a missing number in the raw data.
     """
     schema = f"{folder}/{exported.SCHEMA}"
     tf.io.gfile.makedirs(os.path.dirname(schema))
@@ -91,6 +106,7 @@ def describe(
     with tf.io.gfile.GFile(f"{folder}/{exported.DESCRIPTION}", "w") as file:
         described = {"label": label, "features": sorted(features)}
         described |= {"classes": list(classes), "unused": sorted(unused)}
+        described["null_values"] = list(null_values)
         file.write(json.dumps(described))
 
 
