@@ -30,7 +30,9 @@ def text_of(column: pa.Array) -> pa.BinaryArray:
     """The text of each value of a column without lists.
 
     Text and bytes are unchanged. A number is its shortest decimal, a whole number is
-    written as an integer: 5 for 5, 5.0 and the decimal 5.00.
+    written as an integer: 5 for 5, 5.0 and the decimal 5.00. An instant is in UTC, such
+    as `2024-03-01 12:00:00Z`; without `Z` if the file has no zone. Its fraction of a
+    second, as that of a time of day, ends with the last digit that is not 0.
 
     Args:
       column: Any type that a tf.Example can hold.
@@ -46,6 +48,8 @@ def text_of(column: pa.Array) -> pa.BinaryArray:
         return _each_once(column, _of_decimal)
     if is_bytes(column.type) or is_text(column.type):
         return column.cast(pa.binary())
+    if types.is_timestamp(column.type) or types.is_time(column.type):
+        return _times(column)
     return column.cast(pa.string()).cast(pa.binary())
 
 
@@ -115,6 +119,19 @@ def _of_float(text: str, value: float) -> bytes:
 def _of_decimal(value: Any) -> bytes:
     text = format(value, "f")
     return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
+
+
+def _times(column: pa.Array) -> pa.BinaryArray:
+    """Instants or times of day, whatever their unit and zone."""
+    zone = types.is_timestamp(column.type) and column.type.tz
+    if zone:  # the stored number counts from the epoch in UTC
+        column = column.cast(pa.int64()).cast(pa.timestamp(column.type.unit))
+    text = column.cast(pa.string())
+    if column.type not in (pa.timestamp("s"), pa.time32("s")):
+        text = pc.ascii_rtrim(pc.ascii_rtrim(text, characters="0"), characters=".")
+    if zone:
+        text = pc.binary_join_element_wise(text, "Z", "")
+    return text.cast(pa.binary())
 
 
 def _each_once(column: pa.Array, spell: Callable[[Any], bytes]) -> pa.BinaryArray:

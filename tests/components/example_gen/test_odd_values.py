@@ -118,7 +118,7 @@ PARQUET = {
     "money": ([decimal.Decimal("0.25")], pa.decimal128(9, 2), 0.25),
     "unsigned": ([2**63 - 1], pa.uint64(), 2**63 - 1),
     "date": ([datetime.date(2013, 1, 2)], pa.date32(), b"2013-01-02"),
-    "time": ([datetime.time(1, 2, 3)], pa.time32("s"), b"01:02:03.000"),
+    "time": ([datetime.time(1, 2, 3)], pa.time32("s"), b"01:02:03"),
     "flag": ([True], pa.bool_(), 1),
     "large": (["x"], pa.large_string(), b"x"),
     "coded": ([7], pa.dictionary(pa.int32(), pa.int64()), 7),
