@@ -81,7 +81,7 @@ class Executor(EngineExecutor):
         )
         outcome = _write(runner, data, work)
         _describe(artifact, pattern, chosen, outcome)
-        report = inference.describe(profiles) + list(outcome.rounded.values())
+        report = inference.describe(profiles) + outcome.changed_numbers()
         artifact.set_string_custom_property("types", "\n".join(report))
 
 

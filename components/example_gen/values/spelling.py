@@ -72,19 +72,20 @@ def key_of(column: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.BinaryArra
         column = column.dictionary_decode()
     if types.is_boolean(column.type) and kind != Kind.BYTES:
         column = column.cast(pa.int64())
-    if kind in (Kind.INT, Kind.FLOAT) and is_text(column.type):
-        column = nulls.hide(column.cast(pa.string()))
-    text = text_of(column).dictionary_encode()
-    values = text.dictionary
+    encoded = (column if is_text(column.type) else text_of(column)).dictionary_encode()
+    values = encoded.dictionary
+    if kind in (Kind.INT, Kind.FLOAT) and is_text(values.type):
+        values = nulls.hide(values)
     wanted = ~_matches(values, _INTEGER)
     if kind == Kind.BYTES:
         wanted &= _matches(values, _WHOLE_AS_TEXT)
+    values = values.cast(pa.binary())
     if wanted.any():
         keys = values.to_pylist()
         for index in np.flatnonzero(wanted):
-            keys[index] = _shortest(keys[index])
+            keys[index] = None if keys[index] is None else _shortest(keys[index])
         values = pa.array(keys, pa.binary())
-    return values.take(text.indices)
+    return values.take(encoded.indices)
 
 
 def _shortest(number: bytes) -> bytes:
@@ -100,10 +101,8 @@ def _shortest(number: bytes) -> bytes:
 
 def _floats(column: pa.Array) -> pa.BinaryArray:
     """The shortest decimal that is this number in the type of the column."""
-    if types.is_float16(column.type):  # Arrow does not cast float16
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        halves = column.to_numpy(zero_copy_only=False)
-        column = pa.array(halves.astype(np.float32), mask=missing)
+    if types.is_float16(column.type):  # Arrow does not cast float16 to text
+        column = numerals.of_floats(column).cast(pa.float32())
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.cast(pa.string()).to_pylist()
     pairs = zip(texts, encoded.dictionary.to_pylist(), strict=True)
@@ -142,4 +141,5 @@ def _each_once(column: pa.Array, spell: Callable[[Any], bytes]) -> pa.BinaryArra
 
 
 def _matches(values: pa.Array, pattern: str) -> np.ndarray:
-    return pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
+    found = pc.fill_null(pc.match_substring_regex(values, pattern), False)
+    return found.to_numpy(zero_copy_only=False)
