@@ -222,11 +222,11 @@ class Rows(Section):
 
 
 class Distance(Section):
-    """Bounds on TFDV's distance between two data sets, 0 to 1."""
+    """Bounds on the distance between two data sets, 0 to 1."""
 
     at_most: _Share = Field(
-        description="Largest distance of a feature: L-infinity for text, "
-        "Jensen-Shannon divergence for numbers."
+        description="Largest distance of a feature: L-infinity for text, where all "
+        "values that are new count as one; Jensen-Shannon divergence for numbers."
     )
     features: dict[str, _Share] = Field(
         default_factory=dict,
