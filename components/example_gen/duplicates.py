@@ -34,7 +34,7 @@ class RowHashes:
     """Hashes of the rows of both splits, with their numbers."""
 
     def __init__(self) -> None:
-        self._halvings = 0  # hashes of 2**(64 - halvings) and above are left out
+        self._halvings = 0
         self._hashes = np.zeros(0, np.uint64)
         self._counts = np.zeros((0, 2), np.int64)  # in train and eval, by hash
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []  # hashes, counts
@@ -65,7 +65,15 @@ class RowHashes:
         rows = int(in_eval[in_train > 0].sum())
         return Shared(rows << self._halvings, exact=not self._halvings)
 
+    @property
+    def _limit(self) -> np.uint64:
+        """The largest hash that is kept."""
+        return np.uint64((1 << (64 - self._halvings)) - 1)
+
     def _append(self, hashes: np.ndarray, counts: np.ndarray) -> None:
+        if self._halvings:
+            kept = hashes <= self._limit
+            hashes, counts = hashes[kept], counts[kept]
         self._waiting.append((hashes, counts))
         self._waiting_rows += len(hashes)
         if self._waiting_rows > EXACT_ROWS:
@@ -86,6 +94,5 @@ class RowHashes:
 
     def _leave_out(self) -> None:
         """Drops the hashes beyond the limit; they are sorted."""
-        limit = np.uint64((1 << (64 - self._halvings)) - 1)
-        kept = int(np.searchsorted(self._hashes, limit, side="right"))
+        kept = int(np.searchsorted(self._hashes, self._limit, side="right"))
         self._hashes, self._counts = self._hashes[:kept], self._counts[:kept]

@@ -94,8 +94,8 @@ class Trainer(base_component.BaseComponent):
           label: Name of the label among the transformed features.
           settings: JSON of `spec.Settings`: all other settings that change results.
           null_values: As for ExampleGen; the exported model keeps them.
-          **parameters: A value for each parameter that `runtime_parameters` lists for
-            the Trainer, mappings as JSON; `spec.WorkerSpec` explains them.
+          **parameters: A value for each of the Trainer's `runtime_parameters`,
+            mappings as JSON; `spec.WorkerSpec` explains them.
             `warm_start` is "none" for fresh weights, or the hash of a folder that the
             environment names (see `workload_paths`).
         """
