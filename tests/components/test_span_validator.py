@@ -311,6 +311,28 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
     assert alone == {"distances": {}, "metrics": {}}
 
 
+def test_a_span_of_whole_numbers_is_scored_by_a_model_of_floats(write, tmp_path):
+    from sklearn.metrics import roc_auc_score
+
+    from strategos.components.span_validator import preview
+
+    model = _export(tmp_path / "model", 1.0)
+    schema = tmp_path / "model" / "assets.extra" / "schema.pbtxt"
+    schema.parent.mkdir()
+    schema.write_text('feature { name: "delay" type: FLOAT }')
+    rows = _columns(600, 2, mean=1.0)
+    rows["delay"] = rows["delay"].round().astype(int)
+    write(2, **rows)
+    request = {
+        "pattern": str(tmp_path / "data" / "{SPAN}" / "rows.csv"),
+        **{"schema": "", "null_values": [], "folder": str(tmp_path / "work")},
+        **{"span": [2, None], "reference": None, "model": model},
+        **{"label": "late", "task": "binary", "metrics": ["auc"]},
+    }
+    expected = roc_auc_score(rows["late"], rows["delay"])
+    assert preview.preview(request)["metrics"] == pytest.approx({"auc": expected})
+
+
 @pytest.fixture
 def drift(write, validate):
     """The drift of a text column between two spans."""
