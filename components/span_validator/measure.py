@@ -25,7 +25,7 @@ from strategos.components.statistics_gen import executor as statistics_gen
 
 Statistics = statistics_pb2.DatasetFeatureStatisticsList
 
-RANKED = 1 << 16
+RANKED = 1 << 14
 """Number of values with counts that the statistics of a text feature hold at most."""
 
 

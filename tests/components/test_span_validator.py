@@ -392,6 +392,15 @@ def test_more_values_than_tfdv_ranks_are_compared(drift):
     assert check["received"] == 1
 
 
+def test_of_too_many_values_single_ones_are_compared(drift, monkeypatch):
+    from strategos.components.span_validator import measure
+
+    monkeypatch.setattr(measure, "RANKED", 40)
+    names = [f"name {i}" for i in range(50)] * 10
+    check = drift(names, [name.upper() for name in names])
+    assert check["received"] == pytest.approx(1 / 40)  # TFDV: of the ranked ones
+
+
 def test_statistics_of_other_code_are_not_used(write, tmp_path, monkeypatch):
     from strategos.components.example_gen.spans import find_spans
     from strategos.components.shards.engine import Engine
