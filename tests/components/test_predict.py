@@ -5,6 +5,8 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -243,6 +245,23 @@ def test_a_cell_is_what_training_reads(cell, name):
         assert expected is None or (missing and not converted.column(0)[0].is_valid)
     else:
         assert found == expected
+
+
+def test_reading_rows_imports_no_heavy_package(tmp_path):
+    (tmp_path / "rows.csv").write_text("carrier,hour\nAA,3\n")
+    code = f"""
+import sys
+from strategos.components import predict
+from strategos.components.schema_file import read_schema
+features = {{f.name: f for f in read_schema({str(tmp_path / "s.pbtxt")!r}).feature}}
+used = frozenset(["carrier", "hour"])
+columns = predict._Columns(features, used, frozenset(), "late", (), ())
+assert list(predict._of_file({str(tmp_path / "rows.csv")!r}, columns))
+print(sorted({{"tensorflow", "tfx", "apache_beam"}} & set(sys.modules)))
+"""
+    (tmp_path / "s.pbtxt").write_text(SCHEMA)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_missing_file_is_named(model, tmp_path):
