@@ -5,7 +5,8 @@
 <model>/Format-Serving/              the SavedModel, pushed as a version
   saved_model.pb
   assets.extra/schema.pbtxt          schema of the raw data
-  assets.extra/serving.json          columns that the model needs, label, classes
+  assets.extra/serving.json          columns that the model needs, label, classes,
+                                     spellings of a missing number
   assets.extra/manifest.json         run, spans, metrics, …; added by the Pusher
   assets.extra/weights/              Format-Weights, if a compiled pipeline pushed it
 """

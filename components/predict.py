@@ -1,33 +1,44 @@
-"""Predicts rows of text with a pushed model, as a client of a model server would.
+"""Predicts rows with a pushed model, as a client of a model server would.
 
 A SavedModel from the Trainer describes itself: `assets.extra/` contains the schema of
-the raw data and the names of the features that the model needs. The module imports
-TensorFlow, but not TFX.
+the raw data, the names of the features that the model needs, and the spellings of a
+missing number. Files are read by ExampleGen's own sources and conversion, so a row is
+what it would be in training. The module imports TensorFlow, but not TFX.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import json
 import math
 import os
+import shutil
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import exported
+from strategos.components import errors, exported
 from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.components.user_code.user_errors import operation_error
 from strategos.components.wording import abridged, counted
 from strategos.components.worker_process import TENSORFLOW
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from tensorflow_metadata.proto.v0 import schema_pb2
 
+    from strategos.components.example_gen.columns import Kind
+    from strategos.components.example_gen.sources import Source
+
 Row = Mapping[str, str]
+
+STDIN = "-"
+"""Stands for standard input in place of a path."""
 
 _BATCH_ROWS = 4096
 _CLASSES = 5  # shown per row, the most probable ones
@@ -39,28 +50,28 @@ def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, 
     Args:
       model_dir: Folder of a SavedModel that the Trainer exported, or a folder of
         numbered versions; the newest version is used.
-      rows: Path of a CSV file with a header, or rows of text by column name. The label,
-        and columns that the model does not use, may be missing. An empty field is a
-        missing value.
+      rows: Path of a CSV file with a header, or of a Parquet file, read as training
+        reads it; `STDIN`, or a pipe, for such a file there. Or rows of text by column
+        name. The label, and columns that the model does not use, may be missing. An
+        empty field is a missing value.
 
     Returns:
       One dict per row, from output name to a number or a list of numbers. If the names
       of the classes are known, `predictions` is a dict from name to probability.
 
     Raises:
-      BadInputError: The model or the file is missing; a column is unknown or missing;
-        a value has another type than its column.
+      BadInputError: The model or the file is missing or malformed; a column is unknown
+        or missing; a value has another type than its column.
       UserError: The model does not load, or fails on these rows.
     """
     folder = _version(Path(model_dir))
     columns = _Columns.of(folder)
     if isinstance(rows, (str, Path)):
-        named = list(_read_csv(Path(rows), columns))
+        with _on_disk(str(rows)) as path:
+            examples = list(_of_file(path, columns))
     else:
-        named = [(f"row {i}", row) for i, row in enumerate(rows, start=1)]
-        for where, row in named:
-            columns.check_names(where, row)
-    answers = _answers(folder, columns.values(named))
+        examples = list(_of_texts(rows, columns))
+    answers = _answers(folder, examples)
     return [_with_names(answer, columns.classes) for answer in answers]
 
 
@@ -94,6 +105,7 @@ class _Columns:
       unused: Columns that the model parses without using their values.
       label: Name of the label.
       classes: Names of the classes; () if unknown.
+      null_values: Spellings of a missing number.
     """
 
     features: Mapping[str, schema_pb2.Feature]
@@ -101,6 +113,7 @@ class _Columns:
     unused: frozenset[str]
     label: str
     classes: tuple[str, ...]
+    null_values: tuple[str, ...]
 
     @classmethod
     def of(cls, folder: Path) -> _Columns:
@@ -120,12 +133,19 @@ class _Columns:
         described = json.loads(description.read_text())
         features = {feature.name: feature for feature in schema.feature}
         used, unused = described["features"], described.get("unused", ())
+        if "null_values" not in described:
+            print(
+                "note: the model does not name its data.null_values; the default ones "
+                "are missing values here",
+                file=sys.stderr,
+            )
         return cls(
             features,
             frozenset(used),
             frozenset(unused),
             described["label"],
             tuple(described.get("classes", ())),
+            tuple(described.get("null_values", DEFAULT_NULL_VALUES)),
         )
 
     @property
@@ -160,50 +180,67 @@ class _Columns:
                 f"the model needs column {', '.join(missing)}", place=Place(where)
             )
 
-    def values(self, rows: Iterable[tuple[str, Row]]) -> list[dict[str, list[Any]]]:
-        """Converts rows to lists of values, by column, for all columns of the model."""
-        fillers = {name: self._filler(name) for name in self.unused}
-        return [
-            {name: self._value(where, name, row.get(name)) for name in self.used}
-            | fillers
-            for where, row in rows
-        ]
+    def examples(
+        self, batch: pa.RecordBatch, where: Callable[[int], str]
+    ) -> list[bytes]:
+        """Converts rows to serialized tf.Examples, as ExampleGen does.
 
-    def _filler(self, name: str) -> list[Any]:
-        """Placeholder values for an unused column; [] if it may be missing."""
-        if not self._is_required(name):
-            return []
-        feature = self.features[name]
-        size = math.prod(dim.size for dim in feature.shape.dim)
-        return [_NOTHING[feature.type]] * size
+        Args:
+          batch: Rows as a file has them.
+          where: Returns the place of the row with this index in `batch`.
 
-    def _value(self, where: str, name: str, text: str | None) -> list[Any]:
-        if text is None or text == "":
-            if name in self.needed:
+        Raises:
+          BadInputError: A value is missing, or is not of its column's type.
+        """
+        import pyarrow as pa
+
+        from strategos.components.example_gen.values import features, numerals
+        from strategos.components.records import encode
+
+        kinds = {name: self._type(name)[1] for name in sorted(self.used)}
+        nulls = numerals.Nulls(self.null_values)
+        try:
+            converted = features.convert(batch, kinds, nulls)
+        except features.BadValueError as error:
+            raise BadInputError(
+                error.reason,
+                place=Place(f"{where(error.row)}: column `{error.column}`"),
+                received=repr(str(error.value)[:100]),
+                expected=self._type(error.column)[0],
+            ) from error
+        for name in self.needed:
+            row = features.first_missing(converted.column(name))
+            if row is not None:
                 raise BadInputError(
                     "is empty, but the model needs a value",
-                    place=Place(f"{where}, column {name}"),
+                    place=Place(f"{where(row)}: column `{name}`"),
                 )
-            return []
-        kind = self.features[name].type
-        try:
-            return [_CONVERTERS[kind][0](text)]
-        except ValueError:
-            raise BadInputError(
-                place=Place(f"{where}, column {name}"),
-                received=repr(text),
-                expected=_CONVERTERS[kind][1],
-            ) from None
+        columns = {name: converted.column(name) for name in kinds}
+        for name in filter(self._is_required, self.unused):
+            columns[name] = self._fillers(name, batch.num_rows)
+        return encode.serialize(pa.RecordBatch.from_pydict(columns)).to_pylist()
 
+    def _fillers(self, name: str, rows: int) -> pa.ListArray:
+        """Placeholder values for an unused column that the model parses."""
+        import pyarrow as pa
 
-_CONVERTERS: dict[int, tuple[Any, str]] = {  # by schema_pb2.FeatureType
-    1: (str.encode, "text"),  # BYTES
-    2: (int, "an integer"),  # INT
-    3: (float, "a number"),  # FLOAT
-}
+        from strategos.components.example_gen.values import features
 
+        shape = self.features[name].shape
+        _, kind, nothing = self._type(name)
+        values = [nothing] * math.prod(dim.size for dim in shape.dim)
+        return pa.array([values] * rows, pa.list_(features.ARROW[kind]))
 
-_NOTHING: dict[int, Any] = {1: b"", 2: 0, 3: 0.0}  # by schema_pb2.FeatureType
+    def _type(self, name: str) -> tuple[str, Kind, Any]:
+        """What a column allows, its kind, and a value that stands for nothing."""
+        from strategos.components.example_gen.columns import Kind
+
+        types = {
+            1: ("text", Kind.BYTES, b""),
+            2: ("an integer", Kind.INT, 0),
+            3: ("a number", Kind.FLOAT, 0.0),
+        }
+        return types[self.features[name].type]
 
 
 def _version(folder: Path) -> Path:
@@ -219,44 +256,87 @@ def _version(folder: Path) -> Path:
     return max(versions, key=lambda path: int(path.name))
 
 
-def _read_csv(path: Path, columns: _Columns) -> Iterable[tuple[str, Row]]:
-    try:
-        file = path.open(newline="", encoding="utf-8-sig")
-    except OSError as error:
-        raise BadInputError(str(error.strerror), place=Place(str(path))) from None
-    with file, _readable(path):
-        reader = csv.DictReader(file)
-        if not reader.fieldnames:
-            raise BadInputError(
-                "is empty", place=Place(str(path)), expected="a header and rows"
-            )
-        columns.check_names(f"{path}:1", reader.fieldnames)
-        for row in reader:
-            where = f"{path}:{reader.line_num}"
-            if None in row or None in row.values():
-                raise BadInputError(
-                    "has another number of fields than the header, which has "
-                    f"{len(reader.fieldnames)}",
-                    place=Place(where),
-                )
-            yield where, row
-
-
 @contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _on_disk(rows: str) -> Iterator[str]:
+    """Yields the path of the rows; that of a copy for standard input and for a pipe.
+
+    Raises:
+      BadInputError: The rows cannot be read; the message names `rows`, not the copy.
+    """
+    with tempfile.TemporaryDirectory(prefix="rows-") as folder:
+        path = _copied(rows, folder) if _is_piped(rows) else rows
+        try:
+            yield path
+        except UserError as error:
+            described = {**error.to_json(), "type": BadInputError.__name__}
+            name = "standard input" if rows == STDIN else rows
+            text = json.dumps(described).replace(json.dumps(path)[1:-1], name)
+            raise errors.from_json(json.loads(text)) from error
+
+
+def _is_piped(rows: str) -> bool:
+    """Whether rows can be read only once: sources seek, and read again for errors."""
+    if rows == STDIN:
+        return True
     try:
-        yield
-    except UnicodeDecodeError:
-        raise BadInputError(
-            f"{path}: is not UTF-8 text. Save the file as UTF-8."
-        ) from None
-    except csv.Error as error:
-        raise BadInputError(f"{path}: is not CSV: {error}.") from None
+        return stat.S_ISFIFO(os.stat(rows).st_mode)
+    except OSError as error:
+        raise BadInputError(str(error.strerror), place=Place(rows)) from error
 
 
-def _answers(
-    folder: Path, rows: Sequence[Mapping[str, list[Any]]]
-) -> list[dict[str, Any]]:
+def _copied(rows: str, folder: str) -> str:
+    """Copies standard input or a pipe to a file, whose suffix names its format."""
+    from strategos.components.example_gen import formats
+
+    opened = os.dup(0) if rows == STDIN else rows
+    with open(opened, "rb") as source, open(f"{folder}/rows", "wb") as copy:
+        shutil.copyfileobj(source, copy)
+    suffix = formats.suffix(formats.head(f"{folder}/rows"))
+    return shutil.move(f"{folder}/rows", f"{folder}/rows{suffix}")
+
+
+def _source(path: str) -> Source:
+    """Opens a file as the format that its name says, else as its first bytes say."""
+    from strategos.components.example_gen import formats, sources
+
+    if path.endswith(sources.SUFFIXES):
+        return sources.open_source(path)
+    wanted = formats.suffix(formats.head(path))
+    (kind,) = (each for each in sources.SOURCES if wanted in each.suffixes)
+    kind.check(path)
+    return kind(path)
+
+
+def _of_file(path: str, columns: _Columns) -> Iterator[bytes]:
+    """Yields the rows of a file as serialized tf.Examples."""
+    from strategos.components.example_gen.sources.source import WHOLE
+
+    source, first = _source(path), 0
+    columns.check_names(path, source.names)
+
+    def where(row: int) -> str:
+        return f"{path}: {source.where(WHOLE, first + row)}"
+
+    for batch in source.batches():
+        yield from columns.examples(batch, where)
+        first += batch.num_rows
+
+
+def _of_texts(rows: Sequence[Row], columns: _Columns) -> Sequence[bytes]:
+    """The rows as serialized tf.Examples; "" is a missing value."""
+    import pyarrow as pa
+
+    for number, row in enumerate(rows, start=1):
+        columns.check_names(f"row {number}", row)
+    texts = {
+        name: pa.array([row.get(name) or None for row in rows], pa.string())
+        for name in sorted(columns.used)
+    }
+    batch = pa.RecordBatch.from_pydict(texts)
+    return columns.examples(batch, lambda row: f"row {row + 1}")
+
+
+def _answers(folder: Path, examples: Sequence[bytes]) -> list[dict[str, Any]]:
     for name, value in TENSORFLOW.items():
         os.environ.setdefault(name, value)
     import tensorflow as tf
@@ -267,8 +347,8 @@ def _answers(
         raise UserError(f"{folder} does not load: {error}") from error
     signature = model.signatures[exported.SERVE]
     answers: list[dict[str, Any]] = []
-    for start in range(0, len(rows), _BATCH_ROWS):
-        batch = [_serialized(row) for row in rows[start : start + _BATCH_ROWS]]
+    for start in range(0, len(examples), _BATCH_ROWS):
+        batch = examples[start : start + _BATCH_ROWS]
         try:
             outputs = signature(tf.constant(batch))
         except tf.errors.OpError as error:
@@ -296,23 +376,6 @@ def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any
     others = map(str, range(len(classes), len(values)))
     named = dict(zip([*classes, *others], values, strict=True))
     return {**answer, "predictions": named}
-
-
-def _serialized(row: Mapping[str, list[Any]]) -> bytes:
-    import tensorflow as tf
-
-    example = tf.train.Example()
-    for name, values in row.items():
-        if not values:
-            continue
-        feature = example.features.feature[name]
-        if isinstance(values[0], bytes):
-            feature.bytes_list.value.extend(values)
-        elif isinstance(values[0], int):
-            feature.int64_list.value.extend(values)
-        else:
-            feature.float_list.value.extend(values)
-    return example.SerializeToString()
 
 
 def _plain(value: Any) -> Any:

@@ -272,7 +272,13 @@ def _add_deploying(commands, parents) -> None:
     predict = commands.add_parser(
         "predict", parents=parents, help="predict rows with the newest pushed model"
     )
-    predict.add_argument("rows", metavar="ROWS.csv")
+    predict.add_argument(
+        "rows",
+        metavar="ROWS.csv",
+        nargs="?",
+        help="CSV with a header, or Parquet, read as for training; -, or none: from "
+        "standard input",
+    )
     predict.add_argument("--json", action="store_true", help="print JSON lines")
     models = commands.add_parser(
         "models", parents=parents, help="list the pushed versions of the model"

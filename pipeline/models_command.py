@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,12 +86,20 @@ def predict(arguments: argparse.Namespace) -> int:
     Raises:
       BadInputError: No model is pushed, or the file of rows does not exist.
     """
+    from strategos.components import predict as prediction
     from strategos.pipeline.plan import production
     from strategos.pipeline.view import quiet
 
     config = _pushing(arguments)
-    if not Path(arguments.rows).is_file():
-        raise BadInputError(f"{arguments.rows}: no such file of rows to predict")
+    rows = arguments.rows
+    if rows is None and sys.stdin.isatty():
+        raise BadInputError(
+            "no rows to predict",
+            remedy="Name a CSV or Parquet file, or pipe one to standard input.",
+        )
+    rows = rows or prediction.STDIN
+    if rows != prediction.STDIN and (not Path(rows).exists() or Path(rows).is_dir()):
+        raise BadInputError(f"{rows}: no such file of rows to predict")
     model = production.newest(_store(config).mlmd, config.pusher.to)
     if model is None:
         raise BadInputError(
@@ -99,11 +108,9 @@ def predict(arguments: argparse.Namespace) -> int:
             remedy=f"Run: strategos run {arguments.pipeline}",
         )
     quiet.hush()
-    from strategos.components import predict as prediction
-
     with targets.local(model.path) as folder:
-        rows = prediction.predict(folder, arguments.rows)
-    prediction.show(rows, as_json=arguments.json, model=model.path)
+        answers = prediction.predict(folder, rows)
+    prediction.show(answers, as_json=arguments.json, model=model.path)
     return ExitCode.DONE
 
 

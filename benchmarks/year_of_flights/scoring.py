@@ -11,8 +11,9 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from strategos.components.evaluator.models import Location, Model
-from strategos.components.example_gen import columns, features, numerals
+from strategos.components.example_gen import columns
 from strategos.components.example_gen.sources import open_source
+from strategos.components.example_gen.values import features, numerals
 from strategos.components.records import encode
 
 _ROWS = 4096

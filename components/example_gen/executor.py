@@ -13,17 +13,12 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.example_gen import (
-    columns,
-    inference,
-    numerals,
-    shards,
-    spans,
-)
+from strategos.components.example_gen import columns, inference, shards, spans
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
+from strategos.components.example_gen.values import numerals
 from strategos.components.example_gen.writing import SPLITS, Outcome, WriteShard
 from strategos.components.records import FILE_FORMAT
 from strategos.components.shards import progress
@@ -86,7 +81,7 @@ class Executor(EngineExecutor):
         )
         outcome = _write(runner, data, work)
         _describe(artifact, pattern, chosen, outcome)
-        report = inference.describe(profiles) + list(outcome.rounded.values())
+        report = inference.describe(profiles) + outcome.changed_numbers()
         artifact.set_string_custom_property("types", "\n".join(report))
 
 
@@ -100,6 +95,7 @@ def _write(
     if work.label in work.kinds:
         outcome.label.check(work.label)
     _check_splits(outcome, work.splitter)
+    _warn_of_shared_rows(outcome)
     outcome.publish(work.examples)
     return outcome
 
@@ -126,6 +122,21 @@ def _check_splits(outcome: Outcome, splitter: Splitter) -> None:
                 key="data.split",
                 remedy="Change the shares or the keys, or use more data.",
             )
+
+
+def _warn_of_shared_rows(outcome: Outcome) -> None:
+    """Warns of evaluation rows that the model is trained on, too."""
+    shared = outcome.hashes.shared()
+    if shared.rows:
+        (evaluated, _) = outcome.splits["eval"]
+        about = "" if shared.exact else "about "
+        events.emit(
+            "warning",
+            message=f"{about}{shared.rows:,} of {evaluated.rows:,} rows of the split "
+            "`eval` are identical to a row of `train`: the model is evaluated on rows "
+            "that it is trained on. Remove repeated rows from the data, or keep them "
+            "in one split: data.split: {by: hash, keys: [COLUMN]}.",
+        )
 
 
 def _describe(

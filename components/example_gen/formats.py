@@ -91,6 +91,13 @@ def identify(head: bytes) -> tuple[str, str] | None:
     return None
 
 
+def suffix(head: bytes) -> str:
+    """The suffix that the name of a file of rows should have, by its first bytes."""
+    if head.startswith(PARQUET):
+        return ".parquet"
+    return ".csv.gz" if head.startswith(_GZIP) else ".csv"
+
+
 def unreadable(path: str, error: OSError) -> str:
     """The error message for a file that cannot be opened."""
     remedy = "Check the path."

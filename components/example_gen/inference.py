@@ -1,4 +1,8 @@
-"""Infers the types of columns without a schema: the narrowest that holds all values."""
+"""Infers the types of columns without a schema: the narrowest that holds all values.
+
+A column of doubles is FLOAT, unless all its numbers are whole and float32 would change
+one of them: then it is INT.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from strategos.components.example_gen import features, numerals
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.sources import Part, Source
+from strategos.components.example_gen.values import features, numerals
+from strategos.components.example_gen.values.whole_numbers import WholeNumbers
 from strategos.components.wording import abridged
 
 _SAMPLE = 256
@@ -50,6 +55,7 @@ class Profile:
       values: Number of values seen.
       numbers: Number of values that are numbers; a lower bound in text columns.
       because_of: By kind, the first value that needs at least this kind.
+      wholes: What is known of whole numbers, for a column that would be FLOAT.
     """
 
     def __init__(self, nulls: numerals.Nulls):
@@ -65,6 +71,7 @@ class Profile:
         self.values = 0
         self.numbers = 0
         self.because_of: dict[Kind, Witness] = {}
+        self.wholes = WholeNumbers()
 
     @property
     def kind(self) -> Kind:
@@ -74,7 +81,19 @@ class Profile:
         """
         if self._kind == Kind.UNKNOWN and self._only_nulls:
             return Kind.BYTES
+        if self._kind == Kind.FLOAT and self.wholes.kept:
+            return Kind.INT
         return self._kind
+
+    @property
+    def stays_whole(self) -> bool:
+        """Whether the column is INT only because float32 would change a number."""
+        return self._kind == Kind.FLOAT and self.kind == Kind.INT
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the kind depends on numbers of which only the type was read."""
+        return self._kind == Kind.FLOAT and self.wholes.undecided
 
     def see_text(
         self, text: pa.StringArray, source: Source, part: Part, row: int
@@ -99,7 +118,12 @@ class Profile:
             self.values += numbers
 
     def see_type(
-        self, data_type: pa.DataType, source: Source, part: Part, rows: int
+        self,
+        data_type: pa.DataType,
+        source: Source,
+        part: Part,
+        rows: int,
+        suspected: bool = False,
     ) -> None:
         """Adds the values of a column whose type the file declares.
 
@@ -108,7 +132,10 @@ class Profile:
           source: The file.
           part: The part of the file.
           rows: Number of rows in the part, all counted as values.
+          suspected: Whether float32 may change a whole number among the values.
         """
+        self.wholes.unseen = True
+        self.wholes.suspected |= suspected
         kind = features.kind_of(data_type)
         if kind > self._kind:
             self._kind = kind
@@ -121,6 +148,7 @@ class Profile:
         """Adds the profile of the same column in later rows."""
         self._only_nulls |= later._only_nulls
         self._kind = max(self._kind, later._kind)
+        self.wholes.merge(later.wholes)
         self.values += later.values
         self.numbers += later.numbers
         self.because_of = {**later.because_of, **self.because_of}
@@ -138,6 +166,7 @@ class Profile:
             numbers = self._read(kind, text)
             if numbers is not None:
                 found = len(numbers) - numbers.null_count
+                self.wholes.see(text, numbers)
                 self._only_nulls |= not found
                 self._kind = kind if found else self._kind
                 return found
@@ -187,8 +216,8 @@ def describe(profiles: Mapping[str, Profile]) -> list[str]:
       profiles: Profile by column name.
 
     Returns:
-      One line per type with its columns, then one sentence per text column of which
-      nearly all values are numbers.
+      One line per type with its columns, then one sentence per column of doubles that
+      is INT, and per text column of which nearly all values are numbers.
     """
     lines = []
     for kind in (Kind.INT, Kind.FLOAT, Kind.BYTES, Kind.UNKNOWN):
@@ -196,6 +225,12 @@ def describe(profiles: Mapping[str, Profile]) -> list[str]:
         if names:
             title = kind.name if kind else "without any value"
             lines.append(f"{title}: {abridged(names, _SHOWN_NAMES)}")
+    kept = [f"`{name}`" for name, each in profiles.items() if each.stays_whole]
+    if kept:
+        lines.append(
+            f"INT, not FLOAT, because all numbers are whole, and float32 would change "
+            f"some: {abridged(kept, _SHOWN_NAMES)}"
+        )
     doubtful = [name for name, profile in profiles.items() if _nearly_numeric(profile)]
     lines += [_doubt(name, profiles[name]) for name in doubtful[:_SHOWN_DOUBTS]]
     if len(doubtful) > _SHOWN_DOUBTS:

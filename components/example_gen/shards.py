@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from strategos.components import events
-from strategos.components.example_gen import numerals, spans
+from strategos.components.example_gen import spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
+from strategos.components.example_gen.values import numerals
+from strategos.components.example_gen.values.whole_numbers import WholeNumbers
 from strategos.components.files import arrow_files, patterns, reading
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
@@ -128,6 +130,9 @@ class Runner:
     ) -> tuple[list[Shard], dict[str, Profile]]:
         """Reads all values, or the types that files declare.
 
+        Reads the values of a column of declared doubles only if float32 may change a
+        whole number among them.
+
         Args:
           shards: Of files with the same columns.
           nulls: Spellings of a missing value in columns of numbers.
@@ -139,6 +144,11 @@ class Runner:
           UserError: A file is malformed.
         """
         rows, profiles = self.fold(shards, _Inspect(nulls), _merge_profiles)
+        undecided = [name for name, each in profiles.items() if each.undecided]
+        if undecided:
+            found = self.fold(shards, _SeeUnseen(undecided), _merge_wholes)
+            for name, wholes in found.items():
+                profiles[name].wholes.merge(wholes)
         return _with_rows(shards, rows), profiles
 
     def count(self, shards: Sequence[Shard]) -> list[Shard]:
@@ -229,6 +239,28 @@ class _Inspect:
         profiles = {name: Profile(self.nulls) for name in shard.pieces[0].source.names}
         rows = [piece.source.inspect(piece.part, profiles) for piece in shard.pieces]
         return rows, profiles
+
+
+@dataclasses.dataclass(frozen=True)
+class _SeeUnseen:
+    names: Sequence[str]
+
+    def __call__(self, shard: Shard) -> dict[str, WholeNumbers]:
+        found = {name: WholeNumbers() for name in self.names}
+        for piece in shard.pieces:
+            for batch in piece.source.unseen(piece.part, self.names):
+                for name, wholes in found.items():
+                    if wholes.whole:
+                        wholes.see_column(batch.column(name))
+                if not any(wholes.whole for wholes in found.values()):
+                    return found
+        return found
+
+
+def _merge_wholes(
+    earlier: dict[str, WholeNumbers], later: dict[str, WholeNumbers]
+) -> dict[str, WholeNumbers]:
+    return {name: each.merge(later[name]) for name, each in earlier.items()}
 
 
 def _merge_profiles(

@@ -1,9 +1,10 @@
 """Splits rows into train and eval: by key columns, by position, or by span.
 
 **By hash**: rows with equal keys are in the same split, in every run, whatever other
-rows the data contain. The key is the text of the key columns as the file has it
-(missing: empty), joined by the byte 0x1F. A row is in `train` if the first eight bytes
-of the key's SHA-256, as a big-endian fraction of 2**64, are below
+rows the data contain. The key is the text of the values of the key columns (missing:
+empty), joined by the byte 0x1F; a value has the same text however the file spells it
+and whatever type its column has (`spelling.key_of`). A row is in `train` if the first
+eight bytes of the key's SHA-256, as a big-endian fraction of 2**64, are below
 `train / (train + eval)`.
 
 **By ratio**: the fraction is a mix (SplitMix64) of the span's number, the file's path
@@ -18,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from strategos.components.errors import UserError
-from strategos.components.example_gen import features
+from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.values import features, numerals, spelling
 
 _SEPARATOR = b"\x1f"
 
@@ -97,7 +99,13 @@ class Splitter:
                 )
 
     def trains(
-        self, batch: pa.RecordBatch, span: int, file: str, row: int
+        self,
+        batch: pa.RecordBatch,
+        span: int,
+        file: str,
+        row: int,
+        kinds: Mapping[str, Kind] | None = None,
+        nulls: numerals.Nulls = numerals.ONLY_EMPTY,
     ) -> np.ndarray:
         """Whether each row of `batch` is in the training split.
 
@@ -106,6 +114,9 @@ class Splitter:
           span: Number of the span of these rows.
           file: Path of their file, as the module describes it.
           row: Index of the first of these rows in the file.
+          kinds: Kind of each key column. Default: that of its Arrow type.
+          nulls: Spellings of a missing value in columns of numbers. Default: only
+            empty fields.
 
         Returns:
           bool[rows].
@@ -115,16 +126,20 @@ class Splitter:
         """
         if self.held_out is not None:
             return np.full(batch.num_rows, span not in self.held_out)
-        hashes = (
-            _hash_keys([batch.column(key) for key in self.keys])
-            if self.keys
-            else _hash_positions(span, file, row, batch.num_rows)
-        )
+        if self.keys:
+            hashes = _hash_keys([self._key(batch, k, kinds, nulls) for k in self.keys])
+        else:
+            hashes = _hash_positions(span, file, row, batch.num_rows)
         return hashes / 2.0**64 < self.train / (self.train + self.eval)
 
-
-def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
-    for column in columns:
+    def _key(
+        self,
+        batch: pa.RecordBatch,
+        name: str,
+        kinds: Mapping[str, Kind] | None,
+        nulls: numerals.Nulls,
+    ) -> pa.BinaryArray:
+        column = batch.column(name)
         if types.is_nested(column.type):
             raise UserError(
                 "but a key has one value per row",
@@ -132,8 +147,13 @@ def _hash_keys(columns: list[pa.Array]) -> np.ndarray:
                 received=f"a column of type {column.type}",
                 remedy="Choose other columns.",
             )
+        kind = kinds[name] if kinds else features.kind_of(column.type)
+        return spelling.key_of(column, kind, nulls)
+
+
+def _hash_keys(keys: list[pa.BinaryArray]) -> np.ndarray:
     joined = pc.binary_join_element_wise(
-        *map(features.to_text, columns),
+        *keys,
         _SEPARATOR,
         null_handling="replace",
         null_replacement=b"",

@@ -10,16 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strategos.components.errors import Place, UserError
-from strategos.components.example_gen import features, numerals
 from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.duplicates import RowHashes
 from strategos.components.example_gen.inference import Witness
 from strategos.components.example_gen.shards import Piece, Shard
 from strategos.components.example_gen.splitting import Splitter
+from strategos.components.example_gen.values import features, numerals, rounding
 from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
 from strategos.components.shards import progress
+from strategos.components.wording import abridged
 
 SPLITS = ("train", "eval")
+
+_SHOWN_NAMES = 8
 
 
 @dataclasses.dataclass
@@ -76,13 +80,19 @@ class Outcome:
       rows: Number of rows read.
       splits: The tf.Examples and the columns that were written, by split.
       label: The label's values.
-      rounded: By column, a sentence about the first number that float32 changes.
+      rounded: By column, a sentence about the first number whose whole part float32
+        changes.
+      shortened: By column, the first number of which float32 drops digits, and its
+        place.
+      hashes: Of the rows, to find those that stand in both splits.
     """
 
     rows: int
     splits: dict[str, WrittenSplit]
     label: Label
     rounded: dict[str, str]
+    shortened: dict[str, str]
+    hashes: RowHashes
 
     def merge(self, later: Outcome) -> Outcome:
         """Adds the outcome of later shards."""
@@ -90,9 +100,21 @@ class Outcome:
         for split, written in later.splits.items():
             self.splits[split] = splits.merged(self.splits[split], written)
         self.label = self.label.merge(later.label)
-        for column, sentence in later.rounded.items():
-            self.rounded.setdefault(column, sentence)
+        self.hashes = self.hashes.merge(later.hashes)
+        self.rounded = {**later.rounded, **self.rounded}
+        self.shortened = {**later.shortened, **self.shortened}
         return self
+
+    def changed_numbers(self) -> list[str]:
+        """The numbers that are not what the files have, for the run's report."""
+        names = [name for name in self.shortened if name not in self.rounded]
+        shown = [f"`{name}` ({self.shortened[name]})" for name in names[:1]]
+        shown += [f"`{name}`" for name in names[1:]]
+        lines = list(self.rounded.values())
+        if names:
+            columns = abridged(shown, _SHOWN_NAMES)
+            lines.append(f"FLOAT keeps about 7 digits; rounded: {columns}")
+        return lines
 
     def publish(self, examples: str) -> None:
         """Gives all files their final names.
@@ -131,18 +153,24 @@ class WriteShard:
         Raises:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
-        label, rounded, rows = Label(), {}, 0
+        label, hashes, rows = Label(), RowHashes(), 0
+        rounded: dict[str, str] = {}
+        shortened: dict[str, str] = {}
         writers = {
             split: splits.SplitWriter(self.examples, shard.number) for split in SPLITS
         }
         for piece in shard.pieces:
             read = 0
-            for raw, batch in self._batches(piece, rounded):
+            for raw, batch in self._batches(piece, rounded, shortened):
                 if self.label in self.kinds:
                     label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
-                train = self.splitter.trains(raw, piece.span, piece.name, first)
+                train = self.splitter.trains(
+                    raw, piece.span, piece.name, first, self.kinds, self.nulls
+                )
                 records = encode.serialize(batch)
+                if not self.splitter.keys:  # else equal rows have equal keys
+                    hashes.add(records, train)
                 compact = columns.compact(batch, self.lists)
                 for split, mask in zip(SPLITS, (train, ~train), strict=True):
                     own = pa.array(mask)
@@ -157,28 +185,33 @@ class WriteShard:
         written = {split: writer.close() for split, writer in writers.items()}
         if sum(records.rows for records, _ in written.values()) != rows:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
-        return Outcome(rows, written, label, rounded)
+        return Outcome(rows, written, label, rounded, shortened, hashes)
 
     def _batches(
-        self, piece: Piece, rounded: dict[str, str]
+        self, piece: Piece, rounded: dict[str, str], shortened: dict[str, str]
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        floats = {name for name, kind in self.kinds.items() if kind == Kind.FLOAT}
         row = 0
         for raw in piece.source.batches(piece.part):
-            batch = converted(piece, row, raw, self.kinds, self.nulls)
-            for name in self.floats:
-                if name not in rounded:
-                    found = features.first_rounded(raw, batch, name, self.nulls)
-                    if found:
-                        place = _place(piece, row + found[0])
-                        rounded[name] = self._rounded(name, found[1], place)
+            inferred = self.floats.keys() - shortened.keys()
+            watch = rounding.Watch(floats - rounded.keys(), inferred)
+            batch = converted(piece, row, raw, self.kinds, self.nulls, watch)
+            for name, (index, value) in watch.changed.items():
+                rounded[name] = self._rounded(name, value, _place(piece, row + index))
+            for name, (index, value) in watch.shortened.items():
+                shortened[name] = f"{value[:100]}, {_place(piece, row + index)}"
             yield raw, batch
             row += raw.num_rows
 
     def _rounded(self, name: str, value: str, place: str) -> str:
+        because = "the schema says so"
+        remedy = "Declare INT or BYTES to keep all digits."
+        if name in self.floats:
+            because = f"of {self.floats[name]}"
+            remedy = "Correct it, or declare the type in a schema."
         return (
-            f"`{name}` is FLOAT because of {self.floats[name]}; float32 cannot "
-            f"represent {value[:100]} ({place}), so its value changes. Correct it, or "
-            f"declare the type in a schema."
+            f"`{name}` is FLOAT because {because}; float32 cannot represent "
+            f"{value[:100]} ({place}), so its value changes. {remedy}"
         )
 
 
@@ -188,6 +221,7 @@ def converted(
     batch: pa.RecordBatch,
     kinds: Mapping[str, Kind],
     nulls: numerals.Nulls,
+    watch: rounding.Watch | None = None,
 ) -> pa.RecordBatch:
     """Converts rows of a piece to the features of tf.Examples.
 
@@ -197,12 +231,13 @@ def converted(
       batch: Rows as the file has them.
       kinds: Kind of each column.
       nulls: Spellings of a missing value in columns of numbers.
+      watch: Looks for numbers that float32 changes.
 
     Raises:
       UserError: A value is not of its column's kind.
     """
     try:
-        return features.convert(batch, kinds, nulls)
+        return features.convert(batch, kinds, nulls, watch)
     except features.BadValueError as error:
         place = f"{_place(piece, row + error.row)}: column `{error.column}`"
         raise UserError(

@@ -67,6 +67,15 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
     return [found[path] for path in paths]
 
 
+def of_sources(folder: Path) -> str:
+    """Hashes the paths and contents of all Python files below `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
 def _settled(paths: Sequence[str]) -> list[reading.Status]:
     """Statuses of objects, read when none can change again within its last second."""
     found = reading.statuses(paths)

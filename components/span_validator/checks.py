@@ -2,6 +2,9 @@
 
 Distances are TFDV's: L-infinity between the shares of a text's values, and the
 Jensen-Shannon divergence (base 2) between the histograms of numbers; both 0 to 1.
+Values of a text that the data to compare with do not have count together, as one value
+whose share was 0, as far as they are more than chance would bring (Good and Turing: the
+share of rows whose value occurs once).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
 from strategos.components.span_validator import measure
-from strategos.components.span_validator.measure import Statistics
+from strategos.components.span_validator.measure import Statistics, Values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +112,7 @@ def against_schema(
 def distances(
     found: Statistics, other: Statistics, limits: Mapping[str, float]
 ) -> dict[str, float]:
-    """Computes TFDV's distance between two data sets, by feature.
+    """Computes the distance between two data sets, by feature; see the module.
 
     Features that have another type in `other`, or no value in one of both, are left
     out.
@@ -127,11 +130,24 @@ def distances(
             distance = "infinity_norm" if text else "jensen_shannon_divergence"
             getattr(comparator, distance).threshold = limits[name]
     result = tfdv.validate_statistics(found, schema, previous_statistics=other)
-    return {  # TFDV's sums may exceed 1 by a rounding error, which 1 is to let pass
+    measured = {  # TFDV's sums may exceed 1 by a rounding error, which 1 is to let pass
         info.path.step[0]: min(info.drift_measurements[0].value, 1.0)
         for info in result.drift_skew_info
         if info.drift_measurements
     }
+    now, before = measure.values(found), measure.values(other)
+    for name in measured.keys() & now.keys() & before.keys():
+        measured[name] = max(measured[name], _new_share(now[name], before[name]))
+    return measured
+
+
+def _new_share(found: Values, other: Values) -> float:
+    """The share of values in `found` that `other` lacks, less that of chance."""
+    if not other.complete:
+        return 0.0
+    new = sum(n for value, n in found.counts.items() if value not in other.counts)
+    once = sum(n == 1 for n in other.counts.values())
+    return min(max(new / found.total - once / other.total, 0.0), 1.0)
 
 
 def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:

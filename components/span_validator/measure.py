@@ -1,11 +1,12 @@
-"""Statistics of single spans, from their files, kept on disk by content."""
+"""Statistics of single spans, from their files, kept on disk by content and code."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,19 @@ from typing import Any
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from strategos.components.example_gen import columns, numerals, shards, writing
+from strategos.components.example_gen import columns, shards, writing
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.spans import Span, fingerprint
+from strategos.components.example_gen.values import numerals
+from strategos.components.files import digests
 from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.statistics_gen import executor as statistics_gen
 
 Statistics = statistics_pb2.DatasetFeatureStatisticsList
+
+RANKED = 1 << 14
+"""Number of values with counts that the statistics of a text feature hold at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Reader:
     def of(self, span: Span) -> Statistics:
         """Returns the statistics of a span's rows, equal to those of StatisticsGen.
 
+        The counts of a text feature's values are complete up to `RANKED` of them.
         Statistics of the same files are computed once, if the folder of
         `FOLDER_VARIABLE` is there to keep them.
 
@@ -72,7 +79,7 @@ class Reader:
             return None
         schema = Path(self.schema_file).read_text() if self.schema_file else ""
         version = metadata.version("tensorflow-data-validation")
-        parts = (fingerprint([span]), schema, version, *self.null_values)
+        parts = (fingerprint([span]), schema, version, _code(), *self.null_values)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         return Path(folder) / f"{key}.pb"
 
@@ -80,7 +87,7 @@ class Reader:
         runner = shards.Runner(self.engine, self.folder)
         kinds, nulls, data = self.kinds(runner, span)
         found = runner.fold(data, _Measure(kinds, nulls), statistics_gen.merged)
-        return statistics_gen.extracted(found)
+        return statistics_gen.extracted(found, RANKED)
 
     def kinds(
         self, runner: shards.Runner, span: Span
@@ -111,6 +118,12 @@ class Reader:
         return kinds, nulls, data
 
 
+@functools.cache
+def _code() -> str:
+    """A hash of the code that reads and counts values."""
+    return digests.of_sources(Path(__file__).parents[1])
+
+
 @dataclasses.dataclass(frozen=True)
 class _Measure:
     """Accumulates the statistics of a shard.
@@ -132,6 +145,36 @@ class _Measure:
             for raw in piece.source.batches(piece.part):
                 yield writing.converted(piece, row, raw, self.kinds, self.nulls)
                 row += raw.num_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """The values of a text feature.
+
+    Attributes:
+      counts: How often each value occurs; if not `complete`, of the most frequent ones.
+      total: Number of values.
+      complete: Whether `counts` holds all values.
+    """
+
+    counts: Mapping[str, float]
+    total: float
+    complete: bool
+
+
+def values(statistics: Statistics) -> dict[str, Values]:
+    """The values of each text feature, by its name."""
+    found = {}
+    for feature in statistics.datasets[0].features:
+        text = feature.string_stats
+        counts: dict[str, float] = {}
+        for bucket in text.rank_histogram.buckets:
+            counts[bucket.label] = counts.get(bucket.label, 0) + bucket.sample_count
+        if counts:
+            complete = text.unique <= len(text.rank_histogram.buckets)
+            total = _common(feature).tot_num_values
+            found[feature.path.step[0]] = Values(counts, total, complete)
+    return found
 
 
 def types_of(statistics: Statistics) -> dict[str, int]:

@@ -111,7 +111,8 @@ def scored(
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
-    files, kinds = _written(reader, span, label)
+    numbers = {} if reader.schema_file else _numbers_of(models[0])
+    files, kinds = _written(reader, span, label, numbers)
     slices = tuple(metrics.sliced_features(evaluator))
     for key, name in [("label", label), *(("evaluator.slices", x) for x in slices)]:
         if name not in kinds:
@@ -131,15 +132,39 @@ def scored(
     return found
 
 
+def _numbers_of(model: Location) -> dict[str, Kind]:
+    """The kinds of the columns of numbers that a model was trained on, if known."""
+    from strategos.components import exported
+    from strategos.components.example_gen.columns import Kind
+    from strategos.components.schema_file import read_schema
+
+    schema = Path(model.path, exported.SCHEMA)
+    if not schema.is_file():
+        return {}
+    types = {2: Kind.INT, 3: Kind.FLOAT}  # schema_pb2.FeatureType
+    features = read_schema(str(schema)).feature
+    return {each.name: types[each.type] for each in features if each.type in types}
+
+
 def _written(
-    reader: Reader, span: Span, label: str
+    reader: Reader, span: Span, label: str, numbers: Mapping[str, Kind]
 ) -> tuple[Sequence[str], Mapping[str, Kind]]:
-    """Writes all rows of a span as examples; the files, and the kinds of columns."""
+    """Writes all rows of a span as examples; the files, and the kinds of columns.
+
+    Args:
+      reader: What reads spans.
+      span: The span.
+      label: Name of the label's column.
+      numbers: Kinds of columns of numbers, in place of those that this span alone
+        would have: its numbers of a FLOAT column may all be whole.
+    """
     from strategos.components.example_gen import shards, writing
+    from strategos.components.example_gen.columns import Kind
     from strategos.components.example_gen.splitting import Splitter
 
     runner = shards.Runner(reader.engine, reader.folder)
     kinds, nulls, data = reader.kinds(runner, span)
+    kinds = {n: k if k == Kind.BYTES else numbers.get(n, k) for n, k in kinds.items()}
     work = writing.WriteShard(
         examples=reader.folder,
         kinds=kinds,

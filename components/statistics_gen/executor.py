@@ -135,8 +135,10 @@ def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
 
 
 @functools.cache
-def _generators() -> list[stats_generator.CombinerStatsGenerator]:
+def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]:
     options = stats_options.StatsOptions()
+    if ranked:
+        options.num_rank_histogram_buckets = ranked
     generators = [
         basic_stats_generator.BasicStatsGenerator(
             schema=options.schema,
@@ -207,9 +209,17 @@ def merged(earlier: list[Any], later: list[Any]) -> list[Any]:
     return [each.merge_accumulators([a, b]) for each, a, b in triples]
 
 
-def extracted(accumulators: list[Any]) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """The statistics of the rows that `accumulated` saw."""
-    return stats_impl.extract_statistics_output(accumulators, _generators())
+def extracted(
+    accumulators: list[Any], ranked: int = 0
+) -> statistics_pb2.DatasetFeatureStatisticsList:
+    """The statistics of the rows that `accumulated` saw.
+
+    Args:
+      accumulators: From `accumulated` or `merged`.
+      ranked: Number of values with counts, the most frequent ones, of each text
+        feature. Default: TFDV's.
+    """
+    return stats_impl.extract_statistics_output(accumulators, _generators(ranked))
 
 
 class _Part:

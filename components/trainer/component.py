@@ -20,6 +20,7 @@ class TrainerSpec(types.ComponentSpec):
         "user_module": ExecutionParameter(type=str),
         "label": ExecutionParameter(type=str),
         "settings": ExecutionParameter(type=str),
+        "null_values": ExecutionParameter(type=str),
         **{
             each.argument: ExecutionParameter(type=each.passed_type)
             for each in runtime_parameters.taken_by(node_ids.TRAINER)
@@ -79,6 +80,7 @@ class Trainer(base_component.BaseComponent):
         user_module: str,
         label: str,
         settings: str = "{}",
+        null_values: str = "[]",
         **parameters: int | str | RuntimeParameter,
     ):
         """Builds the component.
@@ -91,8 +93,9 @@ class Trainer(base_component.BaseComponent):
             no `folder` where the environment names it (see `workload_paths`).
           label: Name of the label among the transformed features.
           settings: JSON of `spec.Settings`: all other settings that change results.
-          **parameters: A value for each parameter that `runtime_parameters` lists for
-            the Trainer, mappings as JSON; `spec.WorkerSpec` explains them.
+          null_values: As for ExampleGen; the exported model keeps them.
+          **parameters: A value for each of the Trainer's `runtime_parameters`,
+            mappings as JSON; `spec.WorkerSpec` explains them.
             `warm_start` is "none" for fresh weights, or the hash of a folder that the
             environment names (see `workload_paths`).
         """
@@ -103,6 +106,7 @@ class Trainer(base_component.BaseComponent):
             user_module=user_module,
             label=label,
             settings=settings,
+            null_values=null_values,
             **parameters,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),

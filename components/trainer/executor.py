@@ -100,8 +100,7 @@ def worker_spec(
       inputs: Input artifacts by name.
       outputs: Output artifacts by name.
       properties: Execution properties.
-      checkpoint_key: Hash of data, settings and code; by default a hash of the inputs'
-        URIs and the properties.
+      checkpoint_key: Hash of data, settings and code. Default: of URIs and properties.
     """
     folder, module = workload_paths.user_module(properties["user_module"])
     schema_dir = artifact_utils.get_single_uri(inputs["schema"])
@@ -126,6 +125,7 @@ def worker_spec(
         log_dir=artifact_utils.get_single_uri(outputs["model_run"]),
         checkpoint_dir=os.path.join(beside, "checkpoints", key),
         settings=Settings(**json.loads(properties["settings"])),
+        null_values=tuple(json.loads(properties.get("null_values", "[]"))),
         **parameters,
     )
 

@@ -70,6 +70,7 @@ class WorkerSpec:
       distribution: Strategy and devices, from `trainer.distribution`.
       settings: Everything else that changes the result.
       warm_start: `Format-Weights` of an earlier model to start from, or "".
+      null_values: Spellings of a missing number in the data, `data.null_values`.
     """
 
     folder: str
@@ -89,6 +90,7 @@ class WorkerSpec:
     distribution: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Settings = dataclasses.field(default_factory=Settings)
     warm_start: str = ""
+    null_values: tuple[str, ...] = ()
 
     def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
         """This training with its inputs elsewhere.
@@ -112,6 +114,7 @@ class WorkerSpec:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WorkerSpec:
         """Builds a spec from the values that `to_json` returned."""
-        files = {key: tuple(values[key]) for key in ("train_files", "eval_files")}
+        texts = ("train_files", "eval_files", "null_values")
+        tuples = {key: tuple(values.get(key, ())) for key in texts}
         settings = Settings(**values.get("settings", {}))
-        return cls(**{**values, **files, "settings": settings})
+        return cls(**{**values, **tuples, "settings": settings})

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from strategos.components.example_gen.listing import Completeness, Listing
+from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Duration,
@@ -22,13 +23,6 @@ from strategos.pipeline.config.types import (
     seconds,
 )
 
-# The spellings of a missing value in pandas and Arrow, without the rarest ones.
-_NULL_VALUES = (
-    *("NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"),
-    *("NaN", "nan", "-NaN", "-nan"),
-)
-
-
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Ratio = Annotated[float, Field(ge=0)]
 
@@ -38,8 +32,9 @@ class Split(Section):
 
     by: Literal["hash", "ratio", "span"] = Field(
         "ratio",
-        description="`hash` puts rows with equal values in `keys` on the same side; "
-        "`ratio` divides row by row; `span` holds the newest spans out for evaluation.",
+        description="`hash` puts rows with equal values in `keys` on the same side, "
+        "however files spell them (`5`, `5.0`, ` 5`); `ratio` divides row by row; "
+        "`span` holds the newest spans out for evaluation.",
     )
     keys: Texts = Field(
         (),
@@ -139,7 +134,7 @@ class Data(Section):
         "`prepare`), called with the folder of the YAML.",
     )
     null_values: Spellings = Field(
-        _NULL_VALUES,
+        DEFAULT_NULL_VALUES,
         description="Spellings of a missing value in columns whose other values are "
         "numbers, or that the schema declares as numbers. Text columns keep them. An "
         "empty field is missing in every column.",
@@ -227,11 +222,11 @@ class Rows(Section):
 
 
 class Distance(Section):
-    """Bounds on TFDV's distance between two data sets, 0 to 1."""
+    """Bounds on the distance between two data sets, 0 to 1."""
 
     at_most: _Share = Field(
-        description="Largest distance of a feature: L-infinity for text, "
-        "Jensen-Shannon divergence for numbers."
+        description="Largest distance of a feature: L-infinity for text, where all "
+        "values that are new count as one; Jensen-Shannon divergence for numbers."
     )
     features: dict[str, _Share] = Field(
         default_factory=dict,

@@ -137,17 +137,8 @@ def stack_versions() -> str:
     """
     versions = [f"{name} {metadata.version(name)}" for name in _STACK]
     python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
-    components = sources_digest(_PACKAGE / "components")
+    components = digests.of_sources(_PACKAGE / "components")
     return ", ".join([*versions, python, f"components {components}"])
-
-
-def sources_digest(folder: Path) -> str:
-    """Hashes the paths and contents of all Python files below `folder`."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder)}\0".encode())
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 def ir_key(config: Config, fingerprints: Fingerprints) -> str:
@@ -218,7 +209,7 @@ def _key_of(settings: dict[str, Any], fingerprints: Fingerprints) -> str:
         json.dumps(settings, sort_keys=True),
         repr(fingerprints),
         stack_versions(),
-        sources_digest(_PACKAGE / "pipeline"),
+        digests.of_sources(_PACKAGE / "pipeline"),
     )
     return _digest("\0".join(parts).encode())
 

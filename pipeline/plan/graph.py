@@ -206,6 +206,7 @@ def _model_nodes(
         user_module=_user_module(paths, config.trainer.module, fingerprints.model),
         label=config.label,
         settings=_json(dataclasses.asdict(config.trainer.settings())),
+        null_values=_json(config.data.null_values),
         **parameters.of(node_ids.TRAINER),
     )
     return {"transform": transform, "trainer": trainer}

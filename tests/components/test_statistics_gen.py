@@ -16,7 +16,7 @@ def examples(tmp_path_factory):
     from tfx.types import standard_artifacts
 
     from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.features import convert
+    from strategos.components.example_gen.values.features import convert
     from strategos.components.records.encode import serialize
     from strategos.components.records.write import ShardWriter, publish
 

@@ -43,6 +43,7 @@ def test_pushed_model_answers_plain_rows(flights):
     assert len(answers) == 3
     for answer in answers:
         assert json.dumps(answer).count("predictions") > 0
+    assert "null_values" not in done.stderr  # the model names them
 
 
 def test_lineage_leads_from_the_pushed_version_to_the_data(flights):

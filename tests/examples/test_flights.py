@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +15,14 @@ from pyarrow import csv
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.features import convert
+from strategos.components.example_gen.sources import open_source
+from strategos.components.example_gen.splitting import Splitter
+from strategos.components.example_gen.values.features import convert
 from strategos.components.user_code import modules
 
 ROOT = Path(__file__).parents[2]
 FOLDER = str(ROOT / "examples" / "flights")
+KEYS = ["tail_number", "month", "day"]
 AFTER_DEPARTURE = {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"}
 
 
@@ -153,3 +158,18 @@ def test_a_year_fits_the_schema_and_mistakes_do_not(year, schema):
 
 def _disk_is_full(*_):
     raise OSError(28, "No space left on device")
+
+
+def test_split_of_the_year_is_that_of_every_version_before(prepared, schema):
+    split = json.dumps({"by": "hash", "keys": KEYS, "train": 8, "eval": 2})
+    splitter = Splitter.from_json(split, spans=[1])
+    types = {f.name: schema_pb2.FeatureType.Name(f.type) for f in schema.feature}
+    kinds = {name: Kind[types[name]] for name in KEYS}
+    digest, rows = hashlib.sha256(), 0
+    for path in sorted(prepared.glob("data/span-*/flights.csv")):
+        for batch in open_source(str(path)).batches():
+            train = splitter.trains(batch, 1, path.name, 0, kinds)
+            rows += train.sum()
+            digest.update(train.tobytes())
+    assert rows == 262_263
+    assert digest.hexdigest().startswith("eb78e7acf4041da3e2034922")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
@@ -33,13 +33,14 @@ class ParquetSource(Source):
 
     def __init__(self, path: str):
         """See `Source`."""
-        from strategos.components.example_gen.features import is_list
+        from strategos.components.example_gen.values.arrow_types import is_list
 
         self.path = path
         with self._open() as file:
             schema = file.schema_arrow
             found = map(file.metadata.row_group, range(file.metadata.num_row_groups))
             self._groups = [(each.num_rows, each.total_byte_size) for each in found]
+            self._suspects = _suspects(file)
         check_names(path, schema.names)
         self.names = tuple(schema.names)
         self._types = {field.name: self._type_of(field) for field in schema}
@@ -76,17 +77,27 @@ class ParquetSource(Source):
         """See `Source`: reads only the declared types, no values."""
         rows = self.rows_of(part)
         for name, data_type in self._types.items():
-            profiles[name].see_type(data_type, self, part, rows)
+            suspected = name in self._suspects
+            profiles[name].see_type(data_type, self, part, rows, suspected)
         return rows
+
+    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Source`."""
+        return self._read(part, list(names))
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
+        return self._read(part)
+
+    def _read(
+        self, part: Part, names: list[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         groups = range(len(self._groups))[part.start : part.stop]
         with self._open() as file:
             try:
-                yield from file.iter_batches(self._batch_rows, row_groups=groups)
+                yield from file.iter_batches(self._batch_rows, groups, names)
             except (pa.ArrowException, OSError) as error:
                 raise UserError(self._unreadable(error)) from error
 
@@ -115,7 +126,7 @@ class ParquetSource(Source):
             raise UserError(self._unreadable(error)) from error
 
     def _type_of(self, field: pa.Field) -> pa.DataType:
-        from strategos.components.example_gen import features
+        from strategos.components.example_gen.values import features
 
         try:
             features.kind_of(field.type)
@@ -134,6 +145,32 @@ class ParquetSource(Source):
             f"{self.path}: cannot be read as Parquet: {error}. The file may be "
             f"incomplete: write or copy it anew."
         )
+
+
+def _suspects(file: pyarrow.parquet.ParquetFile) -> frozenset[str]:
+    """Columns with a number that float32 may not represent, by the file's statistics.
+
+    Of doubles and decimals only; a column without statistics is one of them.
+    """
+    from strategos.components.example_gen.values import whole_numbers
+
+    metadata, names = file.metadata, frozenset(file.schema_arrow.names)
+    found = set()
+    for index in range(metadata.num_columns):
+        leaf = metadata.schema.column(index)
+        if leaf.physical_type == "DOUBLE" or leaf.logical_type.type == "DECIMAL":
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            bounds = (group.column(index).statistics for group in groups)
+            if any(map(whole_numbers.may_be_changed, bounds)):
+                found.add(_column_of(leaf.path, names))
+    return frozenset(found)
+
+
+def _column_of(leaf: str, names: frozenset[str]) -> str:
+    """The column with a leaf: `x` for the values of its lists, `x.list.element`."""
+    while leaf not in names:
+        leaf = leaf.rpartition(".")[0]
+    return leaf
 
 
 def _other(head: bytes) -> str:

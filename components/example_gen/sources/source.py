@@ -113,6 +113,18 @@ class Source(abc.ABC):
           UserError: The file is malformed.
         """
 
+    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields columns of which `inspect` read only the declared type.
+
+        Args:
+          part: The part to read.
+          names: The columns.
+
+        Raises:
+          UserError: The file is malformed.
+        """
+        return iter(())
+
     @abc.abstractmethod
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a part in order, with the file's columns and types.

@@ -5,14 +5,16 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 - `serving_default`: `examples` string[batch], serialized raw `tf.Example`, to
   `predictions` float32[batch, k] (one key per output of a model with several).
 - `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
-  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value.
+  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value;
+  `serving_default` takes an example with one of these as that value.
   Absent if a raw feature is nested: sparse or ragged in more than one dimension.
 - `transform_features`: `examples` to the transformed features, including the label.
 
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
 features, the label, the names of its classes, columns that are parsed but unused, and
-whether the loss takes logits), so that a pushed model describes itself.
+whether the loss takes logits, and the spellings of a missing number), so that a pushed
+model describes itself.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ MISSING_INT = tf.int64.min
 
 
 def export(
-    model: tf.keras.Model, context: TrainingContext, schema_file: str, folder: str
+    model: tf.keras.Model,
+    context: TrainingContext,
+    schema_file: str,
+    folder: str,
+    null_values: Sequence[str] = (),
 ) -> None:
     """Writes a model as a SavedModel.
 
@@ -48,6 +54,7 @@ def export(
       context: The facts of the training.
       schema_file: Schema of the raw examples.
       folder: Folder that gets the SavedModel.
+      null_values: Spellings of a missing number in the raw data.
 
     Raises:
       UserError: An input of the model is computed from the label's raw column.
@@ -64,6 +71,7 @@ def export(
     named = class_names.class_names(graph, context)
     needed = graph.raw_columns_of(servable.raw_spec)
     about = {"classes": named, "from_logits": _from_logits(model)}
+    about["null_values"] = null_values
     describe(folder, schema_file, context.label, needed, **about)
 
 
@@ -76,6 +84,7 @@ def describe(
     classes: Sequence[str] = (),
     unused: Iterable[str] = (),
     from_logits: bool | None = None,
+    null_values: Sequence[str] = (),
 ) -> None:
     """Writes `assets.extra`, which describes a SavedModel's inputs; see above.
 
@@ -88,6 +97,7 @@ def describe(
       unused: Raw columns that the model parses, but computes no prediction from: a
         client may send any value.
       from_logits: Whether the model answers with logits; None if that is not known.
+      null_values: Spellings of a missing number in the raw data.
     """
     schema = f"{folder}/{exported.SCHEMA}"
     tf.io.gfile.makedirs(os.path.dirname(schema))
@@ -96,6 +106,7 @@ def describe(
         described = {"label": label, "features": sorted(features)}
         described |= {"classes": list(classes), "unused": sorted(unused)}
         described["from_logits"] = from_logits
+        described["null_values"] = list(null_values)
         file.write(json.dumps(described))
 
 

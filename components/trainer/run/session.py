@@ -91,7 +91,7 @@ def evaluate_and_export(
     model = _rebuilt(code, context, evaluation, weights)
     with code.blamed("the model cannot be exported"):
         # Before the first evaluation: a layer may change its weights in each call.
-        export(model, context, spec.schema_file, folder)
+        export(model, context, spec.schema_file, folder, spec.null_values)
     # This process has one device: it takes the batches of one replica, unless the value
     # of the loss depends on their size.
     size = context.per_replica_batch_size

@@ -95,7 +95,14 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
     known = graph.raw_columns_of(graph.raw_spec)
     parsed = (SavedModel(exported).parsed_columns(SERVE) & known) or known
     used = graph.raw_columns_of(_features(graph, spec.label)) & parsed
-    describe(folder, spec.schema_file, spec.label, used, unused=parsed - used)
+    describe(
+        folder,
+        spec.schema_file,
+        spec.label,
+        used,
+        unused=parsed - used,
+        null_values=spec.null_values,
+    )
 
 
 def _features(graph: TransformGraph, label: str) -> set[str]:

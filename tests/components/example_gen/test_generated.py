@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import decimal
 import itertools
 import pickle
 
@@ -12,21 +13,26 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from strategos.components.example_gen import numerals, shards
+from strategos.components.example_gen import shards
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part
+from strategos.components.example_gen.values import numerals
 
 derandomized = settings(derandomize=True, deadline=None)
 
 INT = st.integers(-(2**63), 2**63 - 1).map(lambda value: (Kind.INT, str(value)))
 FLOAT = st.floats(width=32, allow_nan=False).map(lambda x: (Kind.FLOAT, repr(x)))
+WHOLE = st.integers(-(2**60), 2**60).map(lambda value: (Kind.FLOAT, f"{value}.0"))
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 TEXT = st.text(CHARACTERS | st.sampled_from('",\r\n'), max_size=6)
 WORD = TEXT.map(lambda text: (Kind.BYTES, f"x{text}"))
 MISSING = st.just((Kind.UNKNOWN, ""))
 COLUMN = st.sampled_from(
-    [INT, FLOAT, WORD, INT | MISSING, INT | FLOAT, FLOAT | WORD | MISSING, MISSING]
+    [
+        *(INT, FLOAT, WORD, INT | MISSING, INT | FLOAT, FLOAT | WORD | MISSING),
+        *(WHOLE, INT | WHOLE | MISSING, MISSING),
+    ]
 )
 ROWS = COLUMN.flatmap(
     lambda first: COLUMN.flatmap(
@@ -35,11 +41,24 @@ ROWS = COLUMN.flatmap(
 )
 
 
+def kind_of(column):
+    """INT in place of FLOAT if all is whole, and float32 would change a number."""
+    kind = max(kind for kind, _ in column)
+    if kind != Kind.FLOAT:
+        return kind
+    numbers = [decimal.Decimal(text) for _, text in column if text]
+    whole = all(n.is_finite() and n % 1 == 0 and -(2**63) <= n < 2**63 for n in numbers)
+    changed = whole and any(int(np.float32(int(n))) != n for n in numbers)
+    return Kind.INT if changed else kind
+
+
 def expected(rows):
     """Per row: each column's value as the narrowest type that holds all of them."""
-    kinds = [max(kind for kind, _ in column) for column in zip(*rows, strict=True)]
+    kinds = [kind_of(column) for column in zip(*rows, strict=True)]
     convert = {
-        Kind.INT: int,
+        Kind.INT: lambda text: int(
+            float(text) if "e" in text else decimal.Decimal(text)
+        ),
         Kind.FLOAT: lambda text: float(np.float32(float(text))),
         Kind.BYTES: str.encode,
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.trainer.spec import Settings
+from strategos.components.trainer.spec import Settings, WorkerSpec
 
 _PROPERTIES = {
     "user_module": json.dumps({"folder": "/w", "module": "model", "fingerprint": "f"}),
@@ -20,6 +20,7 @@ _PROPERTIES = {
     "hyperparameters": '{"units": [4]}',
     "distribution": '{"strategy": "mirrored", "devices": 2}',
     "settings": '{"callbacks": {"csv": true}, "last_batch": "drop"}',
+    "null_values": '["NA", "-999"]',
     "warm_start": "none",
 }
 
@@ -55,6 +56,8 @@ def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_pa
     assert spec.settings == Settings(callbacks={"csv": True}, last_batch="drop")
     assert spec.distribution == {"strategy": "mirrored", "devices": 2}
     assert spec.checkpoint_dir == str(tmp_path / "Trainer" / "checkpoints" / "abc")
+    assert spec.null_values == ("NA", "-999")
+    assert WorkerSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     assert spec.warm_start == ""
     warm = {**_PROPERTIES, "warm_start": "/m/Format-Weights"}
     assert worker_spec(*artifacts, warm, "abc").warm_start == "/m/Format-Weights"

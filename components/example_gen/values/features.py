@@ -1,13 +1,15 @@
 """Converts the columns of a file to features: lists of int64, float32 or bytes.
 
-Integers and decimals without a fraction become int64, other numbers float32, booleans
-0 and 1; text stays UTF-8, times and dates become text. A row of a list column becomes a
+Integers and decimals without a fraction become int64, other numbers float32 (those of a
+column that is INT must be whole), booleans 0 and 1; text stays UTF-8, times and dates
+become text. A row of a list column becomes a
 feature with that row's number of values. A missing value becomes a null list, which
 `records.encode` writes as a feature without values.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,16 +17,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from strategos.components.example_gen import numerals
 from strategos.components.example_gen.columns import Kind
+from strategos.components.example_gen.values import (
+    numerals,
+    rounding,
+    spelling,
+    whole_numbers,
+)
+from strategos.components.example_gen.values.arrow_types import (
+    is_bytes,
+    is_list,
+    is_text,
+    is_time,
+)
 
-_ARROW = {
+ARROW = {
     Kind.UNKNOWN: pa.binary(),
     Kind.INT: pa.int64(),
     Kind.FLOAT: pa.float32(),
     Kind.BYTES: pa.binary(),
 }
-_ALL_WHOLE = 2**24  # float32 represents all whole numbers up to here
+"""Arrow type of a feature's values."""
 
 
 class BadValueError(ValueError):
@@ -65,24 +78,16 @@ def kind_of(data_type: pa.DataType) -> Kind:
         return Kind.FLOAT if data_type.scale > 0 else Kind.INT
     if types.is_floating(data_type):
         return Kind.FLOAT
-    if _is_bytes(data_type) or _is_text(data_type) or _is_time(data_type):
+    if is_bytes(data_type) or is_text(data_type) or is_time(data_type):
         return Kind.BYTES
     raise TypeError(data_type)
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Whether a column of this Arrow type may have several values in a row."""
-    return (
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )
 
 
 def convert(
     batch: pa.RecordBatch,
     kinds: Mapping[str, Kind],
     nulls: numerals.Nulls = numerals.ONLY_EMPTY,
+    watch: rounding.Watch | None = None,
 ) -> pa.RecordBatch:
     """Converts columns to lists of int64, float32 or binary, as a tf.Example has them.
 
@@ -92,6 +97,7 @@ def convert(
       kinds: Kind by column name; UNKNOWN for a column without any value.
       nulls: Spellings of a missing value in text that is read as numbers. Default:
         only empty fields.
+      watch: Looks for numbers that float32 changes.
 
     Returns:
       Columns in the order of `kinds`, with one list per row; null if the value is
@@ -104,33 +110,15 @@ def convert(
     for name, kind in kinds.items():
         index = batch.schema.get_field_index(name)
         column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
-        columns.append(_to_lists(name, column, kind, nulls))
+        columns.append(_to_lists(name, column, kind, nulls, watch))
     return pa.RecordBatch.from_arrays(columns, list(kinds))
 
 
-def first_rounded(
-    batch: pa.RecordBatch, converted: pa.RecordBatch, name: str, nulls: numerals.Nulls
-) -> tuple[int, str] | None:
-    """Finds the first value of a column that `convert` rounded to another number.
-
-    Args:
-      batch: Columns as the file has them.
-      converted: The result of `convert` for `batch`.
-      name: A column of kind FLOAT. Columns of lists are not checked.
-      nulls: Spellings of a missing value.
-
-    Returns:
-      Index of the row and the value as text, None if no value was rounded; see
-      `numerals.first_rounded`.
-    """
-    bounds = pc.min_max(converted.column(name).flatten()).as_py()
-    if not max(map(abs, filter(None, bounds.values())), default=0) >= _ALL_WHOLE:
-        return None
-    column = batch.column(name)
-    if not (_is_text(column.type) or types.is_integer(column.type)):
-        return None
-    row = numerals.first_rounded(column, nulls)
-    return None if row is None else (row, str(column[row].as_py()))
+def first_missing(column: pa.ListArray) -> int | None:
+    """Index of the first row of a feature without any value; None without one."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    missing = pc.equal(lengths, 0)
+    return _first(missing) if pc.any(missing).as_py() else None
 
 
 def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
@@ -150,27 +138,25 @@ def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
     return start
 
 
-def to_text(column: pa.Array) -> pa.Array:
-    """Values of a column without lists as binary: text unchanged, numbers decimal."""
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if _is_bytes(column.type) or _is_text(column.type):
-        return column.cast(pa.binary())
-    return column.cast(pa.string()).cast(pa.binary())
-
-
 def _to_lists(
-    name: str, column: pa.Array, kind: Kind, nulls: numerals.Nulls
+    name: str,
+    column: pa.Array,
+    kind: Kind,
+    nulls: numerals.Nulls,
+    watch: rounding.Watch | None,
 ) -> pa.ListArray:
     if is_list(column.type):
-        return _from_lists(name, column, kind)
+        return _from_lists(name, column, kind, watch)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     try:
-        values = _cast(column, kind, nulls)
+        numbers = _read(column, kind, nulls)
     except pa.ArrowInvalid as error:
-        row = first_false(column, lambda part: _casts(part, kind, nulls))
+        row = first_false(column, lambda part: _is_read(part, kind, nulls))
         raise BadValueError(name, row, column[row].as_py()) from error
+    if watch and types.is_floating(numbers.type):
+        watch.see(name, column, numbers)
+    values = numbers.cast(ARROW[kind], safe=False)
     if not values.null_count:
         offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
         return pa.ListArray.from_arrays(offsets, values)
@@ -178,7 +164,9 @@ def _to_lists(
     return _lists(~missing, missing, values.drop_null())
 
 
-def _from_lists(name: str, column: pa.Array, kind: Kind) -> pa.ListArray:
+def _from_lists(
+    name: str, column: pa.Array, kind: Kind, watch: rounding.Watch | None
+) -> pa.ListArray:
     counts = pc.fill_null(pc.list_value_length(column), 0)
     lengths = counts.to_numpy(zero_copy_only=False)
     values = column.flatten()
@@ -187,16 +175,17 @@ def _from_lists(name: str, column: pa.Array, kind: Kind) -> pa.ListArray:
     if values.null_count:
         row = _row_of(lengths, _first(pc.is_null(values)))
         raise BadValueError(name, row, column[row].as_py(), "a list with a gap")
+    nulls = numerals.ONLY_EMPTY
     try:
-        values = _cast(values, kind, numerals.ONLY_EMPTY)
+        numbers = _read(values, kind, nulls)
     except pa.ArrowInvalid as error:
-        index = first_false(
-            values, lambda part: _casts(part, kind, numerals.ONLY_EMPTY)
-        )
+        index = first_false(values, lambda part: _is_read(part, kind, nulls))
         row = _row_of(lengths, index)
         raise BadValueError(name, row, values[index].as_py()) from error
+    if watch and types.is_floating(numbers.type):
+        watch.see(name, values, numbers, functools.partial(_row_of, lengths))
     missing = column.is_null().to_numpy(zero_copy_only=False)
-    return _lists(lengths, missing, values)
+    return _lists(lengths, missing, numbers.cast(ARROW[kind], safe=False))
 
 
 def _lists(lengths: np.ndarray, missing: np.ndarray, values: pa.Array) -> pa.ListArray:
@@ -207,33 +196,34 @@ def _lists(lengths: np.ndarray, missing: np.ndarray, values: pa.Array) -> pa.Lis
     )
 
 
-def _cast(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
-    """Casts values (no lists) to the Arrow type of `kind`; missing ones are null.
+def _read(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.Array:
+    """Reads values (no lists) as int64, float64 or binary; missing ones are null.
 
     Raises:
       pa.ArrowInvalid: A value is not of this kind.
     """
     if values.null_count == len(values):  # has any Arrow type
-        return pa.nulls(len(values), _ARROW[kind])
+        return pa.nulls(len(values), ARROW[kind])
     if kind == Kind.BYTES:
-        return to_text(values)
-    if _is_text(values.type):
-        return numerals.read(values, kind, nulls).cast(_ARROW[kind], safe=False)
-    if _is_bytes(values.type) or _is_time(values.type):
+        return spelling.text_of(values)
+    if is_text(values.type):
+        if kind == Kind.INT:
+            return whole_numbers.read(values, nulls)
+        return numerals.read(values, kind, nulls)
+    if is_bytes(values.type) or is_time(values.type):
         raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
-    if kind == Kind.INT and kind_of(values.type) == Kind.FLOAT:
-        raise pa.ArrowInvalid(f"{values.type} is not {kind.name}")
-    if types.is_float16(values.type):  # Arrow does not cast float16
-        missing = values.is_null().to_numpy(zero_copy_only=False)
-        halves = values.to_numpy(zero_copy_only=False)
-        values = pa.array(halves.astype(np.float32), mask=missing)
-    through = pa.float64() if kind == Kind.FLOAT else pa.int64()
-    return values.cast(through, safe=kind == Kind.INT).cast(_ARROW[kind], safe=False)
+    if types.is_floating(values.type):
+        values = numerals.of_floats(values)
+    if kind == Kind.INT:
+        return values.cast(pa.int64())
+    if types.is_decimal(values.type):
+        return numerals.of_decimals(values)
+    return values.cast(pa.float64(), safe=False)
 
 
-def _casts(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> bool:
+def _is_read(values: pa.Array, kind: Kind, nulls: numerals.Nulls) -> bool:
     try:
-        _cast(values, kind, nulls)
+        _read(values, kind, nulls)
     except pa.ArrowInvalid:
         return False
     return True
@@ -245,19 +235,3 @@ def _first(flags: pa.BooleanArray) -> int:
 
 def _row_of(lengths: np.ndarray, value_index: int) -> int:
     return int(np.searchsorted(np.cumsum(lengths), value_index, side="right"))
-
-
-def _is_time(data_type: pa.DataType) -> bool:
-    return types.is_temporal(data_type) and not types.is_duration(data_type)
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return types.is_string(data_type) or types.is_large_string(data_type)
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    return (
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_fixed_size_binary(data_type)
-    )

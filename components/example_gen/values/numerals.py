@@ -13,6 +13,7 @@ import functools
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from strategos.components.example_gen.columns import Kind
 
@@ -24,6 +25,8 @@ _LEADING_ZEROS = rf"^{_SPACES}[+-]?0[0-9]+{_SPACES}$"
 _NAN = rf"^{_SPACES}[+-]?(?i:nan){_SPACES}$"
 _INFINITE = rf"^{_SPACES}[+-]?(?i:inf|infinity){_SPACES}$"
 _INT64 = 2**63
+_EXACT = 2**53  # float64 represents all whole numbers up to here
+_EXACT_POWER = 22  # and all powers of ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +109,7 @@ def identifies(text: pa.Array, numbers: pa.Array) -> bool:
     """
     suspects = pc.and_(pc.less(text, "1"), pc.greater(pc.binary_length(text), 1))
     suspects = pc.and_(suspects, pc.is_valid(numbers))
-    if pa.types.is_floating(numbers.type):
+    if types.is_floating(numbers.type):
         suspects = pc.and_(suspects, pc.equal(pc.floor(numbers), numbers))
         large = pc.greater_equal(pc.abs(numbers), float(_INT64))
         if pc.any(large).as_py():
@@ -133,23 +136,27 @@ def why_not(text: str) -> str:
     return ""
 
 
-def first_rounded(column: pa.Array, nulls: Nulls = ONLY_EMPTY) -> int | None:
-    """Index of the first value that float32 cannot represent; None without one.
+def of_floats(values: pa.Array) -> pa.DoubleArray:
+    """Converts floating numbers of any width to float64."""
+    if types.is_float16(values.type):  # Arrow does not cast float16
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        halves = values.to_numpy(zero_copy_only=False)
+        return pa.array(halves.astype(np.float64), mask=missing)
+    return values.cast(pa.float64())
 
-    A whole number counts if float32 rounds it; another number only if it becomes
-    infinite.
 
-    Args:
-      column: Integers, or strings that `read` parses as FLOAT.
-      nulls: Spellings of a missing value. Default: only empty fields.
-    """
-    if pa.types.is_integer(column.type):
-        return _first(_changed(column.cast(pa.float64(), safe=False)))
-    text = nulls.hide(column)
-    numbers = read(text, Kind.FLOAT)
-    whole = _matches(text, _WHOLE)
-    infinite = _to_numpy(pc.is_inf(numbers.cast(pa.float32(), safe=False)))
-    return _first((whole & _changed(numbers)) | (infinite & ~_matches(text, _INFINITE)))
+def of_decimals(values: pa.Array) -> pa.DoubleArray:
+    """Converts decimals to the nearest float64; Arrow's cast is off by a rounding."""
+    scale = values.type.scale
+    if types.is_decimal128(values.type) and 0 <= scale <= _EXACT_POWER:
+        words = np.frombuffer(values.buffers()[1], np.int64)
+        words = words[2 * values.offset : 2 * (values.offset + len(values))]
+        unscaled, high = words[::2], words[1::2]
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        exact = (high == unscaled >> 63) & (unscaled >= -_EXACT) & (unscaled <= _EXACT)
+        if (exact | missing).all():
+            return pa.array(unscaled / 10.0**scale, mask=missing)
+    return pa.array([None if v is None else float(v) for v in values.to_pylist()])
 
 
 def _read(text: pa.Array, kind: Kind) -> pa.Array:
@@ -167,20 +174,8 @@ def _read(text: pa.Array, kind: Kind) -> pa.Array:
     return numbers
 
 
-def _changed(numbers: pa.DoubleArray) -> np.ndarray:
-    """bool[rows]: whether float32 changes the number; False for a missing one."""
-    values = numbers.to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):
-        changed = values.astype(np.float32) != values
-    return changed & ~np.isnan(values)
-
-
 def _matches(text: pa.Array, pattern: str) -> np.ndarray:
     return _to_numpy(pc.match_substring_regex(text, pattern))
-
-
-def _first(flags: np.ndarray) -> int | None:
-    return int(np.argmax(flags)) if flags.any() else None
 
 
 def _to_numpy(flags: pa.BooleanArray) -> np.ndarray:

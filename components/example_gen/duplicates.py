@@ -1,0 +1,98 @@
+"""Counts the rows of the evaluation split that stand in the training split, too.
+
+Rows are compared by a hash of their serialized tf.Example: equal rows have equal bytes.
+Memory is bounded: of more than `EXACT_ROWS` different rows, those with the smallest
+hashes are kept, and the count is an estimate. Which rows are kept depends on the rows
+alone, not on how they are cut or merged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+EXACT_ROWS = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """Evaluation rows that are identical to a training row.
+
+    Attributes:
+      rows: Their number.
+      exact: Whether the number is exact; else it is an estimate.
+    """
+
+    rows: int
+    exact: bool
+
+
+class RowHashes:
+    """Hashes of the rows of both splits, with their numbers."""
+
+    def __init__(self) -> None:
+        self._halvings = 0
+        self._hashes = np.zeros(0, np.uint64)
+        self._counts = np.zeros((0, 2), np.int64)  # in train and eval, by hash
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []  # hashes, counts
+        self._waiting_rows = 0
+
+    def add(self, records: pa.ChunkedArray, train: np.ndarray) -> None:
+        """Adds rows.
+
+        Args:
+          records: binary[rows], serialized tf.Examples.
+          train: bool[rows], whether each row is in the training split.
+        """
+        if len(records):
+            hashes = pd.util.hash_array(records.to_numpy(), categorize=False)
+            self._append(hashes, np.stack([train, ~train], axis=1).astype(np.int64))
+
+    def merge(self, later: RowHashes) -> RowHashes:
+        """Adds the rows of later shards; returns itself."""
+        later._compact()
+        self._halvings = max(self._halvings, later._halvings)
+        self._append(later._hashes, later._counts)
+        return self
+
+    def shared(self) -> Shared:
+        """The evaluation rows that are identical to a training row."""
+        self._compact()
+        in_train, in_eval = self._counts.T
+        rows = int(in_eval[in_train > 0].sum())
+        return Shared(rows << self._halvings, exact=not self._halvings)
+
+    @property
+    def _limit(self) -> np.uint64:
+        """The largest hash that is kept."""
+        return np.uint64((1 << (64 - self._halvings)) - 1)
+
+    def _append(self, hashes: np.ndarray, counts: np.ndarray) -> None:
+        if self._halvings:
+            kept = hashes <= self._limit
+            hashes, counts = hashes[kept], counts[kept]
+        self._waiting.append((hashes, counts))
+        self._waiting_rows += len(hashes)
+        if self._waiting_rows > EXACT_ROWS:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Keeps each hash once, and as many hashes as there is space for."""
+        found = [(self._hashes, self._counts), *self._waiting]
+        hashes, counts = (np.concatenate(each) for each in zip(*found, strict=True))
+        self._hashes, places = np.unique(hashes, return_inverse=True)
+        sums = [np.bincount(places, each, len(self._hashes)) for each in counts.T]
+        self._counts = np.stack(sums, axis=1).astype(np.int64)
+        self._waiting, self._waiting_rows = [], 0
+        self._leave_out()
+        while len(self._hashes) > EXACT_ROWS:
+            self._halvings += 1
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        """Drops the hashes beyond the limit; they are sorted."""
+        kept = int(np.searchsorted(self._hashes, self._limit, side="right"))
+        self._hashes, self._counts = self._hashes[:kept], self._counts[:kept]
