@@ -349,6 +349,8 @@ def main(request: str) -> None:
     autograph.convert_user_code_only()
     asked = json.loads(Path(request).read_text())
     trained = Trained(WorkerSpec.from_json(asked["spec"]), asked["batches"])
+    if not trained.is_chief:
+        os.dup2(2, 1)  # nobody reads its log from a pipe
     for number, cell in enumerate(asked["cells"]):
         # A worker whose peer has failed would wait for ever.
         faulthandler.dump_traceback_later(SECONDS, exit=True)

@@ -30,7 +30,7 @@ from strategos.pipeline.plan import (
     tfx_adapter,
 )
 from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.root import metadata
+from strategos.pipeline.root import contents, metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
 if TYPE_CHECKING:
@@ -198,6 +198,8 @@ def plan(
         from_scratch=options.from_scratch,
     )
     caching.allow(ir, config, connection)
+    if config.run.cache or reused:
+        _withdraw_damaged(ir, reused, config, connection)
     engine = config.run.engine.settings(memory=config.run.memory_bytes)
     return Plan(
         files.run_id,
@@ -215,6 +217,29 @@ def plan(
         },
         config.run.metadata_timeout_seconds,
     )
+
+
+def _withdraw_damaged(
+    ir: Any,
+    reused: dict[str, str],
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+) -> None:
+    """Has artifacts that are damaged made again, and reports which ones.
+
+    Raises:
+      UserError: A partial run may take one of them from a node that it skips.
+    """
+    store = metadata.store(connection, config.run.metadata_timeout_seconds)
+    keys = {*caching.node_keys(ir).values(), *reused.values()}
+    damages = contents.withdraw_damaged(store, keys, config.run.root)
+    if damages and reused:
+        raise UserError(
+            f"--from takes outputs of earlier nodes: {damages[0]}",
+            remedy="Run without --from: what is damaged is made again.",
+        )
+    for damage in damages:
+        events.emit("warning", message=f"{damage}. It is made again.")
 
 
 def _of_pushes(

@@ -1,19 +1,20 @@
 """The contents of artifacts: recorded when made, compared before they are reused.
 
 TFX takes an artifact from its cache if its folder exists, whatever is in it. So the
-digest of each file is a property of the artifact, and a cached artifact that has other
-files is withdrawn: the node runs again. A file is read again only if its status changed
-since it was last hashed (`digests`); of an object in a store, size and time count.
+digest of each file is a property of the artifact, and what a run would take from the
+cache is compared before its first node: an artifact with other files is withdrawn, and
+its node runs again. A file is read again only if its status changed since it was last
+hashed (`digests`); of an object in a store, size and time count.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
@@ -23,11 +24,9 @@ from strategos.components.wording import abridged, counted
 from strategos.pipeline.root.state import make_state, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import ml_metadata
 
-_CONTENT = "content"
+_CONTENT, _KEY = "content", "node_key"
 _SHOWN = 2
 # Its folder is a model server's: other files may be put there, and Pusher looks itself
 # whether its version still serves.
@@ -39,72 +38,70 @@ class Damage:
     """An artifact that no longer has the content that it was made with.
 
     Attributes:
-      artifact: The artifact.
+      uri: Its folder.
       differences: What differs, for a message.
     """
 
-    artifact: mlmd.Artifact
+    uri: str
     differences: str
 
+    def __str__(self) -> str:
+        return f"{self.uri} was damaged after it was made: {self.differences}"
 
-def record(store: ml_metadata.MetadataStore, execution: int, root: str) -> None:
-    """Records the contents of an execution's outputs.
+
+def record(
+    store: ml_metadata.MetadataStore, execution: int, root: str, key: str
+) -> None:
+    """Records the contents of an execution's outputs, as far as they are unknown.
+
+    Artifacts that were made before contents were recorded count as whole.
 
     Args:
       store: ML Metadata.
-      execution: Id of an execution that has just been published.
+      execution: Id of an execution that has been published.
       root: The pipeline root; a cache of digests is in its local state.
+      key: The node's key, of `caching.node_keys`.
     """
-    made = _outputs(store, execution)
-    for artifact, found in zip(made, _contents(made, root), strict=True):
-        artifact.custom_properties[_CONTENT].string_value = json.dumps(found)
-    if made:
-        store.put_artifacts(made)
-
-
-def damaged(
-    store: ml_metadata.MetadataStore, execution: int, root: str
-) -> list[Damage]:
-    """Compares the outputs of an execution with what was recorded.
-
-    Artifacts that were made before contents were recorded count as whole, and are
-    recorded now.
-
-    Args:
-      store: ML Metadata.
-      execution: Id of an execution that was taken from the cache.
-      root: As for `record`.
-    """
-    outputs = _outputs(store, execution)
-    contents = _contents(outputs, root)
-    found = []
-    for artifact, content in zip(outputs, contents, strict=True):
-        recorded = artifact.custom_properties[_CONTENT].string_value
-        if not recorded:
-            artifact.custom_properties[_CONTENT].string_value = json.dumps(content)
-            store.put_artifacts([artifact])
-        elif differences := _differences(json.loads(recorded), content):
-            found.append(Damage(artifact, differences))
-    return found
-
-
-def withdraw(store: ml_metadata.MetadataStore, damages: Sequence[Damage]) -> None:
-    """Marks artifacts so that no run takes them any more.
-
-    Args:
-      store: ML Metadata.
-      damages: From `damaged`.
-    """
-    for damage in damages:
-        damage.artifact.state = mlmd.Artifact.MARKED_FOR_DELETION
-    store.put_artifacts([damage.artifact for damage in damages])
-
-
-def _outputs(store: ml_metadata.MetadataStore, execution: int) -> list[mlmd.Artifact]:
     events = store.get_events_by_execution_ids([execution])
     ids = [event.artifact_id for event in events if event.type == mlmd.Event.OUTPUT]
-    found = store.get_artifacts_by_id(ids) if ids else []
-    return [artifact for artifact in found if artifact.type != _NOT_OURS]
+    unknown = [
+        artifact
+        for artifact in (store.get_artifacts_by_id(ids) if ids else ())
+        if artifact.type != _NOT_OURS and _KEY not in artifact.custom_properties
+    ]
+    for artifact, found in zip(unknown, _contents(unknown, root), strict=True):
+        artifact.custom_properties[_CONTENT].string_value = json.dumps(found)
+        artifact.custom_properties[_KEY].string_value = key
+    if unknown:
+        store.put_artifacts(unknown)
+
+
+def withdraw_damaged(
+    store: ml_metadata.MetadataStore, keys: Collection[str], root: str
+) -> list[Damage]:
+    """Finds damaged artifacts, and marks them so that no run takes them any more.
+
+    Args:
+      store: ML Metadata.
+      keys: The keys of the nodes whose outputs are looked at.
+      root: As for `record`.
+
+    Raises:
+      OSError: A file, or an object store, cannot be read.
+    """
+    from ml_metadata.metadata_store import ListOptions
+
+    listed = ", ".join(f"'{key}'" for key in sorted(set(keys)))
+    query = f"state = LIVE AND custom_properties.{_KEY}.string_value IN ({listed})"
+    recorded = store.get_artifacts(ListOptions(filter_query=query))
+    damages = []
+    for artifact, found in zip(recorded, _contents(recorded, root), strict=True):
+        made = json.loads(artifact.custom_properties[_CONTENT].string_value)
+        if differences := _differences(made, found):
+            damages.append(Damage(artifact.uri, differences))
+            artifact.state = mlmd.Artifact.MARKED_FOR_DELETION
+            store.put_artifacts([artifact])
+    return damages
 
 
 def _contents(
@@ -135,11 +132,12 @@ def _files(uri: str) -> list[str]:
     return sorted(os.path.join(folder, x) for folder, _, names in walked for x in names)
 
 
-def _differences(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _differences(recorded: Mapping[str, str], found: Mapping[str, str]) -> str:
     names = sorted(recorded.keys() | found.keys())
-    differing = [x or "it" for x in names if recorded.get(x) != found.get(x)]
+    differing = [x for x in names if recorded.get(x) != found.get(x)]
     if not differing:
         return ""
     gone = all(x not in found for x in differing)
+    what = abridged([x or "the file" for x in differing], _SHOWN)
     verb = "missing" if gone else "changed"
-    return f"{abridged(differing, _SHOWN)} {verb} ({counted(len(names), 'file')})"
+    return f"{what} {verb} (of {counted(len(names), 'file')})"

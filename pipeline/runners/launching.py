@@ -9,8 +9,8 @@ from strategos.components import events, node_ids
 from strategos.components.errors import BadInputError, InterruptedRunError, UserError
 from strategos.components.files import filesystems, full_disk
 from strategos.pipeline.history import warned
-from strategos.pipeline.plan import tfx_adapter
-from strategos.pipeline.root import lease
+from strategos.pipeline.plan import caching, tfx_adapter
+from strategos.pipeline.root import contents, lease
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError, described, read_result
 
@@ -107,18 +107,19 @@ def _launch(
         (execution,) = handle.store.get_executions_by_id([info.execution_id])
         if name == node_ids.TRAINER:
             _forget_checkpoints(handle.store, execution, copies)
-        if info.execution_output_uri:
+        executed = bool(info.execution_output_uri)
+        if executed:
             warned.keep(handle.store, execution.id, name, _warnings(name, written))
-    if info.execution_output_uri:
-        return "complete"
-    # Not executed: cached, or TFX could not resolve the inputs; then it publishes a
-    # failed execution without raising an error.
-    if execution.last_known_state != execution.CACHED:
-        raise UserError(
-            "inputs are missing: an earlier node has no finished execution in this "
-            "run. Run without --from, or from an earlier node."
-        )
-    return "cached"
+        # Not executed: cached, or TFX could not resolve the inputs; then it publishes
+        # a failed execution without raising an error.
+        elif execution.last_known_state != execution.CACHED:
+            raise UserError(
+                "inputs are missing: an earlier node has no finished execution in this "
+                "run. Run without --from, or from an earlier node."
+            )
+        key = caching.node_keys(ir)[name]
+        contents.record(handle.store, execution.id, root, key)
+    return "complete" if executed else "cached"
 
 
 def _warnings(node: str, start: int) -> list[str]:

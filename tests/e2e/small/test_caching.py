@@ -70,6 +70,24 @@ def test_data_that_were_only_touched_or_copied_are_cached(ran):
     assert states(ran, "--to", "ExampleGen")["ExampleGen"] == "cached"
 
 
+def test_a_damaged_artifact_is_made_again_and_the_run_says_so(ran):
+    assert set(states(ran).values()) == {"cached"}
+    made = ran.folder / "runs" / "small" / "StatisticsGen" / "statistics"
+    (newest,) = (path for path in made.iterdir() if path.is_dir())
+    (file,) = (newest / "Split-eval").iterdir()
+    before = file.stat()
+    file.write_bytes(bytes(x ^ 1 for x in file.read_bytes()))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    done = ran.run()
+    assert (
+        f"{newest} was damaged after it was made: Split-eval/{file.name} changed"
+        in (" ".join(done.stdout.split()))
+    )
+    after = ran.states()
+    assert (after["ExampleGen"], after["StatisticsGen"]) == ("cached", "complete")
+    assert set(states(ran).values()) == {"cached"}
+
+
 def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
     root, serving = tmp_path / "root", tmp_path / "serving"
     sets = (f"run.root={root}", f"pusher.to={serving}", "trainer.seed=7")
