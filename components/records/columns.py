@@ -97,6 +97,7 @@ class ColumnWriter:
         if self._stream is None:
             return Written()
         self._stream.close()
+        self._file.write_sums()
         self._file.close()
         return Written((os.path.basename(self._path),), self._rows)
 
@@ -107,10 +108,12 @@ class ColumnWriter:
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
         if self._stream is None:
-            self._file = streams.File(fileio.open(self._path, "wb"))
+            opened = fileio.open(self._path, "wb")
+            self._file = streams.File(opened, table.schema)
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._stream = pa.ipc.new_stream(self._file, table.schema, options=options)
         self._stream.write_table(table)
+        self._file.end_batch()
 
 
 def read(files: Iterable[str]) -> Iterator[pa.RecordBatch]:

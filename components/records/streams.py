@@ -1,17 +1,27 @@
 """Arrow files of columns: where they are, and reading them; pyarrow alone.
 
-They are in a folder of their own, so TFX's readers do not take them for examples.
+They are in a folder of their own, so TFX's readers do not take them for examples. After
+the Arrow stream, where its readers stop, a file has the CRC-32C of each batch, as
+TFRecord files have of each record: damaged bytes are an error, never other numbers.
 """
 
 from __future__ import annotations
 
+import bisect
 import io
+import struct
 from collections.abc import Iterator
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 
+from strategos.components.errors import UserError
+
 SUFFIX = ".arrow"
+
+_SUM, _END = struct.Struct("<QI"), struct.Struct("<I8s")
+_MAGIC = b"CRC-32C\n"
 
 
 def folder(split: str) -> str:
@@ -29,7 +39,7 @@ def batches(file: Any) -> Iterator[pa.RecordBatch]:
     Args:
       file: Opened to read bytes, by TFX or TensorFlow.
     """
-    with File(file) as source, pa.ipc.open_stream(source) as stream:
+    with File(file).expecting_sums() as source, pa.ipc.open_stream(source) as stream:
         yield from stream
 
 
@@ -42,7 +52,7 @@ def messages(file: Any) -> Iterator[tuple[int, pa.Schema, pa.ipc.Message]]:
     Yields:
       The position of the batch in the file in bytes, its schema, and the batch.
     """
-    with File(file) as source:
+    with File(file).expecting_sums() as source:
         reader = pa.ipc.MessageReader.open_stream(source)
         schema = _schema(reader.read_next_message())
         position = source.position
@@ -58,10 +68,10 @@ def message_at(file: Any, position: int) -> tuple[pa.Schema, pa.ipc.Message]:
       file: Opened to read bytes, by TFX or TensorFlow.
       position: From `messages`.
     """
-    with File(file) as source:
+    with File(file).expecting_sums() as source:
         reader = pa.ipc.MessageReader.open_stream(source)  # reads nothing in advance
         schema = _schema(reader.read_next_message())
-        file.seek(position)
+        source.go_to(position)
         return schema, reader.read_next_message()
 
 
@@ -74,14 +84,49 @@ class File(io.RawIOBase):
 
     Args:
       file: Opened to read or to write bytes.
+      schema: Of the batches to write; it gets a checksum of its own.
 
     Attributes:
-      position: Number of bytes read.
+      position: Number of bytes read or written.
     """
 
-    def __init__(self, file: Any):
+    def __init__(self, file: Any, schema: pa.Schema | None = None):
         self._file = file
-        self.position = 0
+        self._schema_end = schema.serialize().size if schema else None
+        self.position = self._crc = 0
+        self._sums: dict[int, int] = {}
+        self._ends: list[int] = []
+        self._ready = memoryview(b"")
+
+    def expecting_sums(self) -> File:
+        """Compares what is read with the checksums at the end of the file, if any."""
+        self._file.seek(0, 2)
+        size = self._file.tell()
+        self._file.seek(max(0, size - _END.size))
+        end = self._file.read(_END.size)
+        if end[-len(_MAGIC) :] == _MAGIC:
+            count, _ = _END.unpack(end)
+            self._file.seek(max(0, size - _END.size - count * _SUM.size))
+            self._sums = dict(_SUM.iter_unpack(self._file.read(count * _SUM.size)))
+            self._ends = sorted(self._sums)
+        self._file.seek(0)
+        return self
+
+    def go_to(self, position: int) -> None:
+        """Goes on reading at a position where a batch begins."""
+        if position != self.position:
+            self._file.seek(position)
+            self.position, self._ready = position, memoryview(b"")
+
+    def end_batch(self) -> None:
+        """Ends the bytes of a batch that was written."""
+        self._sums[self.position], self._crc = self._crc, 0
+
+    def write_sums(self) -> None:
+        """Writes the checksums of all batches, after the Arrow stream has ended."""
+        for position, crc in self._sums.items():
+            self._file.write(_SUM.pack(position, crc))
+        self._file.write(_END.pack(len(self._sums), _MAGIC))
 
     def readable(self) -> bool:
         """See `io.RawIOBase`."""
@@ -92,16 +137,45 @@ class File(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """See `io.RawIOBase`."""
-        data = self._file.read(len(buffer))
+        """See `io.RawIOBase`.
+
+        Raises:
+          UserError: The batch has another checksum than when it was written.
+        """
+        if self._ends and not self._ready:
+            self._ready = memoryview(self._next_batch())
+        size = len(buffer)
+        data = self._ready[:size] if self._ends else self._file.read(size)
+        self._ready = self._ready[size:]
         buffer[: len(data)] = data
         self.position += len(data)
         return len(data)
 
+    def _next_batch(self) -> bytes:
+        """The bytes up to the end of a batch, before Arrow takes any of them."""
+        following = bisect.bisect_right(self._ends, self.position)
+        if following == len(self._ends):
+            return b""
+        end = self._ends[following]
+        content = self._file.read(end - self.position)
+        if google_crc32c.value(content) != self._sums[end]:
+            name = getattr(self._file, "name", "a file of columns")
+            raise UserError(
+                f"{name} is damaged: bytes {self.position:,} to {end:,} are not those "
+                "that were written",
+                remedy="Run again with --no-cache: all artifacts are made anew.",
+            )
+        return content
+
     def write(self, data: Any) -> int:
         """See `io.RawIOBase`."""
-        self._file.write(bytes(data))
-        return len(data)
+        content = bytes(data)
+        self._file.write(content)
+        self.position += len(content)
+        self._crc = google_crc32c.extend(self._crc, content)
+        if self.position == self._schema_end:
+            self.end_batch()
+        return len(content)
 
     def close(self) -> None:
         """See `io.RawIOBase`."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from strategos.components.records import columns
+from strategos.components.errors import UserError
+from strategos.components.records import columns, streams
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,56 @@ def test_compact_has_each_rows_value_and_null_where_it_is_missing(kind, values, 
     flat = columns.compact(batch, lists=()).column(0)
     assert flat.type == kind
     assert flat.to_pylist() == values[rows]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A file of three batches: its path, and its content."""
+    writer = columns.ColumnWriter(str(tmp_path_factory.mktemp("columns")), 0)
+    values = np.random.default_rng(1).normal(size=20_000).astype(np.float32)
+    for start in range(0, len(values), 500):
+        column = pa.array(values[start : start + 500])
+        writer.write(pa.RecordBatch.from_arrays([column], ["x"]))
+    path = writer._path
+    writer.close()
+    return path, Path(path).read_bytes()
+
+
+def test_the_schema_has_a_checksum_of_its_own(written):
+    _, content = written
+    count, _ = streams._END.unpack(content[-streams._END.size :])
+    assert count == 4  # with three batches
+
+
+def rows_by_batch(path):
+    return sum(batch.num_rows for batch in columns.read([path]))
+
+
+def rows_by_message(path):
+    stored = pickle.loads(pickle.dumps(list(columns.stored_batches(path))))
+    return sum(batch.read().num_rows for batch in stored)
+
+
+@pytest.mark.parametrize("rows", [rows_by_batch, rows_by_message])
+def test_batches_have_checksums_which_arrow_itself_does_not_see(written, rows):
+    path, content = written
+    assert rows(path) == 20_000
+    with pa.ipc.open_stream(pa.BufferReader(content)) as stream:
+        assert len(list(stream)) == 3
+    older = Path(path).with_name("older")
+    older.write_bytes(content[: content.rindex(b"\xff\xff\xff\xff") + 8])
+    assert rows(str(older)) == 20_000  # before checksums were written
+
+
+@settings(max_examples=80, deadline=None)
+@given(place=st.integers(0, 10**9), bit=st.integers(0, 7))
+@pytest.mark.parametrize("rows", [rows_by_batch, rows_by_message])
+def test_a_flipped_bit_is_an_error_with_the_files_name(written, rows, place, bit):
+    path, content = written
+    end = content.rindex(b"\xff\xff\xff\xff")  # of the last batch
+    damaged = bytearray(content)
+    damaged[place % end] ^= 1 << bit
+    other = Path(path).with_name("damaged")
+    other.write_bytes(damaged)
+    with pytest.raises(UserError, match=rf"(?s){other} is damaged: .*--no-cache"):
+        rows(str(other))
