@@ -142,9 +142,16 @@ class Hooks(tf.keras.callbacks.CallbackList):
         super().on_train_batch_begin(batch + self._skipped(), logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Updates the position, then calls the callbacks."""
+        """Updates the position, calls the callbacks, and has logs corrected.
+
+        A callback with a method `correct` gets the logs, from which `fit` takes those
+        of the epoch.
+        """
         self._position.step = self.step_of(batch)
         super().on_train_batch_end(batch + self._skipped(), logs)
+        for correct in (getattr(each, "correct", None) for each in self.callbacks):
+            if correct and logs:
+                correct(logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Makes the replicas evaluate the weights that a checkpoint has."""

@@ -92,6 +92,7 @@ class Keeper(TensorCallback):
         self._clock = clock
         self._state: CallbackState | None = None
         self._found: Found | None = None
+        self._has_added = False
         self._counted_before = ""  # prefix of totals that the first step adds to
         self._structure: structure.Structure | None = None
         self._saved = self._looked = (clock(), position.step)
@@ -199,10 +200,23 @@ class Keeper(TensorCallback):
         """Checks whether a checkpoint is due, except at the end of an epoch."""
         if self._counted_before and self._store.is_chief:
             stored_variables.add_totals(_Metrics(self.model), self._counted_before)
-        self._counted_before = ""
+        self._has_added, self._counted_before = bool(self._counted_before), ""
         due = self._position.step >= self._next_look and self._position.is_exact
         if self._position.offset and due:
             self._look()
+
+    def correct(self, logs: dict[str, Any]) -> None:
+        """Sets what `fit` logs to metrics that got their totals after the execution.
+
+        If the execution is the last one of its epoch, these are the epoch's values.
+
+        Args:
+          logs: What the step has returned, changed in place.
+        """
+        if self._has_added:
+            found = {metric.name: metric for metric in self.model.metrics}
+            for name in found.keys() & logs.keys():
+                logs[name] = found[name].result()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, after all other callbacks."""

@@ -197,6 +197,59 @@ def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
         np.testing.assert_array_equal(value, theirs[variable])
 
 
+OWN_STEP = """
+import os, signal
+from pathlib import Path
+import tensorflow as tf
+
+class OwnStep(tf.keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            p = self(x, training=True)
+            loss = self.compute_loss(x, y, p)
+        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+        more = {"mean": tf.reduce_mean(p)}
+        return {**self.compute_metrics(x, y, p, None), **more}
+
+class TerminatedOnce(tf.keras.callbacks.Callback):
+    def __init__(self, marker):
+        super().__init__()
+        self.marker = marker
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.marker and not Path(self.marker).exists():
+            Path(self.marker).touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+def callbacks(context):
+    return [TerminatedOnce(context.hyperparameters.get("marker"))]
+
+def build_model(context):
+    inputs = context.inputs()
+    x = tf.keras.layers.Dense(8, "relu")(inputs["distance"])
+    model = OwnStep({"distance": inputs["distance"]},
+                    tf.keras.layers.Dense(1, "sigmoid")(x))
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+def test_resumed_in_its_last_execution_an_epoch_is_measured_on_all_its_rows(
+    run, workload, tmp_path
+):
+    """Metrics of an own step are built in its first execution after the resume."""
+    workload.write_module("own_step", OWN_STEP)
+    how = {"module": "own_step", "batch_size": 100, "epochs": 2}
+    how["settings"] = {"steps_per_execution": 5}
+    undisturbed, _ = run({"strategy": "one_device"}, **how)
+    marker = str(tmp_path / "stopped")
+    facts, _ = run({"strategy": "one_device"}, marker=marker, **how)
+    assert facts["restarts"] == 1
+    for name, values in undisturbed["history"].items():
+        assert facts["history"][name] == pytest.approx(values, abs=1e-6), name
+
+
 KERAS3 = """
 import os, signal
 from pathlib import Path
