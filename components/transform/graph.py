@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+
+from strategos.components.transform import feature_ids
+from strategos.components.transform.feature_ids import FeatureIds
 
 
 class TransformGraph:
@@ -27,8 +30,8 @@ class TransformGraph:
             self.layer = output.transform_features_layer()
         self.raw_spec: dict[str, Any] = output.raw_feature_spec()
         self.outputs = sorted(output.transformed_feature_spec())
-        loaded = tf.saved_model.load(output.transform_savedmodel_dir)
-        self._sources = _sources(loaded.transform_fn)
+        self._loaded = tf.saved_model.load(output.transform_savedmodel_dir)
+        self._sources = _sources(self._loaded.transform_fn)
 
     def raw_features_of(self, names: Iterable[str]) -> set[str]:
         """The raw features that transformed features are computed from.
@@ -37,6 +40,10 @@ class TransformGraph:
           names: Transformed features.
         """
         return {raw for name in names for raw in self._sources[name]}
+
+    def ids(self) -> dict[str, FeatureIds]:
+        """What the values of each transformed feature mean, the label included."""
+        return _ids(self._loaded.transform_fn)
 
     def raw_columns_of(self, features: Iterable[str]) -> set[str]:
         """The columns of a tf.Example that raw features are parsed from.
@@ -67,6 +74,16 @@ class TransformGraph:
         """
         transformed = self.layer(dict(raw))
         return {name: _at_least_rank_2(transformed[name]) for name in names}
+
+
+def ids_of(output: tft.TFTransformOutput) -> dict[str, FeatureIds]:
+    """What the values of each transformed feature mean, the label included.
+
+    Args:
+      output: TFT's view of the graph's folder.
+    """
+    loaded = tf.saved_model.load(output.transform_savedmodel_dir)
+    return _ids(loaded.transform_fn)
 
 
 @contextlib.contextmanager
@@ -100,6 +117,43 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
         found = {raw_of[op] for op in ancestors & raw_of.keys()}
         sources[name] = sources.get(name, set()) | found
     return sources
+
+
+def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
+    """What the values of each transformed feature mean."""
+    graph = getattr(transform_fn, "concrete_functions", [transform_fn])[0].graph
+    digests, prune = feature_ids.Digests(graph), _pruning(graph)
+    structured = graph.structured_outputs
+    names = _flat_names(structured)
+    found = {}
+    for name in structured:
+        parts = [
+            feature_ids.without_copies(tensor)
+            for other, tensor in zip(names, graph.outputs, strict=True)
+            if other == name
+        ]
+        kind = structured[name]
+        is_sparse = isinstance(kind, (tf.SparseTensor, tf.SparseTensorSpec))
+        values = parts[1] if is_sparse else parts[0]
+        found[name] = feature_ids.of(parts, values, digests, prune)
+    return found
+
+
+def _pruning(graph: Any) -> feature_ids.Prune:
+    """A function that cuts parts out of a graph."""
+    from tensorflow.python.eager import wrap_function
+    from tensorflow.python.ops.op_selector import UnliftableError
+
+    holder = wrap_function.VariableHolder()
+    whole = wrap_function.WrappedFunction(graph, variable_holder=holder)
+
+    def prune(fed: Sequence[tf.Tensor], fetched: Sequence[tf.Tensor]) -> Any:
+        try:
+            return whole.prune(list(fed), list(fetched))
+        except UnliftableError as error:
+            raise ValueError(str(error)) from error
+
+    return prune
 
 
 def _flat_names(structure: Mapping[str, Any]) -> list[str]:
