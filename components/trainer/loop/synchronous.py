@@ -46,10 +46,11 @@ from strategos.components.trainer.model import (
 from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.replicas import local_values, uneven_batches
+from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
-from strategos.components.transform import sample
+from strategos.components.transform import graph, sample
 
 Callbacks = list[tf.keras.callbacks.Callback]
 
@@ -144,6 +145,8 @@ class Training:
         if isinstance(self._examples, file_shards.FileShare):
             # Pipelines cannot fill up each other's last batch.
             self._context = dataclasses.replace(self._context, drops_last_batch=True)
+        if spec.warm_start:  # outside of the strategy: it holds tables
+            self._ids = graph.ids_of(self._context.transform_output)
         self._check_steps()
         pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
         share = dataset.share_of(pipeline, self._agreement.workers, count)
@@ -174,11 +177,19 @@ class Training:
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:
-            start = f"{self._spec.warm_start}/weights"
-            is_chief = self._context.is_chief
-            checkpoints.warm_start(model, start, is_chief=is_chief)
-            structure.check_warm_start(model, start)
+            self._warm_start(model, f"{self._spec.warm_start}/weights")
         return model
+
+    def _warm_start(self, model: tf.keras.Model, path: str) -> None:
+        """Reads the weights of an earlier model; the same in each task."""
+        features, _ = self._evaluated.sample(relations.ROWS)
+        moved = checkpoints.warm_start(
+            model,
+            path,
+            is_chief=self._context.is_chief,
+            tables=relations.find(model, features, self._ids),
+        )
+        structure.check_warm_start(model, path, resized=bool(moved))
 
     def _built(self) -> tuple[tf.keras.Model, Any]:
         """The user's model with all variables of its layers, and its first outputs."""

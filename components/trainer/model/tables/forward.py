@@ -1,0 +1,213 @@
+"""The traced call of a model: where a variable meets what is computed from features.
+
+Only the first layers count: a path from a feature to a variable's operation ends at the
+first variable that it meets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.trainer.compat import keras3, partitioned_variables, tracing
+from strategos.components.trainer.model.replicas import local_values
+from strategos.components.transform import feature_ids
+from strategos.components.transform.feature_ids import FeatureIds
+
+_PASSING = frozenset({"ReadVariableOp", "Identity", "Cast"})
+_ADDING = frozenset({"AddV2", "Add", "Sub", "BiasAdd", "AddN"})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Use:
+    """An operation on a variable and on a tensor that is computed from features.
+
+    Attributes:
+      table: Index of the variable among the model's tables.
+      op: The operation.
+      place: Which of the operation's inputs `operand` is.
+      operand: The tensor.
+      sources: The features, or look-ups of the model, that it is computed from.
+    """
+
+    table: int
+    op: tf.Operation
+    place: int
+    operand: tf.Tensor
+    sources: frozenset[str]
+
+
+class Forward:
+    """The call of a model on a few rows, traced.
+
+    Args:
+      model: A built model.
+      features: Tensors `[rows, …]` by feature, sparse and ragged ones, too.
+
+    Attributes:
+      uses: All uses of variables in first layers.
+      lookups: Keys and values of the look-ups that the model itself does, by name.
+    """
+
+    def __init__(self, model: tf.keras.Model, features: Mapping[str, Any]):
+        self._features = dict(keras3.taken(model, features))
+
+        def call(given: Mapping[str, Any]) -> Any:
+            return local_values.of_first(lambda: model(given, training=False))
+
+        self._trace = tracing.Trace(call, self._features)
+        self._fed = [x for parts in self._trace.placeholders.values() for x in parts]
+        self._values = tf.nest.flatten(
+            list(self._features.values()), expand_composites=True
+        )
+        self.uses: list[Use] = []
+        self.lookups: dict[str, FeatureIds] = {}
+        self._made: set[str] = set()  # ops whose outputs depend on variables at once
+        self._lookup_outputs: dict[str, tf.Tensor] = {}
+        self._follow(_handles(model))
+
+    def feature(self, name: str) -> Any:
+        """The rows of a feature: a tensor, sparse or ragged tensor."""
+        return self._features[name]
+
+    def computed(
+        self, source: str, values: Sequence[Any]
+    ) -> list[dict[Use, np.ndarray]]:
+        """The operands of all uses, for each of several values of one source.
+
+        All other features, and what depends on variables, stay as they are.
+
+        Args:
+          source: A feature or a look-up of the model.
+          values: For a feature, tensors like its own; for a look-up, ids.
+
+        Returns:
+          Arrays by use; {} for a value that an operation rejects.
+        """
+        part, flat = self._part
+        known, names = flat[len(self._values) :], list(self._lookup_outputs)
+        found = []
+        for value in values:
+            features, fixed = dict(self._features), list(known)
+            if source in self._lookup_outputs:
+                place = names.index(source) - len(names)
+                fixed[place] = tf.fill(
+                    fixed[place].shape, tf.cast(value, fixed[place].dtype)
+                )
+            else:
+                features[source] = value
+            fed = tf.nest.flatten(list(features.values()), expand_composites=True)
+            try:
+                arrays = [each.numpy() for each in part(*fed, *fixed)]
+            except tf.errors.OpError:
+                found.append({})
+            else:
+                found.append(dict(zip(self.uses, arrays, strict=True)))
+        return found
+
+    @functools.cached_property
+    def _part(self) -> tuple[Any, list[Any]]:
+        """The function from features, and from what is kept, to operands; its inputs.
+
+        Kept is what operands get from variables, and the values of look-ups.
+        """
+        operands = [use.operand for use in self.uses]
+        kept = [*self._boundaries(operands), *self._lookup_outputs.values()]
+        known = self._trace.part(self._fed, kept)(*self._values) if kept else []
+        part = self._trace.part([*self._fed, *kept], operands)
+        return part, [*self._values, *known]
+
+    def _boundaries(self, operands: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The tensors that operands get from variables, through any operation."""
+        stops = {x.op.name for x in (*self._fed, *self._lookup_outputs.values())}
+        todo, seen = list(operands), {x.ref() for x in operands}
+        found = []
+        while todo:
+            tensor = todo.pop()
+            if tensor.op.name in self._made:
+                found.append(tensor)
+            elif tensor.op.name not in stops:
+                new = [x for x in tensor.op.inputs if x.ref() not in seen]
+                seen.update(x.ref() for x in new)
+                todo += new
+        return found
+
+    def _follow(self, handles: Mapping[int, int]) -> None:
+        """Goes through the graph, each operation after those that it depends on."""
+        graph = self._trace.graph
+        captured = {id(inner): outer for outer, inner in graph.captures}
+        held = {  # tensors that are a variable, or its value
+            inner.ref(): handles[id(outer)]
+            for outer, inner in graph.captures
+            if id(outer) in handles
+        }
+        reached = {
+            part.ref(): frozenset({name})
+            for name, parts in self._trace.placeholders.items()
+            for part in parts
+        }
+        for op in graph.get_operations():
+            inputs = list(op.inputs)
+            of_tables = [held[x.ref()] for x in inputs if x.ref() in held]
+            if of_tables and op.type in _PASSING:
+                held |= {x.ref(): of_tables[0] for x in op.outputs}
+                continue
+            if of_tables:
+                self._made.add(op.name)
+                self._use(op, of_tables, held, reached)
+                continue
+            sources = [reached.get(x.ref(), frozenset()) for x in inputs]
+            union = frozenset().union(*sources)
+            if op.type == feature_ids.LOOKUP and union:
+                union = self._lookup(op, captured.get(id(inputs[0])), union)
+            if union:
+                reached |= {x.ref(): union for x in op.outputs}
+
+    def _use(
+        self,
+        op: tf.Operation,
+        of_tables: Sequence[int],
+        held: Mapping[Any, int],
+        reached: Mapping[Any, frozenset[str]],
+    ) -> None:
+        if op.type in _ADDING:
+            return
+        for place, operand in enumerate(op.inputs):
+            sources = reached.get(operand.ref())
+            if sources and operand.ref() not in held:
+                self.uses += [Use(x, op, place, operand, sources) for x in of_tables]
+
+    def _lookup(
+        self, op: tf.Operation, table: Any, sources: frozenset[str]
+    ) -> frozenset[str]:
+        """Adds a look-up of the model as a source of its own."""
+        kinds = [op.get_attr(name) for name in ("Tin", "Tout")]
+        if table is None or not kinds[1].is_integer:
+            return sources
+        keys, ids = feature_ids.content(table, *kinds)
+        features = ", ".join(sorted(sources))
+        name = f"look-up {len(self.lookups) + 1} in the model, of {features}"
+        digest = feature_ids.hash_of_table(keys, ids)
+        others = np.zeros(0, np.int64)
+        self.lookups[name] = FeatureIds(
+            digest, True, keys, ids.astype(np.int64), others
+        )
+        self._lookup_outputs[name] = op.outputs[0]
+        return frozenset({name})
+
+
+def _handles(model: tf.keras.Model) -> dict[int, int]:
+    """The index of its table by the `id` of the handle of each variable here."""
+    strategy = tf.distribute.get_strategy()
+    found = {}
+    for index, table in enumerate(partitioned_variables.tables(model.variables)):
+        for part in table:
+            variable = keras3.of_tensorflow(part)
+            for local in strategy.experimental_local_results(variable):
+                found[id(local.handle)] = index
+    return found

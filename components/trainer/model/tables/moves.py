@@ -1,0 +1,214 @@
+"""Where the rows of an earlier model's table belong in the table of a new model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from strategos.components.trainer.model.tables.relations import UNKNOWN, Relation
+from strategos.components.transform.feature_ids import FeatureIds
+
+Ids = Mapping[str, FeatureIds]
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """Rows of a table that take earlier values; the others keep their own.
+
+    Attributes:
+      axis: Axis of the rows.
+      new: Rows in the new table, int64[n], ascending.
+      old: For each of them its row in the earlier table, int64[n].
+      entries: How many entries of vocabularies have rows.
+      kept: How many of these take earlier values.
+    """
+
+    axis: int
+    new: np.ndarray
+    old: np.ndarray
+    entries: int
+    kept: int
+
+
+def changed(new: FeatureIds | None, old: FeatureIds | None) -> bool:
+    """Whether the values of a feature mean something else than they did."""
+    return new is None or old is None or new.digest != old.digest
+
+
+def find(
+    relations: Sequence[Relation],
+    earlier: Sequence[Relation],
+    ids: Ids,
+    earlier_ids: Ids,
+    sizes: tuple[Sequence[int], Sequence[int]],
+) -> Move | None:
+    """Finds where rows belong; None if they cannot be assigned.
+
+    Args:
+      relations: Those of the new table.
+      earlier: Those of the earlier table.
+      ids: The meaning of values now.
+      earlier_ids: The meaning of values then.
+      sizes: The shapes of the new and the earlier table.
+    """
+    then = {x.source: x for x in earlier}
+    if {x.source for x in relations} != set(then) or len(then) != len(earlier):
+        return None
+    axes = {x.axis for x in (*relations, *earlier) if _moves(x, ids, earlier_ids)}
+    if len(axes) != 1 or UNKNOWN in axes:
+        return None
+    (axis,) = axes
+    lengths = [shape[axis] for shape in sizes]
+    blocks = []
+    for relation in relations:
+        if relation.axis != axis:  # its values mean what they did
+            continue
+        block = _block(relation, then[relation.source], ids, earlier_ids)
+        if block is None:
+            return None
+        blocks.append(block.within(*lengths))
+    return _merged(axis, blocks, lengths)
+
+
+def apply(move: Move, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """The new table with the earlier values of its rows.
+
+    Args:
+      move: Where rows belong.
+      new: The new table's own values.
+      old: The earlier table.
+    """
+    found = np.array(new)
+    to, of = np.moveaxis(found, move.axis, 0), np.moveaxis(old, move.axis, 0)
+    to[move.new] = of[move.old]
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Rows of one feature: pairs, all rows in both tables, and counts of entries."""
+
+    new: np.ndarray
+    old: np.ndarray
+    all_new: np.ndarray
+    all_old: np.ndarray
+    entries: np.ndarray  # rows in the new table
+
+    def within(self, new: int, old: int) -> _Block:
+        """Without rows beyond the tables' lengths, such as -1 for a missing value."""
+        fits = (self.new >= 0) & (self.new < new) & (self.old >= 0) & (self.old < old)
+        return _Block(
+            self.new[fits],
+            self.old[fits],
+            *(
+                rows[(rows >= 0) & (rows < length)]
+                for rows, length in (
+                    (self.all_new, new),
+                    (self.all_old, old),
+                    (self.entries, new),
+                )
+            ),
+        )
+
+
+def _moves(relation: Relation, ids: Ids, earlier: Ids) -> bool:
+    """Whether a relation decides where rows belong."""
+    source = relation.source
+    return relation.axis != UNKNOWN or changed(ids.get(source), earlier.get(source))
+
+
+def _block(relation: Relation, then: Relation, ids: Ids, earlier: Ids) -> _Block | None:
+    new, old = ids.get(relation.source), earlier.get(relation.source)
+    if new is None or old is None or new.entries is None or old.entries is None:
+        return None
+    if relation.axis != then.axis or new.is_one_hot != old.is_one_hot:
+        return None
+    pairs = [_entries(new, old)]
+    pairs += [_others(new, old, above=each) for each in (True, False)]
+    to, of = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    both = _has_row(relation, to) & _has_row(then, of)
+    all_new, all_old = (np.concatenate([x.ids, x.others]) for x in (new, old))
+    return _Block(
+        relation.offset + to[both],
+        then.offset + of[both],
+        relation.offset + all_new[_has_row(relation, all_new)],
+        then.offset + all_old[_has_row(then, all_old)],
+        relation.offset + new.ids[_has_row(relation, new.ids)],
+    )
+
+
+def _has_row(relation: Relation, ids: np.ndarray) -> np.ndarray:
+    return (ids >= relation.least) & (ids <= relation.most)
+
+
+def _entries(new: FeatureIds, old: FeatureIds) -> tuple[np.ndarray, np.ndarray]:
+    """The ids now and then of entries that both vocabularies have.
+
+    An id that several entries share now, and that had different ones, is left out.
+    """
+    place = dict(zip(old.entries.tolist(), old.ids.tolist(), strict=True))
+    pairs = zip(new.entries.tolist(), new.ids.tolist(), strict=True)
+    return _agreeing([(to, place[x]) for x, to in pairs if x in place])
+
+
+def _others(
+    new: FeatureIds, old: FeatureIds, *, above: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ids now and then of keys that no vocabulary has: of the same bucket."""
+    to, of = (
+        x.others[x.others > x.ids.max() if above else x.others < x.ids.min()]
+        for x in (new, old)
+    )
+    if len(to) != len(of):  # keys go to other buckets
+        to = of = np.zeros(0, np.int64)
+    return to, of
+
+
+def _merged(axis: int, blocks: Sequence[_Block], lengths: Sequence[int]) -> Move:
+    """The move of a table with blocks of several features, and rows of none."""
+    bound = [
+        np.unique(np.concatenate([getattr(x, name) for x in blocks]))
+        for name in ("all_new", "all_old")
+    ]
+    pairs = [(x.new, x.old) for x in blocks] + _unbound(bound, lengths)
+    to, of = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    new, old = _agreeing(list(zip(to.tolist(), of.tolist(), strict=True)))
+    entries = np.unique(np.concatenate([x.entries for x in blocks]))
+    return Move(axis, new, old, len(entries), int(np.isin(entries, new).sum()))
+
+
+def _unbound(
+    bound: Sequence[np.ndarray], lengths: Sequence[int]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows of no feature's block: padding, spare rows, and those of numbers.
+
+    Before the first block and after it they keep their order, if they are as many as
+    they were; in a table of unchanged length they keep their place.
+    """
+    rest = [
+        np.setdiff1d(np.arange(length), rows)
+        for length, rows in zip(lengths, bound, strict=True)
+    ]
+    begins = [rows[0] if len(rows) else 0 for rows in bound]
+    pairs = []
+    for is_before in (True, False):
+        to, of = (
+            rows[(rows < begin) == is_before]
+            for rows, begin in zip(rest, begins, strict=True)
+        )
+        if len(to) == len(of):
+            pairs.append((to, of))
+        elif lengths[0] == lengths[1]:
+            stay = np.intersect1d(to, of)
+            pairs.append((stay, stay))
+    return pairs
+
+
+def _agreeing(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs by their first number, without those that have several second numbers."""
+    array = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
+    firsts, counts = np.unique(array[:, 0], return_counts=True)
+    array = array[np.isin(array[:, 0], firsts[counts == 1])]
+    return array[:, 0], array[:, 1]
