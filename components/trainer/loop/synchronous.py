@@ -50,7 +50,7 @@ from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
-from strategos.components.transform import graph, sample
+from strategos.components.transform import sample
 
 Callbacks = list[tf.keras.callbacks.Callback]
 
@@ -145,8 +145,6 @@ class Training:
         if isinstance(self._examples, file_shards.FileShare):
             # Pipelines cannot fill up each other's last batch.
             self._context = dataclasses.replace(self._context, drops_last_batch=True)
-        if spec.warm_start:  # outside of the strategy: it holds tables
-            self._ids = graph.ids_of(self._context.transform_output)
         self._check_steps()
         pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
         share = dataset.share_of(pipeline, self._agreement.workers, count)
@@ -187,7 +185,7 @@ class Training:
             model,
             path,
             is_chief=self._context.is_chief,
-            tables=relations.find(model, features, self._ids),
+            tables=relations.find(model, features, self._context.ids),
         )
         structure.check_warm_start(model, path, resized=bool(moved))
 
