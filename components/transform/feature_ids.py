@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ class FeatureIds:
         int64[n].
       others: Ids that keys have which are not in the vocabulary, ascending; int64[m].
       is_one_hot: Whether the feature is a one-hot vector.
+      is_discrete: Whether the values are whole numbers, truth values or text.
     """
 
     digest: str
@@ -47,6 +49,7 @@ class FeatureIds:
     ids: np.ndarray | None = None
     others: np.ndarray | None = None
     is_one_hot: bool = False
+    is_discrete: bool = True
 
 
 def of(
@@ -66,12 +69,12 @@ def of(
     """
     text = "".join(digests.of(tensor) for tensor in output)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-    lookups = list(lookups_of(values))
+    lookups, is_discrete = list(lookups_of(values)), not values.dtype.is_floating
     for lookup in lookups:
         found = _assigned(lookup, values, digests, prune)
         if found is not None:
-            return FeatureIds(digest, True, *found)
-    return FeatureIds(digest, bool(lookups))
+            return FeatureIds(digest, True, *found, is_discrete=is_discrete)
+    return FeatureIds(digest, bool(lookups), is_discrete=is_discrete)
 
 
 def lookups_of(tensor: tf.Tensor) -> Iterator[tf.Operation]:
@@ -116,7 +119,9 @@ def unknown_keys(entries: np.ndarray) -> np.ndarray:
         known = set(entries.tolist())
         made = (f"\x01{number * 7919}".encode() for number in range(_UNKNOWN_KEYS))
         return np.array([key for key in made if key not in known], object)
-    begin = int(entries.max()) + 1 if len(entries) else 0
+    begin = int(entries.max()) + 1
+    if begin > tf.int64.max - _UNKNOWN_KEYS:
+        begin = int(entries.min()) - _UNKNOWN_KEYS
     return np.arange(begin, begin + _UNKNOWN_KEYS, dtype=np.int64)
 
 
@@ -125,12 +130,16 @@ class Digests:
 
     Args:
       graph: A graph of a function.
+      inputs: Names for its placeholders, by the names of their operations.
     """
 
-    def __init__(self, graph: Any):
+    def __init__(self, graph: Any, inputs: Mapping[str, str]):
         self._captured = {id(inner): outer for outer, inner in graph.captures}
-        placeholders = [x for x in graph.inputs if id(x) not in self._captured]
-        self._inputs = {x.op.name: n for n, x in enumerate(placeholders)}
+        counts: Counter[str] = Counter()
+        self._inputs: dict[str, str] = {}
+        for operation, name in inputs.items():  # the components of a tensor in order
+            self._inputs[operation] = f"{name} {counts[name]}"
+            counts[name] += 1
         self._functions = _functions(graph)
         self._by_op: dict[str, str] = {}
         self._graph = graph

@@ -106,10 +106,7 @@ def _at_least_rank_2(value: Any) -> Any:
 def _sources(transform_fn: Any) -> dict[str, set[str]]:
     """The raw features that each transformed feature depends on."""
     function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
-    graph = function.graph
-    given = function.structured_input_signature[0][0]
-    placeholders = (tensor.op.name for tensor in graph.inputs)  # then the captured
-    raw_of = dict(zip(placeholders, _flat_names(given), strict=False))
+    graph, raw_of = function.graph, _raw_features(function)
     sources: dict[str, set[str]] = {}
     names = _flat_names(graph.structured_outputs)
     for name, tensor in zip(names, graph.outputs, strict=True):
@@ -121,8 +118,10 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
 
 def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
     """What the values of each transformed feature mean."""
-    graph = getattr(transform_fn, "concrete_functions", [transform_fn])[0].graph
-    digests, prune = feature_ids.Digests(graph), _pruning(graph)
+    function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
+    graph = function.graph
+    digests = feature_ids.Digests(graph, _raw_features(function))
+    prune = _pruning(graph)
     structured = graph.structured_outputs
     names = _flat_names(structured)
     found = {}
@@ -154,6 +153,13 @@ def _pruning(graph: Any) -> feature_ids.Prune:
             raise ValueError(str(error)) from error
 
     return prune
+
+
+def _raw_features(function: Any) -> dict[str, str]:
+    """The raw feature of each placeholder of a transform function, by its name."""
+    given = function.structured_input_signature[0][0]
+    placeholders = (x.op.name for x in function.graph.inputs)  # then the captured
+    return dict(zip(placeholders, _flat_names(given), strict=False))
 
 
 def _flat_names(structure: Mapping[str, Any]) -> list[str]:

@@ -181,11 +181,12 @@ class Training:
     def _warm_start(self, model: tf.keras.Model, path: str) -> None:
         """Reads the weights of an earlier model; the same in each task."""
         features, _ = self._evaluated.sample(relations.ROWS)
+        ids, label = self._context.ids, self._context.label
         moved = checkpoints.warm_start(
             model,
             path,
             is_chief=self._context.is_chief,
-            tables=relations.find(model, features, self._context.ids),
+            tables=relations.find(model, features, ids, label),
         )
         structure.check_warm_start(model, path, resized=bool(moved))
 

@@ -96,7 +96,8 @@ def evaluate_and_export(
         graph = TransformGraph(context.transform_output)
         export(model, context, spec.schema_file, folder, spec.null_values, graph)
         features, _ = evaluation.sample(relations.ROWS)
-        record.write(relations.find(model, features, graph.ids()), weights)
+        found = relations.find(model, features, graph.ids(), context.label)
+        record.write(found, weights)
     # This process has one device: it takes the batches of one replica, unless the value
     # of the loss depends on their size.
     size = context.per_replica_batch_size

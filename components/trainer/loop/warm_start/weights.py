@@ -219,10 +219,9 @@ def _without_values(path: str, names: Sequence[str]) -> UserError:
 
 
 def _unsized(described: Described, start: _Start) -> list[Any]:
-    """Shape and dtype, without the size of an axis along which rows move."""
-    shape = list(described[1])
-    if start.move:
-        shape[start.move.axis] = None
+    """Shape and dtype, without the sizes of axes along which rows move."""
+    moved = start.move.rows if start.move else ()
+    shape = [None if axis in moved else x for axis, x in enumerate(described[1])]
     return [shape, described[2]]
 
 

@@ -21,6 +21,11 @@ from strategos.components.transform.feature_ids import FeatureIds
 
 _PASSING = frozenset({"ReadVariableOp", "Identity", "Cast"})
 _ADDING = frozenset({"AddV2", "Add", "Sub", "BiasAdd", "AddN"})
+_BY_COLUMN = _ADDING | {
+    *("Identity", "Cast", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "Elu", "Tanh"),
+    *("Mul", "RealDiv", "Exp", "Log", "Maximum", "Minimum", "Neg", "Softplus"),
+}
+_PRODUCTS = {"MatMul": "transpose_b"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,6 +127,57 @@ class Forward:
         part = self._trace.part([*self._fed, *kept], operands)
         return part, [*self._values, *known]
 
+    def columns(self) -> list[tuple[int, int, int]]:
+        """The variables with a part of their own for each column of an output.
+
+        Returns:
+          Of each its table, its axis and the number of columns. The axis is -1 if an
+          operation between it and the output may exchange columns.
+        """
+        found = []
+        for output in tf.nest.flatten(self._trace.graph.structured_outputs):
+            if output.dtype.is_floating and output.shape.rank and output.shape[-1]:
+                found += self._columns_of(output, output.shape[-1])
+        return found
+
+    def _columns_of(self, output: tf.Tensor, width: int) -> list[tuple[int, int, int]]:
+        todo, seen = [output], {output.ref()}
+        found, is_known = [], True
+        while todo:
+            op = todo.pop().op
+            tables = [
+                (x, self._held[x.ref()]) for x in op.inputs if x.ref() in self._held
+            ]
+            if op.type in _PRODUCTS and tables:
+                transposed = op.get_attr(_PRODUCTS[op.type])
+                found += [(table, 0 if transposed else 1, width) for _, table in tables]
+            elif op.type in _BY_COLUMN:
+                found += [
+                    (table, x.shape.rank - 1, width)
+                    for x, table in tables
+                    if x.shape.rank and x.shape[-1] == width
+                ]
+                new = [
+                    x
+                    for x in op.inputs
+                    if x.ref() not in seen and x.ref() not in self._held
+                ]
+                seen.update(x.ref() for x in new)
+                todo += new
+            elif op.type not in ("Const", "Placeholder"):
+                is_known = False
+        return found if is_known else [(x, -1, width) for x in self._of_size(width)]
+
+    def _of_size(self, width: int) -> list[int]:
+        """The tables with an axis of some size."""
+        found = (
+            table
+            for tensor, table in self._held.items()
+            if width
+            in (tensor.deref().shape.as_list() if tensor.deref().shape.rank else [])
+        )
+        return sorted(set(found))
+
     def _boundaries(self, operands: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The tensors that operands get from variables, through any operation."""
         stops = {x.op.name for x in (*self._fed, *self._lookup_outputs.values())}
@@ -151,6 +207,7 @@ class Forward:
             for name, parts in self._trace.placeholders.items()
             for part in parts
         }
+        self._held = held
         for op in graph.get_operations():
             inputs = list(op.inputs)
             of_tables = [held[x.ref()] for x in inputs if x.ref() in held]

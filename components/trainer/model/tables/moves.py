@@ -18,16 +18,13 @@ class Move:
     """Rows of a table that take earlier values; the others keep their own.
 
     Attributes:
-      axis: Axis of the rows.
-      new: Rows in the new table, int64[n], ascending.
-      old: For each of them its row in the earlier table, int64[n].
+      rows: By axis, the rows in the new table, int64[n], and for each of them its row
+        in the earlier table, int64[n].
       entries: How many entries of vocabularies have rows.
       kept: How many of these take earlier values.
     """
 
-    axis: int
-    new: np.ndarray
-    old: np.ndarray
+    rows: Mapping[int, tuple[np.ndarray, np.ndarray]]
     entries: int
     kept: int
 
@@ -56,20 +53,25 @@ def find(
     then = {x.source: x for x in earlier}
     if {x.source for x in relations} != set(then) or len(then) != len(earlier):
         return None
-    axes = {x.axis for x in (*relations, *earlier) if _moves(x, ids, earlier_ids)}
-    if len(axes) != 1 or UNKNOWN in axes:
-        return None
-    (axis,) = axes
-    lengths = [shape[axis] for shape in sizes]
-    blocks = []
+    of_axis: dict[int, list[_Block]] = {}
     for relation in relations:
-        if relation.axis != axis:  # its values mean what they did
+        source = relation.source
+        if relation.axis == UNKNOWN:
+            if changed(ids.get(source), earlier_ids.get(source)):
+                return None
             continue
-        block = _block(relation, then[relation.source], ids, earlier_ids)
+        block = _block(relation, then[source], ids, earlier_ids)
         if block is None:
             return None
-        blocks.append(block.within(*lengths))
-    return _merged(axis, blocks, lengths)
+        of_axis.setdefault(relation.axis, []).append(block)
+    if not of_axis or any(len(shape) <= max(of_axis) for shape in sizes):
+        return None
+    moves = [
+        _merged(axis, blocks, [shape[axis] for shape in sizes])
+        for axis, blocks in of_axis.items()
+    ]
+    rows = {axis: pair for move in moves for axis, pair in move.rows.items()}
+    return Move(rows, sum(x.entries for x in moves), sum(x.kept for x in moves))
 
 
 def apply(move: Move, new: np.ndarray, old: np.ndarray) -> np.ndarray:
@@ -78,11 +80,13 @@ def apply(move: Move, new: np.ndarray, old: np.ndarray) -> np.ndarray:
     Args:
       move: Where rows belong.
       new: The new table's own values.
-      old: The earlier table.
+      old: The earlier table; its size may differ along the axes of the move.
     """
+    every = [(np.arange(size), np.arange(size)) for size in new.shape]
+    pairs = [move.rows.get(axis, pair) for axis, pair in enumerate(every)]
+    to, of = (np.ix_(*each) for each in zip(*pairs, strict=True))
     found = np.array(new)
-    to, of = np.moveaxis(found, move.axis, 0), np.moveaxis(old, move.axis, 0)
-    to[move.new] = of[move.old]
+    found[to] = old[of]
     return found
 
 
@@ -111,12 +115,6 @@ class _Block:
                 )
             ),
         )
-
-
-def _moves(relation: Relation, ids: Ids, earlier: Ids) -> bool:
-    """Whether a relation decides where rows belong."""
-    source = relation.source
-    return relation.axis != UNKNOWN or changed(ids.get(source), earlier.get(source))
 
 
 def _block(relation: Relation, then: Relation, ids: Ids, earlier: Ids) -> _Block | None:
@@ -167,7 +165,8 @@ def _others(
 
 
 def _merged(axis: int, blocks: Sequence[_Block], lengths: Sequence[int]) -> Move:
-    """The move of a table with blocks of several features, and rows of none."""
+    """The move along one axis, with blocks of several features, and rows of none."""
+    blocks = [each.within(*lengths) for each in blocks]
     bound = [
         np.unique(np.concatenate([getattr(x, name) for x in blocks]))
         for name in ("all_new", "all_old")
@@ -176,7 +175,8 @@ def _merged(axis: int, blocks: Sequence[_Block], lengths: Sequence[int]) -> Move
     to, of = (np.concatenate(each) for each in zip(*pairs, strict=True))
     new, old = _agreeing(list(zip(to.tolist(), of.tolist(), strict=True)))
     entries = np.unique(np.concatenate([x.entries for x in blocks]))
-    return Move(axis, new, old, len(entries), int(np.isin(entries, new).sum()))
+    kept = int(np.isin(entries, new).sum())
+    return Move({axis: (new, old)}, len(entries), kept)
 
 
 def _unbound(

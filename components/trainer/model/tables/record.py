@@ -35,6 +35,7 @@ def write(tables: Tables, path: str) -> None:
                 "digest": tables.ids[name].digest,
                 "looks_up": tables.ids[name].looks_up,
                 "is_one_hot": tables.ids[name].is_one_hot,
+                "is_discrete": tables.ids[name].is_discrete,
             }
             for name in names
         },

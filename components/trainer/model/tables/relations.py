@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,6 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import (
     compiled,
-    keras3,
     partitioned_variables,
 )
 from strategos.components.trainer.model.tables.forward import Forward, Use
@@ -71,20 +71,22 @@ def find(
     model: tf.keras.Model,
     features: Mapping[str, Any],
     ids: Mapping[str, FeatureIds],
+    label: str = "",
 ) -> Tables:
-    """Finds the variables whose rows belong to values of features.
+    """Finds the variables whose rows belong to values of features, or to classes.
 
     Args:
       model: A built model; its state is not changed.
       features: A few rows, tensors `[rows, …]` by feature.
-      ids: The meaning of the values of each feature.
+      ids: The meaning of the values of each feature, and of the label.
+      label: Name of the label; "" for none.
     """
     declared = _declared(model, ids)
     try:
-        found, lookups = _traced(model, features, ids)
+        found, lookups = _traced(model, features, ids, label)
     except Exception:  # the user's code, in any way
         logging.info("the model cannot be traced", exc_info=True)
-        found, lookups = _all_unknown(model, features), {}
+        found, lookups = _all_unknown(model, [*features, label]), {}
     relations = [
         declared.get(index) or _agreeing(each) for index, each in enumerate(found)
     ]
@@ -97,6 +99,7 @@ def _traced(
     model: tf.keras.Model,
     features: Mapping[str, Any],
     ids: Mapping[str, FeatureIds],
+    label: str,
 ) -> tuple[list[set[Relation]], Mapping[str, FeatureIds]]:
     """The relations of each table by a trace, and the look-ups of the model."""
     if model.run_eagerly:
@@ -110,17 +113,35 @@ def _traced(
         uses = [x for x in forward.uses if source in x.sources]
         for table, relation in _of_source(forward, source, uses, known.get(source)):
             found[table].add(relation)
+    for table, relation in _of_classes(forward, label, ids.get(label)):
+        found[table].add(relation)
     return found, forward.lookups
 
 
-def _all_unknown(
-    model: tf.keras.Model, features: Mapping[str, Any]
-) -> list[set[Relation]]:
-    """Each matrix may have rows for the values of each feature."""
-    every = {Relation(name) for name in keras3.taken(model, features)}
+def _all_unknown(model: tf.keras.Model, names: Sequence[str]) -> list[set[Relation]]:
+    """Each variable may have rows for the values of each feature, or for classes."""
+    every = {Relation(name) for name in names if name}
     return [
-        every if len(partitioned_variables.shape(table)) > 1 else set()
+        every if partitioned_variables.shape(table) else set()
         for table in partitioned_variables.tables(model.variables)
+    ]
+
+
+def _of_classes(
+    forward: Forward, label: str, ids: FeatureIds | None
+) -> list[tuple[int, Relation]]:
+    """The relations of a label that is a class, each with the index of its table."""
+    if ids is None or not (ids.looks_up or ids.is_discrete):
+        return []
+    assigned = ids.entries is not None
+    return [
+        (
+            table,
+            Relation(label, axis, 0, 0, width - 1)
+            if assigned and axis >= 0 and ids.ids.max() < width
+            else Relation(label),
+        )
+        for table, axis, width in forward.columns()
     ]
 
 
@@ -129,7 +150,7 @@ def _of_source(
 ) -> list[tuple[int, Relation]]:
     """The relations of one source, each with the index of its table."""
     indexing = [x for x in uses if _indexes(x)]
-    if not (ids and (ids.looks_up or _is_discrete(forward, source))):
+    if not (ids and (ids.looks_up or ids.is_discrete)):
         uses = indexing  # a kernel takes the numbers themselves
     if not uses:
         return []
@@ -152,13 +173,6 @@ def _of_source(
 
 def _indexes(use: Use) -> bool:
     return use.op.type in _INDEXING and use.place < 2
-
-
-def _is_discrete(forward: Forward, source: str) -> bool:
-    if source in forward.lookups:
-        return True
-    dtype = forward.feature(source).dtype
-    return dtype.is_integer or dtype in (tf.string, tf.bool)
 
 
 def _probes(
@@ -311,11 +325,10 @@ def _axis_of_columns(use: Use, width: int) -> int:
 
 def _agreeing(relations: set[Relation]) -> list[Relation]:
     """The relations of a table, sorted; contradictory ones as unknown."""
-    if len({x.axis for x in relations}) <= 1 and len(
-        {x.source for x in relations}
-    ) == len(relations):
-        return sorted(relations)
-    return [Relation(source) for source in sorted({x.source for x in relations})]
+    counts = Counter(x.source for x in relations)
+    return sorted(
+        {x if counts[x.source] == 1 else Relation(x.source) for x in relations}
+    )
 
 
 def _declared(
