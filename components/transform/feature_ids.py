@@ -41,6 +41,8 @@ class FeatureIds:
       others: Ids that keys have which are not in the vocabulary, ascending; int64[m].
       is_one_hot: Whether the feature is a one-hot vector.
       is_discrete: Whether the values are whole numbers, truth values or text.
+      varies: Whether other data may change the meaning: the feature depends on a
+        vocabulary, or on another result of an analyzer.
     """
 
     digest: str
@@ -50,6 +52,7 @@ class FeatureIds:
     others: np.ndarray | None = None
     is_one_hot: bool = False
     is_discrete: bool = True
+    varies: bool = True
 
 
 def of(
@@ -74,7 +77,8 @@ def of(
         found = _assigned(lookup, values, digests, prune)
         if found is not None:
             return FeatureIds(digest, True, *found, is_discrete=is_discrete)
-    return FeatureIds(digest, bool(lookups), is_discrete=is_discrete)
+    varies = any(map(digests.varies, output))
+    return FeatureIds(digest, bool(lookups), is_discrete=is_discrete, varies=varies)
 
 
 def lookups_of(tensor: tf.Tensor) -> Iterator[tf.Operation]:
@@ -142,13 +146,20 @@ class Digests:
             counts[name] += 1
         self._functions = _functions(graph)
         self._by_op: dict[str, str] = {}
-        self._graph = graph
+        self._varying: set[str] = set()
         for op in graph.get_operations():  # each after those that it depends on
             self._by_op[op.name] = self._of_op(op)
+            captured = op.type == "Placeholder" and op.name not in self._inputs
+            if captured or any(x.op.name in self._varying for x in op.inputs):
+                self._varying.add(op.name)
 
     def captured(self, tensor: tf.Tensor) -> tf.Tensor | None:
         """The eager tensor that a tensor of the graph stands for, if any."""
         return self._captured.get(id(tensor))
+
+    def varies(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor depends on what the graph has captured."""
+        return tensor.op.name in self._varying
 
     def of(self, tensor: tf.Tensor) -> str:
         """The hash of one tensor."""

@@ -181,12 +181,10 @@ class Training:
     def _warm_start(self, model: tf.keras.Model, path: str) -> None:
         """Reads the weights of an earlier model; the same in each task."""
         features, _ = self._evaluated.sample(relations.ROWS)
-        ids, label = self._context.ids, self._context.label
+        context = self._context
+        found = relations.find(model, features, context.ids, context.label)
         moved = checkpoints.warm_start(
-            model,
-            path,
-            is_chief=self._context.is_chief,
-            tables=relations.find(model, features, ids, label),
+            model, path, is_chief=context.is_chief, tables=found
         )
         structure.check_warm_start(model, path, resized=bool(moved))
 

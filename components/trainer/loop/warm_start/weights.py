@@ -134,14 +134,15 @@ def _start(
     if then is None or not tables or (earlier is None and not own):
         return _Start(key)
     if earlier is None:
-        return _Start(None, reason=_unrecorded(own))
-    before = earlier.relations[then]
+        varying = [x for x in own if tables.ids[x.source].varies]
+        return _Start(None, reason=_unrecorded(varying)) if varying else _Start(key)
+    own, before = moves.comparable(index, then, tables, earlier)
     differing = [
         x.source
         for x in {*own, *before}
         if moves.changed(tables.ids.get(x.source), earlier.ids.get(x.source))
     ]
-    if not differing and list(own) == list(before):
+    if not differing and own == before:
         return _Start(key)
     sizes = described[0][index][1], described[1][then][1]
     move = moves.find(own, before, tables.ids, earlier.ids, sizes)

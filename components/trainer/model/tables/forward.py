@@ -19,6 +19,9 @@ from strategos.components.trainer.model.replicas import local_values
 from strategos.components.transform import feature_ids
 from strategos.components.transform.feature_ids import FeatureIds
 
+UNKNOWN = -1
+"""Axis of rows that are not known."""
+
 _PASSING = frozenset({"ReadVariableOp", "Identity", "Cast"})
 _ADDING = frozenset({"AddV2", "Add", "Sub", "BiasAdd", "AddN"})
 _BY_COLUMN = _ADDING | {
@@ -45,6 +48,26 @@ class Use:
     place: int
     operand: tf.Tensor
     sources: frozenset[str]
+
+    def axis_of_columns(self, width: int) -> int:
+        """The axis of the variable that is summed with the operand's last axis.
+
+        Args:
+          width: Size of the operand's last axis.
+
+        Returns:
+          The axis; `UNKNOWN` if the operation is none that is known here.
+        """
+        other = self.op.inputs[1 - self.place] if self.place < 2 else None
+        shape = [] if other is None else other.shape.as_list()
+        if self.op.type == "MatMul" and self.place == 0:
+            if self.op.get_attr("transpose_a"):
+                return UNKNOWN
+            return 1 if self.op.get_attr("transpose_b") else 0
+        if self.op.type in ("Mul", "Einsum", "BatchMatMulV2", "BatchMatMulV3"):
+            fitting = [axis for axis, size in enumerate(shape) if size == width]
+            return fitting[0] if len(fitting) == 1 else UNKNOWN
+        return UNKNOWN
 
 
 class Forward:
@@ -94,26 +117,62 @@ class Forward:
         Returns:
           Arrays by use; {} for a value that an operation rejects.
         """
-        part, flat = self._part
-        known, names = flat[len(self._values) :], list(self._lookup_outputs)
-        found = []
-        for value in values:
-            features, fixed = dict(self._features), list(known)
-            if source in self._lookup_outputs:
-                place = names.index(source) - len(names)
-                fixed[place] = tf.fill(
-                    fixed[place].shape, tf.cast(value, fixed[place].dtype)
-                )
-            else:
-                features[source] = value
-            fed = tf.nest.flatten(list(features.values()), expand_composites=True)
-            try:
-                arrays = [each.numpy() for each in part(*fed, *fixed)]
-            except tf.errors.OpError:
-                found.append({})
-            else:
-                found.append(dict(zip(self.uses, arrays, strict=True)))
+        if source in self._lookup_outputs:
+            return [self._evaluated({}, {source: value}) for value in values]
+        return [self._evaluated({source: value}) for value in values]
+
+    def columns_changed(
+        self, columns: Sequence[tuple[str, int]]
+    ) -> list[dict[Use, set[int]]]:
+        """The columns of operands that change with single columns of features.
+
+        Args:
+          columns: Features `[rows, n]`, each with the index of one of their columns.
+
+        Returns:
+          For each of them the changed columns of each operand that is a matrix with as
+          many rows as the features have.
+        """
+        first = self._evaluated({})
+        found: list[dict[Use, set[int]]] = []
+        rows = len(self._features[columns[0][0]]) if columns else 1
+        for begin in range(0, len(columns), rows):
+            chunk = columns[begin : begin + rows]
+            features: dict[str, np.ndarray] = {}
+            for row, (name, column) in enumerate(chunk):
+                if name not in features:
+                    features[name] = self._features[name].numpy().copy()
+                features[name].reshape(rows, -1)[row, column] += 1
+            now = self._evaluated({k: tf.constant(x) for k, x in features.items()})
+            found += [
+                {
+                    use: set(np.flatnonzero(now[use][row] != x[row]).tolist())
+                    for use, x in first.items()
+                    if use in now and x.ndim == 2 and len(x) == rows
+                }
+                for row in range(len(chunk))
+            ]
         return found
+
+    def _evaluated(
+        self, changed: Mapping[str, Any], looked_up: Mapping[str, Any] | None = None
+    ) -> dict[Use, np.ndarray]:
+        """The operands with other features, and with other results of look-ups.
+
+        Empty if an operation rejects them.
+        """
+        part, flat = self._part
+        kept = flat[len(self._values) :]
+        for name, value in (looked_up or {}).items():
+            place = [*self._lookup_outputs].index(name) - len(self._lookup_outputs)
+            shape, dtype = kept[place].shape, kept[place].dtype
+            kept[place] = tf.fill(shape, tf.cast(value, dtype))
+        features = list({**self._features, **changed}.values())
+        try:
+            found = part(*tf.nest.flatten(features, expand_composites=True), *kept)
+        except tf.errors.OpError:
+            return {}
+        return dict(zip(self.uses, (x.numpy() for x in found), strict=True))
 
     @functools.cached_property
     def _part(self) -> tuple[Any, list[Any]]:

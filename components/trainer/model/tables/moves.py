@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from strategos.components.trainer.model.tables.relations import UNKNOWN, Relation
+from strategos.components.trainer.model.tables import columns
+from strategos.components.trainer.model.tables.forward import UNKNOWN
+from strategos.components.trainer.model.tables.relations import Relation, Tables
 from strategos.components.transform.feature_ids import FeatureIds
 
 Ids = Mapping[str, FeatureIds]
+
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +38,34 @@ def changed(new: FeatureIds | None, old: FeatureIds | None) -> bool:
     return new is None or old is None or new.digest != old.digest
 
 
+def comparable(
+    index: int, then: int, tables: Tables, earlier: Tables
+) -> tuple[list[Relation], list[Relation]]:
+    """The relations of a table and of an earlier one.
+
+    Those of numbers depend on the rows that they are found with: one of a feature that
+    both models take is left out if only one of the two has it.
+
+    Args:
+      index: The table.
+      then: The earlier table.
+      tables: What rows mean now.
+      earlier: What rows meant.
+    """
+    both = tables.relations[index], earlier.relations[then]
+    common = set.intersection(*({x.source for x in each} for each in both))
+    taken = set(tables.inputs) & set(earlier.inputs)
+    own, before = (
+        [
+            x
+            for x in each
+            if x.source in common or columns.feature_of(x.source) not in taken
+        ]
+        for each in both
+    )
+    return own, before
+
+
 def find(
     relations: Sequence[Relation],
     earlier: Sequence[Relation],
@@ -50,20 +82,20 @@ def find(
       earlier_ids: The meaning of values then.
       sizes: The shapes of the new and the earlier table.
     """
-    then = {x.source: x for x in earlier}
-    if {x.source for x in relations} != set(then) or len(then) != len(earlier):
+    now, then = ({x.source: x for x in each} for each in (relations, earlier))
+    if not now.keys() & then.keys():
         return None
     of_axis: dict[int, list[_Block]] = {}
-    for relation in relations:
-        source = relation.source
-        if relation.axis == UNKNOWN:
-            if changed(ids.get(source), earlier_ids.get(source)):
-                return None
+    for source in sorted({*now, *then}):
+        pair = now.get(source), then.get(source)
+        new, old = ids.get(source), earlier_ids.get(source)
+        if all(x and x.axis == UNKNOWN for x in pair) and not changed(new, old):
             continue
-        block = _block(relation, then[source], ids, earlier_ids)
+        block = _block(pair, new, old)
         if block is None:
             return None
-        of_axis.setdefault(relation.axis, []).append(block)
+        axis = next(x.axis for x in pair if x)
+        of_axis.setdefault(axis, []).append(block)
     if not of_axis or any(len(shape) <= max(of_axis) for shape in sizes):
         return None
     moves = [
@@ -117,24 +149,38 @@ class _Block:
         )
 
 
-def _block(relation: Relation, then: Relation, ids: Ids, earlier: Ids) -> _Block | None:
-    new, old = ids.get(relation.source), earlier.get(relation.source)
-    if new is None or old is None or new.entries is None or old.entries is None:
+def _block(
+    pair: tuple[Relation | None, Relation | None],
+    new: FeatureIds | None,
+    old: FeatureIds | None,
+) -> _Block | None:
+    """The rows of a feature that both models take, or one of them."""
+    for relation, ids in zip(pair, (new, old), strict=True):
+        if relation and (relation.axis == UNKNOWN or not ids or ids.entries is None):
+            return None
+    all_new, all_old = (
+        _rows(relation, np.concatenate([ids.ids, ids.others])) if relation else _NONE
+        for relation, ids in zip(pair, (new, old), strict=True)
+    )
+    now, then = pair
+    entries = _rows(now, new.ids) if now else _NONE
+    if not now or not then:
+        return _Block(_NONE, _NONE, all_new, all_old, entries)
+    if now.axis != then.axis or new.is_one_hot != old.is_one_hot:
         return None
-    if relation.axis != then.axis or new.is_one_hot != old.is_one_hot:
+    if not new.varies and changed(new, old):  # other columns of numbers
         return None
     pairs = [_entries(new, old)]
     pairs += [_others(new, old, above=each) for each in (True, False)]
     to, of = (np.concatenate(each) for each in zip(*pairs, strict=True))
-    both = _has_row(relation, to) & _has_row(then, of)
-    all_new, all_old = (np.concatenate([x.ids, x.others]) for x in (new, old))
+    both = _has_row(now, to) & _has_row(then, of)
     return _Block(
-        relation.offset + to[both],
-        then.offset + of[both],
-        relation.offset + all_new[_has_row(relation, all_new)],
-        then.offset + all_old[_has_row(then, all_old)],
-        relation.offset + new.ids[_has_row(relation, new.ids)],
+        now.offset + to[both], then.offset + of[both], all_new, all_old, entries
     )
+
+
+def _rows(relation: Relation, ids: np.ndarray) -> np.ndarray:
+    return relation.offset + ids[_has_row(relation, ids)]
 
 
 def _has_row(relation: Relation, ids: np.ndarray) -> np.ndarray:

@@ -36,9 +36,11 @@ def write(tables: Tables, path: str) -> None:
                 "looks_up": tables.ids[name].looks_up,
                 "is_one_hot": tables.ids[name].is_one_hot,
                 "is_discrete": tables.ids[name].is_discrete,
+                "varies": tables.ids[name].varies,
             }
             for name in names
         },
+        "inputs": list(tables.inputs),
         "tables": [[dataclasses.astuple(x) for x in each] for each in tables.relations],
     }
     content = io.BytesIO()
@@ -68,7 +70,8 @@ def read(path: str) -> Tables | None:
         name: _ids(number, facts, arrays)
         for number, (name, facts) in enumerate(described["features"].items())
     }
-    return Tables(ids, [[Relation(*x) for x in each] for each in described["tables"]])
+    relations = [[Relation(*x) for x in each] for each in described["tables"]]
+    return Tables(ids, relations, described["inputs"])
 
 
 def _ids(

@@ -19,9 +19,11 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import (
     compiled,
+    keras3,
     partitioned_variables,
 )
-from strategos.components.trainer.model.tables.forward import Forward, Use
+from strategos.components.trainer.model.tables import columns
+from strategos.components.trainer.model.tables.forward import UNKNOWN, Forward, Use
 from strategos.components.transform.feature_ids import FeatureIds
 
 _TAKING = frozenset({"ResourceGather", "GatherV2"})
@@ -30,9 +32,6 @@ _PROBES = 8
 
 ROWS = 8
 """Rows that are enough to find relations."""
-
-UNKNOWN = -1
-"""Axis of a relation whose rows are not known."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -61,10 +60,12 @@ class Tables:
     Attributes:
       ids: The meaning of the values of each feature or look-up with relations.
       relations: For each table of `model.variables` its relations, ascending.
+      inputs: The features that the model takes.
     """
 
     ids: Mapping[str, FeatureIds]
     relations: Sequence[Sequence[Relation]]
+    inputs: Sequence[str] = ()
 
 
 def find(
@@ -92,7 +93,8 @@ def find(
     ]
     known = {**ids, **lookups}
     named = {x.source for each in relations for x in each}
-    return Tables({name: known[name] for name in named if name in known}, relations)
+    inputs = sorted(keras3.taken(model, features))
+    return Tables({n: known[n] for n in named if n in known}, relations, inputs)
 
 
 def _traced(
@@ -115,7 +117,13 @@ def _traced(
             found[table].add(relation)
     for table, relation in _of_classes(forward, label, ids.get(label)):
         found[table].add(relation)
-    return found, forward.lookups
+    positions = columns.find(forward)
+    for each in positions.found:
+        if each.feature not in {x.source for x in found[each.table]}:
+            found[each.table].add(
+                Relation(each.name, each.axis, each.offset, 0, each.size - 1)
+            )
+    return found, {**forward.lookups, **positions.ids}
 
 
 def _all_unknown(model: tf.keras.Model, names: Sequence[str]) -> list[set[Relation]]:
@@ -131,7 +139,7 @@ def _of_classes(
     forward: Forward, label: str, ids: FeatureIds | None
 ) -> list[tuple[int, Relation]]:
     """The relations of a label that is a class, each with the index of its table."""
-    if ids is None or not (ids.looks_up or ids.is_discrete):
+    if ids is None or not ids.varies or not (ids.looks_up or ids.is_discrete):
         return []
     assigned = ids.entries is not None
     return [
@@ -270,14 +278,14 @@ def _row_of_column(
     """
     if any(x.ndim == 0 or x.shape != met[0][1].shape for _, x in met):
         return Relation(source)
-    columns = [(each, x.reshape(-1, x.shape[-1])) for each, x in met]
+    matrices = [(each, x.reshape(-1, x.shape[-1])) for each, x in met]
     differing = {
         (one, other): set(np.flatnonzero((x != y).any(0)).tolist())
-        for (one, x), (other, y) in itertools.combinations(columns, 2)
+        for (one, x), (other, y) in itertools.combinations(matrices, 2)
     }
     if not any(differing.values()):
         return None if len(met) > 1 else Relation(source)
-    offset, own = _one_hot(columns)
+    offset, own = _one_hot(matrices)
     fits = all(
         found == {x + offset for x in pair if x in own}
         for pair, found in differing.items()
@@ -285,21 +293,21 @@ def _row_of_column(
     if not own or not fits:
         always = set.intersection(*differing.values())
         return None if always and len(differing) > 1 else Relation(source)
-    axis = _axis_of_columns(use, columns[0][1].shape[-1])
+    axis = use.axis_of_columns(met[0][1].shape[-1])
     if not assigned or axis == UNKNOWN:
         return Relation(source)
     return Relation(source, axis, offset, min(own), max(own))
 
 
-def _one_hot(columns: Sequence[tuple[int, np.ndarray]]) -> tuple[int, list[int]]:
+def _one_hot(matrices: Sequence[tuple[int, np.ndarray]]) -> tuple[int, list[int]]:
     """The column of id 0 if each id has one column of its own, and the ids that do.
 
     An id beyond the width, such as that of an unknown key, may have none. No ids if
     the columns are no one-hot vectors.
     """
-    base = np.min([x for _, x in columns], axis=0)
-    own = {each: np.flatnonzero((x > base).any(0)) for each, x in columns}
-    heights = [(x - base)[:, own[each]] for each, x in columns if len(own[each])]
+    base = np.min([x for _, x in matrices], axis=0)
+    own = {each: np.flatnonzero((x > base).any(0)) for each, x in matrices}
+    heights = [(x - base)[:, own[each]] for each, x in matrices if len(own[each])]
     offsets = {int(x[0]) - each for each, x in own.items() if len(x)}
     single = all(len(x) <= 1 for x in own.values())
     if not single or len(offsets) != 1:
@@ -307,20 +315,6 @@ def _one_hot(columns: Sequence[tuple[int, np.ndarray]]) -> tuple[int, list[int]]
     if not all(np.array_equal(x, heights[0]) for x in heights):
         return 0, []
     return offsets.pop(), [each for each, x in own.items() if len(x)]
-
-
-def _axis_of_columns(use: Use, width: int) -> int:
-    """The axis of the variable that is summed with the operand's last axis."""
-    other = use.op.inputs[1 - use.place] if use.place < 2 else None
-    shape = [] if other is None else other.shape.as_list()
-    if use.op.type == "MatMul" and use.place == 0:
-        if use.op.get_attr("transpose_a"):
-            return UNKNOWN
-        return 1 if use.op.get_attr("transpose_b") else 0
-    if use.op.type in ("Mul", "Einsum", "BatchMatMulV2", "BatchMatMulV3"):
-        fitting = [axis for axis, size in enumerate(shape) if size == width]
-        return fitting[0] if len(fitting) == 1 else UNKNOWN
-    return UNKNOWN
 
 
 def _agreeing(relations: set[Relation]) -> list[Relation]:
