@@ -23,6 +23,7 @@ from strategos.components.trainer.loop.warm_start import layer_names
 from strategos.components.trainer.model.tables import moves, record
 from strategos.components.trainer.model.tables.moves import Move
 from strategos.components.trainer.model.tables.relations import Relation, Tables
+from strategos.components.transform.feature_ids import FeatureIds
 from strategos.components.wording import abridged, first, quoted
 
 Described = Sequence[Any]
@@ -134,7 +135,7 @@ def _start(
     if then is None or not tables or (earlier is None and not own):
         return _Start(key)
     if earlier is None:
-        varying = [x for x in own if tables.ids[x.source].varies]
+        varying = [x for x in own if _varies(tables.ids.get(x.source))]
         return _Start(None, reason=_unrecorded(varying)) if varying else _Start(key)
     own, before = moves.comparable(index, then, tables, earlier)
     differing = [
@@ -149,6 +150,10 @@ def _start(
     if move is None:
         return _Start(None, reason=_unassigned(differing or [x.source for x in own]))
     return _Start(key, move)
+
+
+def _varies(ids: FeatureIds | None) -> bool:
+    return ids is None or ids.varies
 
 
 def _unrecorded(own: Sequence[Relation]) -> str:

@@ -83,7 +83,8 @@ class Forward:
     """
 
     def __init__(self, model: tf.keras.Model, features: Mapping[str, Any]):
-        self._features = dict(keras3.taken(model, features))
+        given = keras3.taken(model, features)
+        self._features = {name: _without_nan(x) for name, x in given.items()}
 
         def call(given: Mapping[str, Any]) -> Any:
             return local_values.of_first(lambda: model(given, training=False))
@@ -146,7 +147,7 @@ class Forward:
             now = self._evaluated({k: tf.constant(x) for k, x in features.items()})
             found += [
                 {
-                    use: set(np.flatnonzero(now[use][row] != x[row]).tolist())
+                    use: set(np.flatnonzero(differ(now[use][row], x[row])).tolist())
                     for use, x in first.items()
                     if use in now and x.ndim == 2 and len(x) == rows
                 }
@@ -315,6 +316,17 @@ class Forward:
         )
         self._lookup_outputs[name] = op.outputs[0]
         return frozenset({name})
+
+
+def differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where two arrays differ; NaN equals itself."""
+    return (one != other) & ((one == one) | (other == other))
+
+
+def _without_nan(value: Any) -> Any:
+    if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:
+        return value
+    return tf.where(tf.math.is_nan(value), tf.zeros_like(value), value)
 
 
 def _handles(model: tf.keras.Model) -> dict[int, int]:

@@ -163,7 +163,7 @@ def _block(
         for relation, ids in zip(pair, (new, old), strict=True)
     )
     now, then = pair
-    entries = _rows(now, new.ids) if now else _NONE
+    entries = _rows(now, new.ids) if now and new.varies else _NONE
     if not now or not then:
         return _Block(_NONE, _NONE, all_new, all_old, entries)
     if now.axis != then.axis or new.is_one_hot != old.is_one_hot:

@@ -23,7 +23,12 @@ from strategos.components.trainer.compat import (
     partitioned_variables,
 )
 from strategos.components.trainer.model.tables import columns
-from strategos.components.trainer.model.tables.forward import UNKNOWN, Forward, Use
+from strategos.components.trainer.model.tables.forward import (
+    UNKNOWN,
+    Forward,
+    Use,
+    differ,
+)
 from strategos.components.transform.feature_ids import FeatureIds
 
 _TAKING = frozenset({"ResourceGather", "GatherV2"})
@@ -87,7 +92,7 @@ def find(
         found, lookups = _traced(model, features, ids, label)
     except Exception:  # the user's code, in any way
         logging.info("the model cannot be traced", exc_info=True)
-        found, lookups = _all_unknown(model, [*features, label]), {}
+        found, lookups = _all_unknown(model, features, ids, label), {}
     relations = [
         declared.get(index) or _agreeing(each) for index, each in enumerate(found)
     ]
@@ -126,20 +131,37 @@ def _traced(
     return found, {**forward.lookups, **positions.ids}
 
 
-def _all_unknown(model: tf.keras.Model, names: Sequence[str]) -> list[set[Relation]]:
-    """Each variable may have rows for the values of each feature, or for classes."""
-    every = {Relation(name) for name in names if name}
-    return [
-        every if partitioned_variables.shape(table) else set()
+def _all_unknown(
+    model: tf.keras.Model,
+    features: Mapping[str, Any],
+    ids: Mapping[str, FeatureIds],
+    label: str,
+) -> list[set[Relation]]:
+    """Each matrix may have rows for values of each feature, each variable classes."""
+    of_features = {
+        Relation(name) for name in features if name in ids and _is_index(ids[name])
+    }
+    has_classes = label in ids and ids[label].varies and _is_index(ids[label])
+    of_classes = {Relation(label)} if has_classes else set()
+    ranks = [
+        len(partitioned_variables.shape(table))
         for table in partitioned_variables.tables(model.variables)
     ]
+    return [
+        (of_features if n > 1 else set()) | (of_classes if n else set()) for n in ranks
+    ]
+
+
+def _is_index(ids: FeatureIds) -> bool:
+    """Whether a feature's values may name rows, rather than be numbers."""
+    return ids.looks_up or ids.is_discrete
 
 
 def _of_classes(
     forward: Forward, label: str, ids: FeatureIds | None
 ) -> list[tuple[int, Relation]]:
     """The relations of a label that is a class, each with the index of its table."""
-    if ids is None or not ids.varies or not (ids.looks_up or ids.is_discrete):
+    if ids is None or not ids.varies or not _is_index(ids):
         return []
     assigned = ids.entries is not None
     return [
@@ -158,7 +180,7 @@ def _of_source(
 ) -> list[tuple[int, Relation]]:
     """The relations of one source, each with the index of its table."""
     indexing = [x for x in uses if _indexes(x)]
-    if not (ids and (ids.looks_up or ids.is_discrete)):
+    if not (ids and _is_index(ids)):
         uses = indexing  # a kernel takes the numbers themselves
     if not uses:
         return []
@@ -280,7 +302,7 @@ def _row_of_column(
         return Relation(source)
     matrices = [(each, x.reshape(-1, x.shape[-1])) for each, x in met]
     differing = {
-        (one, other): set(np.flatnonzero((x != y).any(0)).tolist())
+        (one, other): set(np.flatnonzero(differ(x, y).any(0)).tolist())
         for (one, x), (other, y) in itertools.combinations(matrices, 2)
     }
     if not any(differing.values()):

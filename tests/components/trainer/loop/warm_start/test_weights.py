@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -266,6 +267,7 @@ def test_rows_of_numbers_follow_their_features(tmp_path):
     path, order = str(tmp_path / "weights"), ["price", "size", "pixels"]
     shapes = {"price": [8, 1], "size": [8, 1], "pixels": [8, 5]}
     rows = {n: tf.random.stateless_normal(x, [1, 2]) for n, x in shapes.items()}
+    rows["size"] *= [[math.nan], *[[1.0]] * 7]
     outputs = []
     for names in (order, ["size", "pixels", "price"]):
         model = _Joined(names)
@@ -278,7 +280,7 @@ def test_rows_of_numbers_follow_their_features(tmp_path):
         else:
             checkpoints.warm_start(model, path, tables=meaning)
         outputs.append(model(rows).numpy())
-    np.testing.assert_allclose(*outputs, atol=1e-6)
+    np.testing.assert_allclose(*outputs, atol=1e-6, equal_nan=True)
 
 
 def test_rows_of_a_feature_that_a_model_newly_takes_start_fresh(tmp_path):
