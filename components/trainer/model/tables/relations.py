@@ -179,22 +179,27 @@ def _of_source(
     forward: Forward, source: str, uses: Sequence[Use], ids: FeatureIds | None
 ) -> list[tuple[int, Relation]]:
     """The relations of one source, each with the index of its table."""
+    assigned = ids is not None and ids.entries is not None
     indexing = [x for x in uses if _indexes(x)]
+    products = [x for x in uses if not _indexes(x)]
     if not (ids and _is_index(ids)):
-        uses = indexing  # a kernel takes the numbers themselves
-    if not uses:
-        return []
+        products = []  # a kernel takes the numbers themselves
+    found = [] if assigned else [(x.table, Relation(source)) for x in indexing]
+    probed = [*(indexing if assigned else ()), *products]
+    if not probed:
+        return found
     known, probes = _probes(forward, source, ids)
     values = forward.computed(source, probes)
-    found = []
-    for use in uses:
+    for use in probed:
         met = [
             (each, computed[use])
             for each, computed in zip(known, values, strict=True)
             if computed
         ]
-        relation = (_row_of_index if _indexes(use) else _row_of_column)(
-            use, source, met, ids is not None and ids.entries is not None
+        relation = (
+            _row_of_index(use, source, met)
+            if _indexes(use)
+            else _row_of_column(use, source, met, assigned)
         )
         if relation is not None:
             found.append((use.table, relation))
@@ -249,7 +254,7 @@ def _filled(value: Any, by: Any) -> Any:
 
 
 def _row_of_index(
-    use: Use, source: str, met: Sequence[tuple[int, np.ndarray]], assigned: bool
+    use: Use, source: str, met: Sequence[tuple[int, np.ndarray]]
 ) -> Relation | None:
     """The relation of a variable that is indexed."""
     rows = [
@@ -257,7 +262,7 @@ def _row_of_index(
     ]
     if all(x == rows[0][1] for _, x in rows) and len(rows) > 1:
         return None  # the rows do not depend on this source
-    if not assigned or not rows or not _takes_rows(use):
+    if not rows or not _takes_rows(use):
         return Relation(source)
     always = set.intersection(*(x for _, x in rows))
     own = [(each, x - always) for each, x in rows]
