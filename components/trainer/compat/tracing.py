@@ -7,7 +7,8 @@ trace exist afterwards, with their initial values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -57,7 +58,8 @@ class Trace:
         def call() -> Any:
             return function({name: self._fed(name, x) for name, x in given.items()})
 
-        self.graph = _traced(call)
+        with _without_nested_functions():
+            self.graph = _traced(call)
         self._whole = _whole(self.graph)
 
     def _fed(self, name: str, value: Any) -> Any:
@@ -82,6 +84,17 @@ class Trace:
           fetched: Tensors of the graph whose values it returns.
         """
         return self._whole.prune(list(fed), list(fetched))
+
+
+@contextlib.contextmanager
+def _without_nested_functions() -> Iterator[None]:
+    """Traces the body of a `tf.function` into the graph that calls it."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def _whole(graph: Any) -> Any:

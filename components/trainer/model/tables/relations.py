@@ -181,10 +181,12 @@ def _of_source(
     """The relations of one source, each with the index of its table."""
     assigned = ids is not None and ids.entries is not None
     indexing = [x for x in uses if _indexes(x)]
-    products = [x for x in uses if not _indexes(x)]
+    opaque = [x for x in uses if _is_opaque(x)]
+    products = [x for x in uses if not (_indexes(x) or _is_opaque(x))]
     if not (ids and _is_index(ids)):
-        products = []  # a kernel takes the numbers themselves
-    found = [] if assigned else [(x.table, Relation(source)) for x in indexing]
+        opaque = products = []  # a kernel takes the numbers themselves
+    unknown = opaque if assigned else [*opaque, *indexing]
+    found = [(x.table, Relation(source)) for x in unknown]
     probed = [*(indexing if assigned else ()), *products]
     if not probed:
         return found
@@ -279,6 +281,12 @@ def _row_of_index(
     if hidden:
         return Relation(source)
     return Relation(source, 0, offset, min(known := [x for x, _ in met]), max(known))
+
+
+def _is_opaque(use: Use) -> bool:
+    """Whether an operation may index a variable in a way that is not known here."""
+    calls = use.op.type.endswith(("PartitionedCall", "While", "If", "Case"))
+    return not _indexes(use) and (calls or not use.operand.dtype.is_floating)
 
 
 def _is_nd(use: Use) -> bool:
