@@ -87,8 +87,11 @@ def read(
     for i, start in starts.items():
         if start.key is not None:
             _assign(groups[i], start, reader.get_tensor(start.key), is_chief)
+    # The state of metrics and layers; its size may depend on a vocabulary's.
+    shapes = reader.get_variable_to_shape_map()
     for found, key in held:
-        if id(found) not in index:  # the state of metrics and layers
+        size = tf.TensorShape(found.shape).as_list()
+        if id(found) not in index and shapes[key] == size:
             _assign([found], _Start(key), reader.get_tensor(key), is_chief)
     _report(starts, ours)
     return {i for i, x in starts.items() if x.move or x.reason}
