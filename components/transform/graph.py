@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+
+from strategos.components.transform import feature_ids
+from strategos.components.transform.feature_ids import FeatureIds
 
 
 class TransformGraph:
@@ -27,8 +30,8 @@ class TransformGraph:
             self.layer = output.transform_features_layer()
         self.raw_spec: dict[str, Any] = output.raw_feature_spec()
         self.outputs = sorted(output.transformed_feature_spec())
-        loaded = tf.saved_model.load(output.transform_savedmodel_dir)
-        self._sources = _sources(loaded.transform_fn)
+        self._loaded = tf.saved_model.load(output.transform_savedmodel_dir)
+        self._sources = _sources(self._loaded.transform_fn)
 
     def raw_features_of(self, names: Iterable[str]) -> set[str]:
         """The raw features that transformed features are computed from.
@@ -37,6 +40,10 @@ class TransformGraph:
           names: Transformed features.
         """
         return {raw for name in names for raw in self._sources[name]}
+
+    def ids(self) -> dict[str, FeatureIds]:
+        """What the values of each transformed feature mean, the label included."""
+        return _ids(self._loaded.transform_fn)
 
     def raw_columns_of(self, features: Iterable[str]) -> set[str]:
         """The columns of a tf.Example that raw features are parsed from.
@@ -69,6 +76,16 @@ class TransformGraph:
         return {name: _at_least_rank_2(transformed[name]) for name in names}
 
 
+def ids_of(output: tft.TFTransformOutput) -> dict[str, FeatureIds]:
+    """What the values of each transformed feature mean, the label included.
+
+    Args:
+      output: TFT's view of the graph's folder.
+    """
+    loaded = tf.saved_model.load(output.transform_savedmodel_dir)
+    return _ids(loaded.transform_fn)
+
+
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
     """Layers made in the block take their inputs as they are."""
@@ -89,10 +106,7 @@ def _at_least_rank_2(value: Any) -> Any:
 def _sources(transform_fn: Any) -> dict[str, set[str]]:
     """The raw features that each transformed feature depends on."""
     function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
-    graph = function.graph
-    given = function.structured_input_signature[0][0]
-    placeholders = (tensor.op.name for tensor in graph.inputs)  # then the captured
-    raw_of = dict(zip(placeholders, _flat_names(given), strict=False))
+    graph, raw_of = function.graph, _raw_features(function)
     sources: dict[str, set[str]] = {}
     names = _flat_names(graph.structured_outputs)
     for name, tensor in zip(names, graph.outputs, strict=True):
@@ -100,6 +114,52 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
         found = {raw_of[op] for op in ancestors & raw_of.keys()}
         sources[name] = sources.get(name, set()) | found
     return sources
+
+
+def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
+    """What the values of each transformed feature mean."""
+    function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
+    graph = function.graph
+    digests = feature_ids.Digests(graph, _raw_features(function))
+    prune = _pruning(graph)
+    structured = graph.structured_outputs
+    names = _flat_names(structured)
+    found = {}
+    for name in structured:
+        parts = [
+            feature_ids.without_copies(tensor)
+            for other, tensor in zip(names, graph.outputs, strict=True)
+            if other == name
+        ]
+        kind = structured[name]
+        is_sparse = isinstance(kind, (tf.SparseTensor, tf.SparseTensorSpec))
+        values = parts[1] if is_sparse else parts[0]
+        found[name] = feature_ids.of(parts, values, digests, prune)
+    return found
+
+
+def _pruning(graph: Any) -> feature_ids.Prune:
+    """A function that cuts parts out of a graph."""
+    from tensorflow.python.eager import wrap_function
+    from tensorflow.python.ops.op_selector import UnliftableError
+
+    holder = wrap_function.VariableHolder()
+    whole = wrap_function.WrappedFunction(graph, variable_holder=holder)
+
+    def prune(fed: Sequence[tf.Tensor], fetched: Sequence[tf.Tensor]) -> Any:
+        try:
+            return whole.prune(list(fed), list(fetched))
+        except UnliftableError as error:
+            raise ValueError(str(error)) from error
+
+    return prune
+
+
+def _raw_features(function: Any) -> dict[str, str]:
+    """The raw feature of each placeholder of a transform function, by its name."""
+    given = function.structured_input_signature[0][0]
+    placeholders = (x.op.name for x in function.graph.inputs)  # then the captured
+    return dict(zip(placeholders, _flat_names(given), strict=False))
 
 
 def _flat_names(structure: Mapping[str, Any]) -> list[str]:

@@ -33,14 +33,44 @@ def tutorial(tmp_path, make_workspace):
     return make_workspace(tmp_path, ("pusher={to: serving}", "trainer.batch_size=32"))
 
 
-def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
-    tutorial.run()
+def _write_span(tutorial, span, shops):
+    """Rows of one span; customers buy in the north, and seldom elsewhere."""
+    generator = random.Random(span)
+    lines = ["price,shop,bought"]
+    for shop in (name for name, count in shops.items() for _ in range(count)):
+        bought = int(generator.random() < (0.95 if shop == "north" else 0.1))
+        lines.append(f"{generator.uniform(1, 9):.2f},{shop},{bought}")
+    folder = tutorial.folder / "data" / f"span-{span}"
+    folder.mkdir()
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_a_warm_start_of_the_tutorial_keeps_what_it_knows_of_each_shop(tutorial):
+    spans = ("--set", "data.examples=data/span-{SPAN}/*.csv", "--set")
+    spans += ("data.spans=latest", "--set", "trainer.warm_start=latest")
+    _write_span(tutorial, 1, {"north": 400, "south": 200, "": 20})
+    tutorial.run(*spans, "--set", "trainer.epochs=40")
+    before = _answers(tutorial, ["north", "south"])
+    _write_span(tutorial, 2, {"east": 150, "south": 100, "north": 50, "": 20})
+    done = tutorial.run(*spans, "--set", "trainer.epochs=1")
+    after = _answers(tutorial, ["north", "south"])
+    assert before[0] - before[1] > 0.5
+    assert after == pytest.approx(before, abs=0.1)
+    assert "starts fresh" not in done.stdout + done.stderr
+
+
+def _answers(tutorial, shops):
     rows = tutorial.folder / "rows.csv"
-    rows.write_text("price,shop\n5,north\n5,south\n5,\n")
+    rows.write_text("\n".join(["price,shop", *(f"5,{x}" for x in shops)]) + "\n")
     done = tutorial.strategos(
         "predict", str(tutorial.yaml), str(rows), "--json", *tutorial.sets()
     )
-    answers = [json.loads(line)["predictions"] for line in done.stdout.splitlines()]
+    return [json.loads(line)["predictions"] for line in done.stdout.splitlines()]
+
+
+def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
+    tutorial.run()
+    answers = _answers(tutorial, ["north", "south", ""])
     assert len(answers) == 3
     assert answers[0] > answers[1]
 

@@ -7,8 +7,11 @@ trace exist afterwards, with their initial values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import tensorflow as tf
 
 
 def shapes(function: Callable[[], Any]) -> Any:
@@ -33,13 +36,74 @@ def values(function: Callable[[], Any]) -> Any:
     Returns:
       The values of the tensors, in the same structure.
     """
+    graph = _traced(function)
+    return _whole(graph).prune([], graph.structured_outputs)()
+
+
+class Trace:
+    """A traced function of named inputs, any part of which can be computed.
+
+    Args:
+      function: As for `shapes`, of a dict like `given`.
+      given: Tensors by name; sparse and ragged ones, too.
+
+    Attributes:
+      graph: The graph of the function.
+      placeholders: The inputs in the graph, by name; the components of each.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], given: Mapping[str, Any]):
+        self.placeholders: dict[str, list[tf.Tensor]] = {}
+
+        def call() -> Any:
+            return function({name: self._fed(name, x) for name, x in given.items()})
+
+        with _without_nested_functions():
+            self.graph = _traced(call)
+        self._whole = _whole(self.graph)
+
+    def _fed(self, name: str, value: Any) -> Any:
+        parts = tf.nest.flatten(value, expand_composites=True)
+        whole = isinstance(value, tf.Tensor)
+        fed = [
+            tf.compat.v1.placeholder(
+                part.dtype, part.shape if whole else [None] * part.shape.rank
+            )
+            for part in parts
+        ]
+        self.placeholders[name] = fed
+        return tf.nest.pack_sequence_as(value, fed, expand_composites=True)
+
+    def part(
+        self, fed: Sequence[tf.Tensor], fetched: Sequence[tf.Tensor]
+    ) -> Callable[..., list[tf.Tensor]]:
+        """The part of the graph between tensors, as a function.
+
+        Args:
+          fed: Tensors of the graph whose values the function takes, in this order.
+          fetched: Tensors of the graph whose values it returns.
+        """
+        return self._whole.prune(list(fed), list(fetched))
+
+
+@contextlib.contextmanager
+def _without_nested_functions() -> Iterator[None]:
+    """Traces the body of a `tf.function` into the graph that calls it."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def _whole(graph: Any) -> Any:
     from tensorflow.python.eager import wrap_function
 
     # `tf.function` would run assignments, `tf.compat.v1.wrap_function` makes tf-keras
     # create its objects of TensorFlow 1.
-    graph, holder = _traced(function), wrap_function.VariableHolder()
-    whole = wrap_function.WrappedFunction(graph, variable_holder=holder)
-    return whole.prune([], graph.structured_outputs)()
+    holder = wrap_function.VariableHolder()
+    return wrap_function.WrappedFunction(graph, variable_holder=holder)
 
 
 def _traced(function: Callable[[], Any]) -> Any:

@@ -53,6 +53,11 @@ class AsyncTraining(Training):
                 update_lock.lock_updates(model)
         return model
 
+    def _warm_start(self, model: tf.keras.Model, path: str) -> None:
+        """Only the ordinary model reads: the other one gets its weights."""
+        if not tf.distribute.has_strategy():
+            super()._warm_start(model, path)
+
     def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
         return parameter_server.AsyncHooks(
             *common,

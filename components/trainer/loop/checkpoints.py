@@ -22,6 +22,8 @@ from tensorflow.io import gfile
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.loop.warm_start import weights as earlier
+from strategos.components.trainer.model.tables.relations import Tables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
 from strategos.components.wording import abridged, first, quoted
 
@@ -203,8 +205,15 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
       UserError: A variable of the model cannot be written.
     """
     stored_variables.write_weights(model, path)
+    held = stored_variables.held_weights(model, path)
+    keys = {id(variable): key for variable, key in held}
+    groups = partitioned_variables.tables(model.variables)
+    described = [
+        [*facts, keys.get(id(table[0]))]
+        for facts, table in zip(shapes(model), groups, strict=True)
+    ]
     with gfile.GFile(f"{path}.json", "w") as file:
-        file.write(json.dumps(shapes(model)))
+        file.write(json.dumps(described))
 
 
 def read_weights(model: tf.keras.Model, path: str) -> None:
@@ -232,13 +241,23 @@ def read_weights(model: tf.keras.Model, path: str) -> None:
         )
 
 
-def warm_start(model: tf.keras.Model, path: str, *, is_chief: bool = True) -> None:
+def warm_start(
+    model: tf.keras.Model,
+    path: str,
+    *,
+    is_chief: bool = True,
+    tables: Tables | None = None,
+) -> set[int]:
     """Reads the weights of an earlier model; optimizer and seeds keep their state.
 
     Args:
       model: A built model.
       path: Prefix of the earlier model's files, see `write_weights`.
       is_chief: Whether this task's first replica gets what replicas count together.
+      tables: What the rows of the model's tables mean; None if it takes no features.
+
+    Returns:
+      Indices of the variables whose sizes may differ from the earlier ones.
 
     Raises:
       UserError: The weights do not fit the model, or are gone.
@@ -252,25 +271,7 @@ def warm_start(model: tf.keras.Model, path: str, *, is_chief: bool = True) -> No
             remedy="Name the folder of another model, or set `warm_start: null` to "
             "begin anew.",
         ) from None
-    differing = differences(shapes(model), written)
-    if differing:
-        raise UserError(
-            f"the weights of {path} are of another model than `build_model` makes now: "
-            f"{differing}",
-            key="trainer.warm_start",
-            remedy="Set `warm_start: null` to begin anew, or build the model as it "
-            "was.",
-        )
-    # A new training has random numbers of its own.
-    missing = stored_variables.read_weights(model, path, seeds=False, is_chief=is_chief)
-    if missing:
-        raise UserError(
-            f"{path} has no values for {abridged(quoted(missing), 3)}: an earlier "
-            "version left out what Keras 3 layers keep in lists and dicts, or the "
-            "layers of `build_model` hold their variables in other attributes now",
-            key="trainer.warm_start",
-            remedy="Set `warm_start: null` to begin anew.",
-        )
+    return earlier.read(model, path, shapes(model), written, tables, is_chief=is_chief)
 
 
 def _written_shapes(path: str) -> list[list[Any]]:
@@ -282,7 +283,7 @@ def shapes(model: tf.keras.Model) -> list[list[Any]]:
     """`[name, shape, dtype]` of each of the model's variables; JSON-able."""
     return [
         [
-            partitioned_variables.name(table),
+            getattr(table[0], "path", None) or partitioned_variables.name(table),
             partitioned_variables.shape(table),
             tf.as_dtype(table[0].dtype).name,
         ]
@@ -299,12 +300,12 @@ def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
       ours: `shapes` of one model.
       theirs: `shapes` of the other.
     """
-    if [x[1:] for x in ours] == [x[1:] for x in theirs]:
+    if [x[1:3] for x in ours] == [x[1:3] for x in theirs]:
         return ""
     found = [
         f"{_shown(mine)} here, {_shown(other)} there"
         for mine, other in zip(ours, theirs, strict=False)
-        if mine[1:] != other[1:]
+        if mine[1:3] != other[1:3]
     ]
     found += [f"{_shown(mine)} only here" for mine in ours[len(theirs) :]]
     found += [f"{_shown(other)} only there" for other in theirs[len(ours) :]]
@@ -312,5 +313,5 @@ def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
 
 
 def _shown(variable: list[Any]) -> str:
-    name, shape, dtype = variable
+    name, shape, dtype = variable[:3]
     return f"{name} {dtype}{shape}"

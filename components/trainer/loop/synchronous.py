@@ -46,6 +46,7 @@ from strategos.components.trainer.model import (
 from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.replicas import local_values, uneven_batches
+from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
@@ -174,11 +175,18 @@ class Training:
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:
-            start = f"{self._spec.warm_start}/weights"
-            is_chief = self._context.is_chief
-            checkpoints.warm_start(model, start, is_chief=is_chief)
-            structure.check_warm_start(model, start)
+            self._warm_start(model, f"{self._spec.warm_start}/weights")
         return model
+
+    def _warm_start(self, model: tf.keras.Model, path: str) -> None:
+        """Reads the weights of an earlier model; the same in each task."""
+        features, _ = self._evaluated.sample(relations.ROWS)
+        context = self._context
+        found = relations.find(model, features, context.ids, context.label)
+        moved = checkpoints.warm_start(
+            model, path, is_chief=context.is_chief, tables=found
+        )
+        structure.check_warm_start(model, path, resized=bool(moved))
 
     def _built(self) -> tuple[tf.keras.Model, Any]:
         """The user's model with all variables of its layers, and its first outputs."""

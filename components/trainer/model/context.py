@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,9 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.model.dropout import Dropout, TrainingStep
+from strategos.components.trainer.model.tables import embedding
+from strategos.components.transform import graph
+from strategos.components.transform.feature_ids import FeatureIds
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
@@ -126,6 +131,42 @@ class TrainingContext:
         keras = keras or tf.keras
         spec = self.feature_spec
         return {name: _input(keras, name, kind) for name, kind in spec.items()}
+
+    def embedding(
+        self, feature: str, units: int, *, keras: Any = None, **arguments: Any
+    ) -> tf.keras.layers.Layer:
+        """An embedding of a feature with the ids of a vocabulary.
+
+        It has one row for each entry, each bucket of unknown keys, and for missing
+        values if they have an id, whatever numbers `preprocessing_fn` gives them. It
+        records the feature, so that a warm start moves rows with their entries.
+
+        Example:
+          ```python
+          vectors = context.embedding("carrier", 8)(inputs["carrier"])
+          ```
+
+        Args:
+          feature: Name of the feature: dense or ragged, int64.
+          units: Size of a vector.
+          keras: As for `inputs`.
+          **arguments: Further arguments of Keras's `Embedding`, such as `name`.
+
+        Returns:
+          A layer from ids `[batch, n]` to float32 `[batch, n, units]`.
+
+        Raises:
+          UserError: The feature does not have the ids of a vocabulary.
+        """
+        keras = keras or tf.keras
+        return embedding.layer(keras, feature, self.ids, units, **arguments)
+
+    @functools.cached_property
+    def ids(self) -> dict[str, FeatureIds]:
+        """What the values of each transformed feature mean, the label included."""
+        # In another thread, because this one may be in the scope of a strategy.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(graph.ids_of, self.transform_output).result()
 
     def vocabulary_size(self, name: str) -> int:
         """Number of entries of a vocabulary that Transform wrote.

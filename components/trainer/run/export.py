@@ -46,6 +46,7 @@ def export(
     schema_file: str,
     folder: str,
     null_values: Sequence[str] = (),
+    graph: TransformGraph | None = None,
 ) -> None:
     """Writes a model as a SavedModel.
 
@@ -55,11 +56,12 @@ def export(
       schema_file: Schema of the raw examples.
       folder: Folder that gets the SavedModel.
       null_values: Spellings of a missing number in the raw data.
+      graph: Transform's graph; by default the one of `context`, which is loaded.
 
     Raises:
       UserError: An input of the model is computed from the label's raw column.
     """
-    graph = TransformGraph(context.transform_output)
+    graph = graph or TransformGraph(context.transform_output)
     servable = _Servable(model, graph, context)
     signatures = servable.signatures()
     archive = tf.keras.export.ExportArchive()  # of Keras 3 models too

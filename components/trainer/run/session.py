@@ -21,12 +21,14 @@ from strategos.components.trainer.loop.synchronous import Training, configure_st
 from strategos.components.trainer.model import out_of_memory, workload
 from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.tables import record, relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import tfx_run_fn, verification
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transform import sample
+from strategos.components.transform.graph import TransformGraph
 from strategos.components.user_code import modules
 
 
@@ -91,7 +93,7 @@ def evaluate_and_export(
     model = _rebuilt(code, context, evaluation, weights)
     with code.blamed("the model cannot be exported"):
         # Before the first evaluation: a layer may change its weights in each call.
-        export(model, context, spec.schema_file, folder, spec.null_values)
+        _export(model, spec, context, evaluation, weights, folder)
     # This process has one device: it takes the batches of one replica, unless the value
     # of the loss depends on their size.
     size = context.per_replica_batch_size
@@ -113,6 +115,22 @@ def evaluate_and_export(
         verification.check_answers(*answered, trained, answers.tolerance(model))
     verification.check_metrics(model, facts, found, evaluate, evaluation.rows)
     return found
+
+
+def _export(
+    model: tf.keras.Model,
+    spec: WorkerSpec,
+    context: TrainingContext,
+    evaluation: dataset.Split,
+    weights: str,
+    folder: str,
+) -> None:
+    """Writes the SavedModel and, beside the weights, what rows of tables mean."""
+    graph = TransformGraph(context.transform_output)
+    export(model, context, spec.schema_file, folder, spec.null_values, graph)
+    features, _ = evaluation.sample(relations.ROWS)
+    found = relations.find(model, features, graph.ids(), context.label)
+    record.write(found, weights)
 
 
 def _rebuilt(

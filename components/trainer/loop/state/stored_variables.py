@@ -19,6 +19,8 @@ from strategos.components.wording import abridged, quoted
 
 Held = Sequence[tuple[Any, str]]
 
+_KINDS = (tf.Variable, tf.distribute.DistributedValues)
+
 
 def write(part: Any, path: str) -> None:
     """Writes a part of a training: a model with its optimizers, or something else.
@@ -101,6 +103,21 @@ def read_weights(
     """
     variables = model.variables if seeds else model.weights
     return _read(_weights(model, variables), path, variables, is_chief)
+
+
+def held_weights(model: tf.keras.Model, path: str) -> Held:
+    """The weights of a model, as files of `write_weights` have them by structure.
+
+    Args:
+      model: A built model.
+      path: Prefix of the files.
+
+    Returns:
+      Pairs of a variable and its key in the files. Random states of a Keras 3 model,
+      and objects that are no variables, are left out.
+    """
+    held = stored_objects.held(path, _weights(model, model.weights))
+    return [(x, key) for x, key in held if isinstance(keras3.of_tensorflow(x), _KINDS)]
 
 
 def _write(root: tf.train.Checkpoint, path: str, variables: Iterable[Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ CAUSE = (
     "or the time in `build_model`."
 )
 
+_SIZES = re.compile(r"\b\d+(?=[^\[]*\])")  # within brackets
 _SHOWN = 60  # characters of a description, from the first difference on
 
 
@@ -125,17 +127,22 @@ def check(ours: Structure, theirs: Structure | None, here: str, there: str) -> N
         )
 
 
-def check_warm_start(model: tf.keras.Model, path: str) -> None:
+def check_warm_start(model: tf.keras.Model, path: str, *, resized: bool) -> None:
     """Rejects a model that differs from the one whose weights it has started from.
 
     Args:
       model: The model that `build_model` makes now.
       path: Prefix of the files with the weights.
+      resized: Whether sizes may differ, because rows of tables were moved; they have
+        been compared by then.
 
     Raises:
       UserError: The models differ.
     """
-    differing = difference(of(model), read(path))
+    ours, theirs = of(model), read(path)
+    if resized:
+        ours, theirs = _without_sizes(ours), theirs and _without_sizes(theirs)
+    differing = difference(ours, theirs)
     if differing:
         raise UserError(
             f"the weights of {path} ('there') are of another model than `build_model` "
@@ -242,6 +249,10 @@ def _calls(layer: Any, names: Mapping[int, str]) -> Structure:
 def _array(dtype: Any, shape: Any) -> str:
     sizes = ("?" if size is None else str(size) for size in tf.TensorShape(shape))
     return f"{tf.as_dtype(dtype).name}[{', '.join(sizes)}]"
+
+
+def _without_sizes(structure: Structure) -> Structure:
+    return [[name, _SIZES.sub("*", text)] for name, text in structure]
 
 
 def _from_difference(one: str, other: str) -> tuple[str, str]:

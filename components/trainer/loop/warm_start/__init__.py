@@ -1,0 +1,1 @@
+"""Starts a model from the weights of an earlier one."""

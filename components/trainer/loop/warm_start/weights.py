@@ -1,0 +1,272 @@
+"""Starts a model from the weights of an earlier one: each value where it belongs.
+
+Variables are paired by the names that the user gave to layers, the others by structure.
+Rows that belong to values of a feature, such as those of an embedding, move with the
+entries of the vocabulary. What cannot be assigned starts fresh, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3, partitioned_variables
+from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.loop.warm_start import layer_names
+from strategos.components.trainer.model.tables import moves, record
+from strategos.components.trainer.model.tables.moves import Move
+from strategos.components.trainer.model.tables.relations import Relation, Tables
+from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.wording import abridged, first, quoted
+
+Described = Sequence[Any]
+"""`[name, shape, dtype]` of a variable, and its key in the files if that is known."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """How one table of the model starts.
+
+    Attributes:
+      key: Key of the earlier table in the files; None to start fresh.
+      move: Where its rows belong; None if all rows are where they were.
+      reason: Why it starts fresh; "" if it does not.
+    """
+
+    key: str | None
+    move: Move | None = None
+    reason: str = ""
+
+
+def read(
+    model: tf.keras.Model,
+    path: str,
+    ours: Sequence[Described],
+    theirs: Sequence[Described],
+    tables: Tables | None,
+    *,
+    is_chief: bool,
+) -> set[int]:
+    """Reads the weights of an earlier model.
+
+    Args:
+      model: A built model.
+      path: Prefix of the earlier model's files.
+      ours: Describes the tables of the model.
+      theirs: Describes the tables in the files.
+      tables: What the rows of the model's tables mean; None if that is unknown.
+      is_chief: Whether this task's first replica gets what replicas count together.
+
+    Returns:
+      The indices of tables whose size may differ from the earlier one's.
+
+    Raises:
+      UserError: The weights do not fit the model.
+    """
+    held = stored_variables.held_weights(model, path)
+    groups = partitioned_variables.tables(model.variables)
+    index = {id(part): i for i, table in enumerate(groups) for part in table}
+    by_structure = {index[id(x)]: key for x, key in held if id(x) in index}
+    keys = _keys(theirs, by_structure)
+    pairing = layer_names.paired(model, ours, theirs, _places(by_structure, keys), path)
+    earlier = record.read(path) if tables else None
+    weights = {index[id(part)] for part in model.weights}
+    starts = {
+        i: _start(i, pairing.get(i), keys, tables, earlier, (ours, theirs))
+        for i in sorted(weights)
+    }
+    _check(starts, pairing, ours, theirs, path)
+    reader = tf.train.load_checkpoint(path)
+    for i, start in starts.items():
+        if start.key is not None:
+            _assign(groups[i], start, reader.get_tensor(start.key), is_chief)
+    # The state of metrics and layers; its size may depend on a vocabulary's.
+    shapes = reader.get_variable_to_shape_map()
+    for found, key in held:
+        size = tf.TensorShape(found.shape).as_list()
+        if id(found) not in index and shapes[key] == size:
+            _assign([found], _Start(key), reader.get_tensor(key), is_chief)
+    _report(starts, ours)
+    return {i for i, x in starts.items() if x.move or x.reason}
+
+
+def _keys(
+    theirs: Sequence[Described], by_structure: Mapping[int, str]
+) -> list[str | None]:
+    """The key of each earlier table; those of older files are in the same order."""
+    return [
+        described[3] if len(described) > 3 else by_structure.get(i)
+        for i, described in enumerate(theirs)
+    ]
+
+
+def _places(
+    by_structure: Mapping[int, str], keys: Sequence[str | None]
+) -> dict[int, int]:
+    """The earlier table of each table, by structure."""
+    place = {key: i for i, key in enumerate(keys) if key is not None}
+    return {i: place[key] for i, key in by_structure.items() if key in place}
+
+
+def _start(
+    index: int,
+    then: int | None,
+    keys: Sequence[str | None],
+    tables: Tables | None,
+    earlier: Tables | None,
+    described: tuple[Sequence[Described], Sequence[Described]],
+) -> _Start:
+    """How a table starts.
+
+    Args:
+      index: The table.
+      then: The earlier table that it is paired with, if any.
+      keys: Those of the earlier tables.
+      tables: What rows mean.
+      earlier: What rows meant; None if that was not written.
+      described: The tables of the model and those in the files.
+    """
+    key = None if then is None else keys[then]
+    own = tables.relations[index] if tables else ()
+    if then is None or not tables or (earlier is None and not own):
+        return _Start(key)
+    if earlier is None:
+        varying = [x for x in own if _varies(tables.ids.get(x.source))]
+        return _Start(None, reason=_unrecorded(varying)) if varying else _Start(key)
+    own, before = moves.comparable(index, then, tables, earlier)
+    differing = [
+        x.source
+        for x in {*own, *before}
+        if moves.changed(tables.ids.get(x.source), earlier.ids.get(x.source))
+    ]
+    if not differing and own == before:
+        return _Start(key)
+    sizes = described[0][index][1], described[1][then][1]
+    move = moves.find(own, before, tables.ids, earlier.ids, sizes)
+    if move is None:
+        return _Start(None, reason=_unassigned(differing or [x.source for x in own]))
+    return _Start(key, move)
+
+
+def _varies(ids: FeatureIds | None) -> bool:
+    return ids is None or ids.varies
+
+
+def _unrecorded(own: Sequence[Relation]) -> str:
+    names = abridged(quoted(sorted({x.source for x in own})), 3)
+    return (
+        f"the earlier model was written by a version that kept no vocabularies, so its "
+        f"rows cannot be assigned to the values of {names}"
+    )
+
+
+def _unassigned(sources: Sequence[str]) -> str:
+    names = abridged(quoted(sorted(set(sources))), 3)
+    return (
+        f"the values of {names} mean something else than they did (vocabulary, "
+        "boundaries or `preprocessing_fn` differ), and its rows cannot be assigned to "
+        "them"
+    )
+
+
+def _check(
+    starts: Mapping[int, _Start],
+    pairing: Mapping[int, int],
+    ours: Sequence[Described],
+    theirs: Sequence[Described],
+    path: str,
+) -> None:
+    """Rejects tables that do not fit, or that the files lack.
+
+    Args:
+      starts: How the tables of the model's weights start; others are random states.
+      pairing: The earlier table of each.
+      ours: Describes the tables of the model.
+      theirs: Describes the tables in the files.
+      path: Prefix of the files.
+    """
+    differing, missing = [], []
+    for i, start in starts.items():
+        if i not in pairing:
+            missing.append(ours[i])
+        elif not start.reason:
+            other = theirs[pairing[i]]
+            if _unsized(ours[i], start) != _unsized(other, start):
+                differing.append(f"{_shown(ours[i])} here, {_shown(other)} there")
+    taken = set(pairing.values())
+    states = [x[1:3] for i, x in enumerate(ours) if i not in starts]
+    more = [x for j, x in enumerate(theirs) if j not in taken and x[1:3] not in states]
+    if missing and [x[1:3] for x in ours] == [x[1:3] for x in theirs]:
+        raise _without_values(path, [x[0] for x in missing])
+    differing += [f"{_shown(x)} only here" for x in missing]
+    differing += [f"{_shown(x)} only there" for x in more]
+    if differing:
+        raise UserError(
+            f"the weights of {path} are of another model than `build_model` makes now: "
+            f"{'; '.join(first(differing, 3))}",
+            key="trainer.warm_start",
+            remedy="Set `warm_start: null` to begin anew, or build the model as it "
+            "was.",
+        )
+
+
+def _without_values(path: str, names: Sequence[str]) -> UserError:
+    return UserError(
+        f"{path} has no values for {abridged(quoted(names), 3)}: an earlier version "
+        "left out what Keras 3 layers keep in lists and dicts, or the layers of "
+        "`build_model` hold their variables in other attributes now",
+        key="trainer.warm_start",
+        remedy="Set `warm_start: null` to begin anew.",
+    )
+
+
+def _unsized(described: Described, start: _Start) -> list[Any]:
+    """Shape and dtype, without the sizes of axes along which rows move."""
+    moved = start.move.rows if start.move else ()
+    shape = [None if axis in moved else x for axis, x in enumerate(described[1])]
+    return [shape, described[2]]
+
+
+def _assign(
+    table: Sequence[Any], start: _Start, value: np.ndarray, is_chief: bool
+) -> None:
+    variables = [keras3.of_tensorflow(part) for part in table]
+    if keras3.is_total_of_replicas(variables[0]):
+        # TensorFlow divides a total among replicas, and drops an integer's remainder.
+        here = tf.distribute.get_strategy().experimental_local_results(variables[0])
+        for number, part in enumerate(here):
+            part.assign(value if is_chief and not number else 0 * value)
+        return
+    if start.move:
+        own = np.concatenate([np.atleast_1d(x.numpy()) for x in variables])
+        value = moves.apply(start.move, own, value)
+    begin = 0
+    for variable in variables:
+        rows = variable.shape[0] if len(variables) > 1 else None
+        variable.assign(value if rows is None else value[begin : begin + rows])
+        begin += rows or 0
+
+
+def _report(starts: Mapping[int, _Start], ours: Sequence[Described]) -> None:
+    for i, start in starts.items():
+        if start.move:
+            fresh = start.move.entries - start.move.kept
+            logging.info(
+                "warm start: %s: the rows of %d entries moved with them, %d are new",
+                *(ours[i][0], start.move.kept, fresh),
+            )
+        elif start.reason:
+            message = f"{ours[i][0]} starts fresh: {start.reason}"
+            events.emit("warning", message=f"trainer.warm_start: {message}")
+
+
+def _shown(described: Described) -> str:
+    name, shape, dtype = described[:3]
+    return f"{name} {dtype}{shape}"

@@ -1,0 +1,1 @@
+"""Tables of a model: variables whose rows belong to values of a feature."""

@@ -1,0 +1,380 @@
+"""Which rows of which variable belong to which value of a feature: found, not guessed.
+
+An embedding is indexed by a feature, and the kernel of a dense layer is multiplied by
+its one-hot vector. Both are found by feeding one value at a time, whatever the model
+does with it before: shifts, concatenations, one-hot and multi-hot encodings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.trainer.compat import (
+    compiled,
+    keras3,
+    partitioned_variables,
+)
+from strategos.components.trainer.model.tables import columns
+from strategos.components.trainer.model.tables.forward import (
+    UNKNOWN,
+    Forward,
+    Use,
+    differ,
+)
+from strategos.components.transform.feature_ids import FeatureIds
+
+_TAKING = frozenset({"ResourceGather", "GatherV2"})
+_INDEXING = _TAKING | {"ResourceGatherNd", "GatherNd", "SparseTensorDenseMatMul"}
+_PROBES = 8
+
+ROWS = 8
+"""Rows that are enough to find relations."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Relation:
+    """A variable has rows for the values of a feature.
+
+    Attributes:
+      source: The feature, or a look-up of the model.
+      axis: Axis of the rows; `UNKNOWN` if they cannot be assigned to values.
+      offset: Row of the value 0.
+      least: The least value that has a row.
+      most: The greatest value that has a row.
+    """
+
+    source: str
+    axis: int = UNKNOWN
+    offset: int = 0
+    least: int = 0
+    most: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """What the rows of a model's variables mean.
+
+    Attributes:
+      ids: The meaning of the values of each feature or look-up with relations.
+      relations: For each table of `model.variables` its relations, ascending.
+      inputs: The features that the model takes.
+    """
+
+    ids: Mapping[str, FeatureIds]
+    relations: Sequence[Sequence[Relation]]
+    inputs: Sequence[str] = ()
+
+
+def find(
+    model: tf.keras.Model,
+    features: Mapping[str, Any],
+    ids: Mapping[str, FeatureIds],
+    label: str = "",
+) -> Tables:
+    """Finds the variables whose rows belong to values of features, or to classes.
+
+    Args:
+      model: A built model; its state is not changed.
+      features: A few rows, tensors `[rows, …]` by feature.
+      ids: The meaning of the values of each feature, and of the label.
+      label: Name of the label; "" for none.
+    """
+    declared = _declared(model, ids)
+    try:
+        found, lookups = _traced(model, features, ids, label)
+    except Exception:  # the user's code, in any way
+        logging.info("the model cannot be traced", exc_info=True)
+        found, lookups = _all_unknown(model, features, ids, label), {}
+    relations = [
+        declared.get(index) or _agreeing(each) for index, each in enumerate(found)
+    ]
+    known = {**ids, **lookups}
+    named = {x.source for each in relations for x in each}
+    inputs = sorted(keras3.taken(model, features))
+    return Tables({n: known[n] for n in named if n in known}, relations, inputs)
+
+
+def _traced(
+    model: tf.keras.Model,
+    features: Mapping[str, Any],
+    ids: Mapping[str, FeatureIds],
+    label: str,
+) -> tuple[list[set[Relation]], Mapping[str, FeatureIds]]:
+    """The relations of each table by a trace, and the look-ups of the model."""
+    if model.run_eagerly:
+        raise ValueError("The model runs eagerly.")
+    forward = Forward(model, features)
+    known = {**ids, **forward.lookups}
+    found: list[set[Relation]] = [
+        set() for _ in partitioned_variables.tables(model.variables)
+    ]
+    for source in sorted({x for use in forward.uses for x in use.sources}):
+        uses = [x for x in forward.uses if source in x.sources]
+        for table, relation in _of_source(forward, source, uses, known.get(source)):
+            found[table].add(relation)
+    for table, relation in _of_classes(forward, label, ids.get(label)):
+        found[table].add(relation)
+    positions = columns.find(forward)
+    for each in positions.found:
+        if each.feature not in {x.source for x in found[each.table]}:
+            found[each.table].add(
+                Relation(each.name, each.axis, each.offset, 0, each.size - 1)
+            )
+    return found, {**forward.lookups, **positions.ids}
+
+
+def _all_unknown(
+    model: tf.keras.Model,
+    features: Mapping[str, Any],
+    ids: Mapping[str, FeatureIds],
+    label: str,
+) -> list[set[Relation]]:
+    """Each matrix may have rows for values of each feature, each variable classes."""
+    of_features = {
+        Relation(name) for name in features if name in ids and _is_index(ids[name])
+    }
+    has_classes = label in ids and ids[label].varies and _is_index(ids[label])
+    of_classes = {Relation(label)} if has_classes else set()
+    ranks = [
+        len(partitioned_variables.shape(table))
+        for table in partitioned_variables.tables(model.variables)
+    ]
+    return [
+        (of_features if n > 1 else set()) | (of_classes if n else set()) for n in ranks
+    ]
+
+
+def _is_index(ids: FeatureIds) -> bool:
+    """Whether a feature's values may name rows, rather than be numbers."""
+    return ids.looks_up or ids.is_discrete
+
+
+def _of_classes(
+    forward: Forward, label: str, ids: FeatureIds | None
+) -> list[tuple[int, Relation]]:
+    """The relations of a label that is a class, each with the index of its table."""
+    if ids is None or not ids.varies or not _is_index(ids):
+        return []
+    assigned = ids.entries is not None
+    return [
+        (
+            table,
+            Relation(label, axis, 0, 0, width - 1)
+            if assigned and axis >= 0 and ids.ids.max() < width
+            else Relation(label),
+        )
+        for table, axis, width in forward.columns()
+    ]
+
+
+def _of_source(
+    forward: Forward, source: str, uses: Sequence[Use], ids: FeatureIds | None
+) -> list[tuple[int, Relation]]:
+    """The relations of one source, each with the index of its table."""
+    assigned = ids is not None and ids.entries is not None
+    indexing = [x for x in uses if _indexes(x)]
+    opaque = [x for x in uses if _is_opaque(x)]
+    products = [x for x in uses if not (_indexes(x) or _is_opaque(x))]
+    if not (ids and _is_index(ids)):
+        opaque = products = []  # a kernel takes the numbers themselves
+    unknown = opaque if assigned else [*opaque, *indexing]
+    found = [(x.table, Relation(source)) for x in unknown]
+    probed = [*(indexing if assigned else ()), *products]
+    if not probed:
+        return found
+    known, probes = _probes(forward, source, ids)
+    values = forward.computed(source, probes)
+    for use in probed:
+        met = [
+            (each, computed[use])
+            for each, computed in zip(known, values, strict=True)
+            if computed
+        ]
+        relation = (
+            _row_of_index(use, source, met)
+            if _indexes(use)
+            else _row_of_column(use, source, met, assigned)
+        )
+        if relation is not None:
+            found.append((use.table, relation))
+    return found
+
+
+def _indexes(use: Use) -> bool:
+    return use.op.type in _INDEXING and use.place < 2
+
+
+def _probes(
+    forward: Forward, source: str, ids: FeatureIds | None
+) -> tuple[list[int], list[Any]]:
+    """Values to feed one at a time, and their ids.
+
+    Of a feature without assigned entries: the values of its rows, by any numbers.
+    """
+    if ids is None or ids.entries is None:
+        value = forward.feature(source)
+        flat = value if isinstance(value, tf.Tensor) else _flat(value)
+        rows = flat.numpy().reshape(-1)
+        distinct = [rows[rows == x][0] for x in sorted(set(rows.tolist()))[:_PROBES]]
+        return [*range(len(distinct))], [_filled(value, x) for x in distinct]
+    entries, others = np.unique(ids.ids), ids.others.tolist()
+    middle = np.linspace(0, len(entries) - 1, _PROBES).round().astype(int)
+    chosen = [int(entries[i]) for i in sorted(set(middle.tolist()))]
+    chosen += [x for x in sorted({*others[:1], *others[-1:]}) if x not in chosen]
+    if source in forward.lookups:
+        return chosen, chosen
+    value = forward.feature(source)
+    if ids.is_one_hot:
+        width = value.shape[-1]
+        return chosen, [
+            tf.broadcast_to(tf.one_hot(x, width, dtype=value.dtype), value.shape)
+            for x in chosen
+        ]
+    return chosen, [_filled(value, x) for x in chosen]
+
+
+def _flat(value: Any) -> tf.Tensor:
+    return value.values if isinstance(value, tf.SparseTensor) else value.flat_values
+
+
+def _filled(value: Any, by: Any) -> Any:
+    """A feature with one value everywhere."""
+    if isinstance(value, tf.Tensor):
+        return tf.fill(value.shape, tf.constant(by, value.dtype))
+    filled = tf.fill(_flat(value).shape, tf.constant(by, value.dtype))
+    if isinstance(value, tf.SparseTensor):
+        return tf.SparseTensor(value.indices, filled, value.dense_shape)
+    return value.with_flat_values(filled)
+
+
+def _row_of_index(
+    use: Use, source: str, met: Sequence[tuple[int, np.ndarray]]
+) -> Relation | None:
+    """The relation of a variable that is indexed."""
+    rows = [
+        (each, set(x[..., -1].ravel() if _is_nd(use) else x.ravel())) for each, x in met
+    ]
+    if all(x == rows[0][1] for _, x in rows) and len(rows) > 1:
+        return None  # the rows do not depend on this source
+    if not rows or not _takes_rows(use):
+        return Relation(source)
+    always = set.intersection(*(x for _, x in rows))
+    own = [(each, x - always) for each, x in rows]
+    offsets = {int(x.pop()) - each for each, x in own if len(x) == 1}
+    single = all(not x for _, x in own)  # the others were popped
+    if len(offsets) != 1 or not single:
+        return Relation(source)
+    (offset,) = offsets
+    hidden = [
+        each + offset
+        for (each, x), (_, y) in zip(rows, own, strict=True)
+        if x <= always and each + offset not in always
+    ]
+    if hidden:
+        return Relation(source)
+    return Relation(source, 0, offset, min(known := [x for x, _ in met]), max(known))
+
+
+def _is_opaque(use: Use) -> bool:
+    """Whether an operation may index a variable in a way that is not known here."""
+    calls = use.op.type.endswith(("PartitionedCall", "While", "If", "Case"))
+    return not _indexes(use) and (calls or not use.operand.dtype.is_floating)
+
+
+def _is_nd(use: Use) -> bool:
+    return use.op.type in ("ResourceGatherNd", "GatherNd", "SparseTensorDenseMatMul")
+
+
+def _takes_rows(use: Use) -> bool:
+    """Whether the index is one along the first axis of the variable."""
+    if use.op.type == "GatherV2":
+        axis = tf.get_static_value(use.op.inputs[2])
+        return axis == 0 and not use.op.get_attr("batch_dims")
+    if use.op.type == "SparseTensorDenseMatMul":
+        return not (use.op.get_attr("adjoint_a") or use.op.get_attr("adjoint_b"))
+    return use.op.type == "ResourceGather" and not use.op.get_attr("batch_dims")
+
+
+def _row_of_column(
+    use: Use, source: str, met: Sequence[tuple[int, np.ndarray]], assigned: bool
+) -> Relation | None:
+    """The relation of a variable that is multiplied, perhaps by one-hot vectors.
+
+    None if the operand does not depend on the source, or if the same of its columns
+    always do: those of a number.
+    """
+    if any(x.ndim == 0 or x.shape != met[0][1].shape for _, x in met):
+        return Relation(source)
+    matrices = [(each, x.reshape(-1, x.shape[-1])) for each, x in met]
+    differing = {
+        (one, other): set(np.flatnonzero(differ(x, y).any(0)).tolist())
+        for (one, x), (other, y) in itertools.combinations(matrices, 2)
+    }
+    if not any(differing.values()):
+        return None if len(met) > 1 else Relation(source)
+    offset, own = _one_hot(matrices)
+    fits = all(
+        found == {x + offset for x in pair if x in own}
+        for pair, found in differing.items()
+    )
+    if not own or not fits:
+        always = set.intersection(*differing.values())
+        return None if always and len(differing) > 1 else Relation(source)
+    axis = use.axis_of_columns(met[0][1].shape[-1])
+    if not assigned or axis == UNKNOWN:
+        return Relation(source)
+    return Relation(source, axis, offset, min(own), max(own))
+
+
+def _one_hot(matrices: Sequence[tuple[int, np.ndarray]]) -> tuple[int, list[int]]:
+    """The column of id 0 if each id has one column of its own, and the ids that do.
+
+    An id beyond the width, such as that of an unknown key, may have none. No ids if
+    the columns are no one-hot vectors.
+    """
+    base = np.min([x for _, x in matrices], axis=0)
+    own = {each: np.flatnonzero((x > base).any(0)) for each, x in matrices}
+    heights = [(x - base)[:, own[each]] for each, x in matrices if len(own[each])]
+    offsets = {int(x[0]) - each for each, x in own.items() if len(x)}
+    single = all(len(x) <= 1 for x in own.values())
+    if not single or len(offsets) != 1:
+        return 0, []
+    if not all(np.array_equal(x, heights[0]) for x in heights):
+        return 0, []
+    return offsets.pop(), [each for each, x in own.items() if len(x)]
+
+
+def _agreeing(relations: set[Relation]) -> list[Relation]:
+    """The relations of a table, sorted; contradictory ones as unknown."""
+    counts = Counter(x.source for x in relations)
+    return sorted(
+        {x if counts[x.source] == 1 else Relation(x.source) for x in relations}
+    )
+
+
+def _declared(
+    model: tf.keras.Model, ids: Mapping[str, FeatureIds]
+) -> dict[int, list[Relation]]:
+    """The relations of the layers of `context.embedding`, by table."""
+    owner = {}
+    for layer in compiled.layers(model):
+        feature = getattr(layer, "strategos_feature", None)
+        if feature in ids and ids[feature].entries is not None:
+            every = np.concatenate([ids[feature].ids, ids[feature].others])
+            bounds = int(every.min()), int(every.max())
+            relation = Relation(feature, 0, layer.strategos_offset, *bounds)
+            owner |= {id(variable): relation for variable in layer.weights}
+    tables = partitioned_variables.tables(model.variables)
+    return {
+        index: [owner[id(table[0])]]
+        for index, table in enumerate(tables)
+        if id(table[0]) in owner
+    }
