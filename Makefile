@@ -11,7 +11,7 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
     gang/test_contact.py loop/test_strategies.py loop/test_parameter_server.py \
     loop/test_checkpoints.py model/replicas model/test_effects.py \
-    model/test_varying.py run $(addprefix launchers/tfjob/, test_staging.py \
+    model/test_varying.py model/tables loop/warm_start run $(addprefix launchers/tfjob/, test_staging.py \
     test_object_store.py)) \
   $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py \
     plan/test_cluster.py plan/test_uploads.py) \
