@@ -28,7 +28,7 @@ def _own(labels, outputs):
         (_own, None),
         (None, None),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_logits_are_recorded_from_the_compiled_loss(keras, loss, from_logits):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
