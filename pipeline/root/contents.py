@@ -26,7 +26,7 @@ from strategos.pipeline.root.state import make_state, state_folder
 if TYPE_CHECKING:
     import ml_metadata
 
-_CONTENT, _KEY = "content", "node_key"
+_CONTENT, _KEY = "content", "node_key"  # the latter also a type of contexts
 _SHOWN = 2
 # Its folder is a model server's: other files may be put there, and Pusher looks itself
 # whether its version still serves.
@@ -74,6 +74,11 @@ def record(
         artifact.custom_properties[_KEY].string_value = key
     if unknown:
         store.put_artifacts(unknown)
+        context = _context(store, key) or _new_context(store, key)
+        links = [
+            mlmd.Attribution(artifact_id=x.id, context_id=context) for x in unknown
+        ]
+        store.put_attributions_and_associations(links, [])
 
 
 def withdraw_damaged(
@@ -89,11 +94,11 @@ def withdraw_damaged(
     Raises:
       OSError: A file, or an object store, cannot be read.
     """
-    from ml_metadata.metadata_store import ListOptions
-
-    listed = ", ".join(f"'{key}'" for key in sorted(set(keys)))
-    query = f"state = LIVE AND custom_properties.{_KEY}.string_value IN ({listed})"
-    recorded = store.get_artifacts(ListOptions(filter_query=query))
+    # Contexts, because the newer ML Metadata filters by no property.
+    contexts = [_context(store, key) for key in sorted(set(keys))]
+    listed = [store.get_artifacts_by_context(each) for each in contexts if each]
+    of_id = {artifact.id: artifact for some in listed for artifact in some}
+    recorded = [x for x in of_id.values() if x.state == mlmd.Artifact.LIVE]
     damages = []
     for artifact, found in zip(recorded, _contents(recorded, root), strict=True):
         made = json.loads(artifact.custom_properties[_CONTENT].string_value)
@@ -102,6 +107,18 @@ def withdraw_damaged(
             artifact.state = mlmd.Artifact.MARKED_FOR_DELETION
             store.put_artifacts([artifact])
     return damages
+
+
+def _context(store: ml_metadata.MetadataStore, key: str) -> int | None:
+    """The id of the context of a node's key; None if nothing was recorded for it."""
+    found = store.get_context_by_type_and_name(_KEY, key)
+    return found.id if found else None
+
+
+def _new_context(store: ml_metadata.MetadataStore, key: str) -> int:
+    kind = store.put_context_type(mlmd.ContextType(name=_KEY))
+    (context,) = store.put_contexts([mlmd.Context(type_id=kind, name=key)])
+    return context
 
 
 def _contents(
