@@ -9,10 +9,11 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     files/test_arrow_files.py files/test_cloud_storage.py) \
   $(addprefix tests/components/trainer/, compat cluster/test_devices.py \
     data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
-    gang/test_contact.py loop/test_strategies.py loop/test_parameter_server.py \
+    gang/test_contact.py loop/test_strategies.py loop/test_resumed_epochs.py \
+    loop/test_parameter_server.py \
     loop/test_checkpoints.py model/replicas model/test_effects.py \
-    model/test_varying.py model/tables loop/warm_start run $(addprefix launchers/tfjob/, test_staging.py \
-    test_object_store.py)) \
+    model/test_varying.py model/tables loop/warm_start run \
+    $(addprefix launchers/tfjob/, test_staging.py test_object_store.py)) \
   $(addprefix tests/pipeline/, runners test_cli.py view/test_quiet.py plan/test_graph.py \
     plan/test_cluster.py plan/test_uploads.py) \
   tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \

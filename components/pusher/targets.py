@@ -129,10 +129,10 @@ def was_in(pushed: str, destination: str) -> bool:
 
     Args:
       pushed: Folder of the version when it was pushed.
-      destination: `pusher.to` or `pusher.canary`; "" for any.
+      destination: `pusher.to` or `pusher.canary`.
     """
     folder = os.path.dirname(pushed)
-    if not destination or of(folder).uri == of(destination).uri:
+    if of(folder).uri == of(destination).uri:
         return True
     return not filesystems.is_remote(folder) and not os.path.isdir(folder)
 

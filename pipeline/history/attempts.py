@@ -64,7 +64,7 @@ class Attempt:
 
 
 @reads_store
-def attempts(store: Store, pipeline: str, target: str = "") -> list[Attempt]:
+def attempts(store: Store, pipeline: str, target: str) -> list[Attempt]:
     """Reads runs, newest first, back to the newest one that made a model.
 
     Partial runs are left out.
@@ -72,7 +72,7 @@ def attempts(store: Store, pipeline: str, target: str = "") -> list[Attempt]:
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
-      target: `caching.target_key`; "" for any.
+      target: `caching.target_key`.
     """
     current = running(store)
     found: list[Attempt] = []
@@ -101,7 +101,7 @@ def attempts(store: Store, pipeline: str, target: str = "") -> list[Attempt]:
 
 @reads_store
 def rejected_spans(
-    store: Store, pipeline: str, target: str = ""
+    store: Store, pipeline: str, target: str
 ) -> dict[int, tuple[str, str]]:
     """Finds the spans that a gate found at fault, and that no later run has accepted.
 
@@ -110,7 +110,7 @@ def rejected_spans(
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
-      target: `caching.target_key`; "" for any.
+      target: `caching.target_key`.
 
     Returns:
       By number: the fingerprint of the span's files, and the id of the run.
@@ -156,7 +156,7 @@ class Push:
 
 @reads_store
 def last_push(
-    store: Store, pipeline: str, destination: str = "", target: str = ""
+    store: Store, pipeline: str, destination: str, target: str
 ) -> Push | None:
     """Finds the newest pushed model of a pipeline; None if none was pushed.
 
@@ -165,8 +165,8 @@ def last_push(
     Args:
       store: The root's ML Metadata.
       pipeline: The pipeline's name.
-      destination: `pusher.to`; "" for any.
-      target: `caching.target_key`; "" for any.
+      destination: `pusher.to`.
+      target: `caching.target_key`.
     """
     for artifact in newest_pushed(store):
         if properties(artifact).get(SLOT) == CANARY:
@@ -213,7 +213,7 @@ def _facts_of(store: Store, run_id: str) -> dict[str, Any]:
 
 def _is_of(facts: Mapping[str, Any], target: str) -> bool:
     """Whether a run was for a target; runs before targets were recorded, for any."""
-    return not target or facts.get("target", target) == target
+    return facts.get("target", target) == target
 
 
 def _at_fault(facts: Mapping[str, Any]) -> dict[int, str]:

@@ -49,7 +49,7 @@ def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None
 
 
 def first_check(
-    root: str | Path, pipeline: str, now: float, target: str = ""
+    root: str | Path, pipeline: str, now: float, target: str
 ) -> float | None:
     """The time of the first decision since the last run, or since the clock went back.
 
@@ -57,14 +57,14 @@ def first_check(
       root: The pipeline root.
       pipeline: The pipeline's name.
       now: Unix seconds; a decision that is later than that was made by a wrong clock.
-      target: `caching.target_key`; "" for any.
+      target: `caching.target_key`.
 
     Returns:
       Unix seconds; None if there is no such decision.
     """
     first = None
     for decision in _read(root, pipeline):
-        if target and decision.get("target", target) != target:
+        if decision.get("target", target) != target:
             continue
         if decision["at"] > now or decision.get("run_id"):
             first = None

@@ -146,7 +146,8 @@ def _files(uri: str) -> list[str]:
     if os.path.isfile(uri):
         return [uri]
     walked = os.walk(uri)
-    return sorted(os.path.join(folder, x) for folder, _, names in walked for x in names)
+    paths = (os.path.join(folder, x) for folder, _, names in walked for x in names)
+    return sorted(filter(os.path.isfile, paths))  # no links to what is gone
 
 
 def _differences(recorded: Mapping[str, str], found: Mapping[str, str]) -> str:

@@ -244,17 +244,17 @@ def read_weights(model: tf.keras.Model, path: str) -> None:
 def warm_start(
     model: tf.keras.Model,
     path: str,
+    tables: Tables | None = None,
     *,
     is_chief: bool = True,
-    tables: Tables | None = None,
 ) -> set[int]:
     """Reads the weights of an earlier model; optimizer and seeds keep their state.
 
     Args:
       model: A built model.
       path: Prefix of the earlier model's files, see `write_weights`.
-      is_chief: Whether this task's first replica gets what replicas count together.
       tables: What the rows of the model's tables mean; None if it takes no features.
+      is_chief: Whether this task's first replica gets what replicas count together.
 
     Returns:
       Indices of the variables whose sizes may differ from the earlier ones.

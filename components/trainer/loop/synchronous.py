@@ -182,10 +182,8 @@ class Training:
         """Reads the weights of an earlier model; the same in each task."""
         features, _ = self._evaluated.sample(relations.ROWS)
         context = self._context
-        found = relations.find(model, features, context.ids, context.label)
-        moved = checkpoints.warm_start(
-            model, path, is_chief=context.is_chief, tables=found
-        )
+        tables = relations.find(model, features, context.ids, context.label)
+        moved = checkpoints.warm_start(model, path, tables, is_chief=context.is_chief)
         structure.check_warm_start(model, path, resized=bool(moved))
 
     def _built(self) -> tuple[tf.keras.Model, Any]:

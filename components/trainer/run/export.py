@@ -12,7 +12,7 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
-features, the label, the names of its classes, columns that are parsed but unused, and
+features, the label, the names of its classes, columns that are parsed but unused,
 whether the loss takes logits, and the spellings of a missing number), so that a pushed
 model describes itself.
 """
@@ -72,9 +72,15 @@ def export(
     archive.write_out(folder)
     named = class_names.class_names(graph, context)
     needed = graph.raw_columns_of(servable.raw_spec)
-    about = {"classes": named, "from_logits": _from_logits(model)}
-    about["null_values"] = null_values
-    describe(folder, schema_file, context.label, needed, **about)
+    describe(
+        folder,
+        schema_file,
+        context.label,
+        needed,
+        classes=named,
+        from_logits=_from_logits(model),
+        null_values=null_values,
+    )
 
 
 def describe(

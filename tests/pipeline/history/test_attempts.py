@@ -12,13 +12,20 @@ from strategos.pipeline.history import attempts
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.root import RUN_CONTEXT, lock, metadata
 
+TARGET = "any"  # these runs are from before targets were recorded
+
+
+def serving(past_runs):
+    return str(past_runs.root / "serving")
+
 
 def outcomes(past_runs, pipeline="flights"):
-    return [each.outcome for each in attempts.attempts(past_runs.open(), pipeline)]
+    found = attempts.attempts(past_runs.open(), pipeline, TARGET)
+    return [each.outcome for each in found]
 
 
 def test_the_last_push_is_the_run_that_made_it_and_its_spans(past_runs):
-    push = attempts.last_push(past_runs.open(), "flights")
+    push = attempts.last_push(past_runs.open(), "flights", serving(past_runs), TARGET)
     assert push.run_id == past_runs.ids["pushed"]
     assert push.spans == ((1, None), (2, None))
     assert push.destination.endswith(f"/serving/{push.version}")
@@ -26,11 +33,12 @@ def test_the_last_push_is_the_run_that_made_it_and_its_spans(past_runs):
 
 
 def test_a_pipeline_that_never_pushed_has_no_last_push(past_runs):
-    assert attempts.last_push(past_runs.open(), "trains") is None
+    to = serving(past_runs)
+    assert attempts.last_push(past_runs.open(), "trains", to, TARGET) is None
 
 
 def test_attempts_go_back_to_the_last_run_that_made_a_model(past_runs):
-    found = attempts.attempts(past_runs.open(), "flights")
+    found = attempts.attempts(past_runs.open(), "flights", TARGET)
     order = ("killed", "failed", "gated", "cached")
     assert [each.run_id for each in found] == [past_runs.ids[name] for name in order]
     assert outcomes(past_runs) == ["interrupted", "failed", "not blessed", "blessed"]
@@ -61,7 +69,7 @@ def test_spans_at_fault_are_known_until_a_run_accepts_them(tmp_path, recorded):
         facts = {"pipeline": "p", "outcome": outcome, "spans": json.dumps(spans)}
         facts["error"] = json.dumps({"spans": at_fault})
         if recorded:
-            known = attempts.rejected_spans(Store(connection), "p")
+            known = attempts.rejected_spans(Store(connection), "p", TARGET)
             facts["rejected"] = json.dumps(known)
         context = mlmd.Context(type_id=kind, name=f"r{number}")
         for name, value in facts.items():
@@ -74,5 +82,5 @@ def test_spans_at_fault_are_known_until_a_run_accepts_them(tmp_path, recorded):
     run(3, "stopped", [one, two], {2: "changed"})
     run(4, "blessed", [one, three], {})
     run(5, "failed", [one], {})
-    found = attempts.rejected_spans(Store(connection), "p")
+    found = attempts.rejected_spans(Store(connection), "p", TARGET)
     assert found == {2: ("changed", "r3")}

@@ -64,18 +64,20 @@ def test_the_next_run_compares_with_the_model_that_is_live(house, roll_back):
     assert (live.version, live.candidate) == (pushed, "key-10")
     weights = production.warm_start(house.store.mlmd, live, "other", fresh=False)
     assert weights == f"{house.to}/10-Model/Format-Weights"
-    last = attempts.last_push(house.store, "flights")
+    last = attempts.last_push(house.store, "flights", house.to, "any")
     assert (last.version, last.spans) == (str(pushed), ((1, None), (10, None)))
 
 
 def test_a_push_to_another_target_is_not_the_last_push(house, roll_back):
     staging = Path(house.to).parent / "staging"
-    assert attempts.last_push(house.store, "flights", str(staging)) is None
-    assert attempts.last_push(house.store, "flights", house.to).version == "30"
+    assert attempts.last_push(house.store, "flights", str(staging), "any") is None
+    assert attempts.last_push(house.store, "flights", house.to, "any").version == "30"
     pushed = roll_back()
-    assert attempts.last_push(house.store, "flights", house.to).version == str(pushed)
+    assert attempts.last_push(house.store, "flights", house.to, "any").version == str(
+        pushed
+    )
     Path(house.to).rename(staging)  # the folder was moved: there is no other one
-    assert attempts.last_push(house.store, "flights", str(staging)) is not None
+    assert attempts.last_push(house.store, "flights", str(staging), "any") is not None
 
 
 def test_a_rollback_to_a_version_without_a_record_is_known_by_its_manifest(

@@ -54,7 +54,7 @@ def state(house):
 def test_a_canary_is_not_the_model_in_production(trial):
     assert waiting(trial) == 40
     assert production.newest(trial.store.mlmd, trial.to).version == 30
-    assert attempts.last_push(trial.store, "flights").version == "30"
+    assert attempts.last_push(trial.store, "flights", trial.to, "any").version == "30"
     assert [each.version for each in models.versions(trial.store, trial.to)] == [
         *(30, 20, 10)
     ]
@@ -66,7 +66,7 @@ def test_a_promoted_canary_is_what_the_next_run_compares_with(trial):
     assert (live.version, live.candidate) == (pushed, "key-40")
     weights = production.warm_start(trial.store.mlmd, live, "other", fresh=False)
     assert weights.endswith("canary/40-Model/Format-Weights")
-    last = attempts.last_push(trial.store, "flights")
+    last = attempts.last_push(trial.store, "flights", trial.to, "any")
     assert (last.version, last.spans) == (str(pushed), ((1, None), (40, None)))
     (first, *_) = models.versions(trial.store, trial.to)
     assert (first.live, first.promoted_from, first.run_id) == (True, 40, "run-40")

@@ -87,22 +87,32 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
     _write(_weights(model, model.variables), path, model.variables)
 
 
-def read_weights(
-    model: tf.keras.Model, path: str, *, seeds: bool = True, is_chief: bool = True
-) -> list[str]:
+def read_weights(model: tf.keras.Model, path: str) -> list[str]:
     """Reads what `write_weights` wrote.
 
     Args:
       model: A built model.
       path: Prefix of the files.
-      seeds: Whether to read the random states of a Keras 3 model, too.
-      is_chief: Whether this task's first replica gets the totals of all replicas.
 
     Returns:
       Names of the variables of the model that the files lack.
     """
-    variables = model.variables if seeds else model.weights
-    return _read(_weights(model, variables), path, variables, is_chief)
+    return _read(_weights(model, model.variables), path, model.variables, True)
+
+
+def set_total(variables: Sequence[tf.Variable], total: Any, is_chief: bool) -> None:
+    """Gives one replica the whole of a total that replicas count together.
+
+    TensorFlow divides a total among the replicas, and drops the remainder of an
+    integer.
+
+    Args:
+      variables: Those of this task's replicas.
+      total: The value.
+      is_chief: Whether the first replica of this task gets it.
+    """
+    for number, variable in enumerate(variables):
+        variable.assign(total if is_chief and not number else 0 * total)
 
 
 def held_weights(model: tf.keras.Model, path: str) -> Held:
@@ -147,16 +157,10 @@ def _missing(held: Held, variables: Iterable[Any]) -> list[str]:
 
 
 def _set_totals(held: Held, path: str, is_chief: bool) -> None:
-    """Gives one replica the whole of each total that replicas count together.
-
-    TensorFlow divides a total among the replicas, and drops the remainder of an
-    integer.
-    """
+    """Sets each total that replicas count together."""
     reader = tf.train.load_checkpoint(path)
     for variables, key in _totals(held):
-        total = reader.get_tensor(key)
-        for number, variable in enumerate(variables):
-            variable.assign(total if is_chief and not number else 0 * total)
+        set_total(variables, reader.get_tensor(key), is_chief)
 
 
 def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:

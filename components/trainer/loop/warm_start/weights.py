@@ -239,10 +239,8 @@ def _assign(
 ) -> None:
     variables = [keras3.of_tensorflow(part) for part in table]
     if keras3.is_total_of_replicas(variables[0]):
-        # TensorFlow divides a total among replicas, and drops an integer's remainder.
         here = tf.distribute.get_strategy().experimental_local_results(variables[0])
-        for number, part in enumerate(here):
-            part.assign(value if is_chief and not number else 0 * value)
+        stored_variables.set_total(here, value, is_chief)
         return
     if start.move:
         own = np.concatenate([np.atleast_1d(x.numpy()) for x in variables])
