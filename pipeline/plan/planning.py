@@ -232,12 +232,13 @@ def _withdraw_damaged(
     """
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     keys = {*caching.node_keys(ir).values(), *reused.values()}
-    damages = contents.withdraw_damaged(store, keys, config.run.root)
+    damages = contents.damaged(store, keys, config.run.root)
     if damages and reused:
         raise UserError(
             f"--from takes outputs of earlier nodes: {damages[0]}",
             remedy="Run without --from: what is damaged is made again.",
         )
+    contents.withdraw(store, damages)
     for damage in damages:
         events.emit("warning", message=f"{damage}. It is made again.")
 

@@ -38,15 +38,15 @@ class Damage:
     """An artifact that no longer has the content that it was made with.
 
     Attributes:
-      uri: Its folder.
+      artifact: The artifact.
       differences: What differs, for a message.
     """
 
-    uri: str
+    artifact: mlmd.Artifact
     differences: str
 
     def __str__(self) -> str:
-        return f"{self.uri} was damaged after it was made: {self.differences}"
+        return f"{self.artifact.uri} was damaged after it was made: {self.differences}"
 
 
 def record(
@@ -81,10 +81,10 @@ def record(
         store.put_attributions_and_associations(links, [])
 
 
-def withdraw_damaged(
+def damaged(
     store: ml_metadata.MetadataStore, keys: Collection[str], root: str
 ) -> list[Damage]:
-    """Finds damaged artifacts, and marks them so that no run takes them any more.
+    """Finds damaged artifacts.
 
     Args:
       store: ML Metadata.
@@ -103,10 +103,20 @@ def withdraw_damaged(
     for artifact, found in zip(recorded, _contents(recorded, root), strict=True):
         made = json.loads(artifact.custom_properties[_CONTENT].string_value)
         if differences := _differences(made, found):
-            damages.append(Damage(artifact.uri, differences))
-            artifact.state = mlmd.Artifact.MARKED_FOR_DELETION
-            store.put_artifacts([artifact])
+            damages.append(Damage(artifact, differences))
     return damages
+
+
+def withdraw(store: ml_metadata.MetadataStore, damages: Sequence[Damage]) -> None:
+    """Marks damaged artifacts, so that no run takes them any more.
+
+    Args:
+      store: ML Metadata.
+      damages: From `damaged`.
+    """
+    for damage in damages:
+        damage.artifact.state = mlmd.Artifact.MARKED_FOR_DELETION
+        store.put_artifacts([damage.artifact])
 
 
 def _context(store: ml_metadata.MetadataStore, key: str) -> int | None:

@@ -49,8 +49,9 @@ def recorded(tmp_path):
 
 
 def withdrawn(recorded, keys=(KEY,)):
-    found = contents.withdraw_damaged(recorded.store, keys, recorded.root)
-    return [(damage.uri, damage.differences) for damage in found]
+    found = contents.damaged(recorded.store, keys, recorded.root)
+    contents.withdraw(recorded.store, found)
+    return [(damage.artifact.uri, damage.differences) for damage in found]
 
 
 def flip(path, place):
