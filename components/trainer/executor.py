@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfx import types
@@ -23,7 +23,7 @@ from strategos.components.files import arrow_files, filesystems
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.spec import Settings, WorkerSpec
+from strategos.components.trainer.spec import CHECKPOINT_MARK, Settings, WorkerSpec
 from strategos.components.user_code import modules, workload_paths
 
 _INT_FACTS = (
@@ -66,7 +66,9 @@ class Executor(base_executor.BaseExecutor):
         spec = worker_spec(
             input_dict, output_dict, exec_properties, operation.checkpoint_key
         )
-        prune_checkpoints(spec.checkpoint_dir)
+        others = prune_checkpoints(spec.checkpoint_dir)
+        if others and not operation.from_scratch:
+            _say_what_is_not_resumed(spec.checkpoint_dir, others)
         local = with_local_weights(spec)
         facts = _finished(local, operation) or launchers.launch(local, operation)
         model = artifact_utils.get_single_instance(output_dict["model"])
@@ -159,24 +161,48 @@ def with_local_weights(spec: WorkerSpec) -> WorkerSpec:
 
 def prune_checkpoints(
     own: str, *, now: float | None = None, seconds: float = _KEPT_SECONDS
-) -> None:
+) -> list[str]:
     """Removes old checkpoints of other trainings that no run has resumed.
 
     Args:
       own: Folder of this training's checkpoints, which is kept.
       now: Current time in Unix seconds; by default the clock's.
       seconds: Age of a folder's newest file after which the folder is removed.
+
+    Returns:
+      The folders of other trainings' checkpoints that are kept, the newest last.
     """
     from tensorflow.io import gfile
 
     filesystems.register(own)
     parent = os.path.dirname(own)
     now = time.time() if now is None else now
+    kept = {}
     for name in gfile.listdir(parent) if gfile.isdir(parent) else ():
         folder = os.path.join(parent, name.rstrip("/"))
-        if folder != own and gfile.isdir(folder) and now - _touched(folder) > seconds:
+        if folder == own or not gfile.isdir(folder):
+            continue
+        kept[folder] = _touched(folder)
+        if now - kept[folder] > seconds:
             logging.info("Removing %s: no run has resumed it.", folder)
             gfile.rmtree(folder)
+            del kept[folder]
+    return sorted(kept, key=kept.__getitem__)
+
+
+def _say_what_is_not_resumed(own: str, others: Sequence[str]) -> None:
+    """Names the interrupted training that somebody may expect to go on."""
+    from tensorflow.io import gfile
+
+    steps = gfile.glob(os.path.join(others[-1], "step-*", CHECKPOINT_MARK))
+    if steps and not gfile.isdir(own):
+        step = int(os.path.basename(os.path.dirname(max(steps))).removeprefix("step-"))
+        message = (
+            f"starting at step 0: the training that was interrupted at step {step:,} "
+            f"had other data, settings or code (its checkpoints: {others[-1]})"
+        )
+        logging.info(message)
+        events.emit("note", message=message)
 
 
 def _touched(folder: str) -> float:

@@ -110,6 +110,7 @@ def test_checkpoints_that_nobody_resumed_for_a_week_are_removed(tmp_path):
         file.touch()
         os.utime(file, (time.time() - days * 86400,) * 2)
     (tmp_path / "just made").mkdir()
-    prune_checkpoints(str(tmp_path / "own"))
+    kept = prune_checkpoints(str(tmp_path / "own"))
+    assert kept == [str(tmp_path / name) for name in ("young", "just made")]
     assert {path.name for path in tmp_path.iterdir()} == {"own", "young", "just made"}
     prune_checkpoints(str(tmp_path / "nothing" / "yet"))
