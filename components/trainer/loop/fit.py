@@ -50,6 +50,8 @@ def fit(
     is_keras3 = keras3.is_model(model)
     if is_keras3:
         keras3.divide_epoch(model, context.steps_per_epoch)
+    elif int(model.steps_per_execution.numpy()) > 1:
+        _make_loops(model)
     hooks.begin()
     with optimizers.unfinalized(model.optimizer):
         while position.epoch < context.epochs and not model.stop_training:
@@ -68,6 +70,16 @@ def fit(
             )
     optimizers.finalize(model)
     hooks.end()
+
+
+def _make_loops(model: tf.keras.Model) -> None:
+    """Makes the functions of a model that runs several steps per execution.
+
+    tf-keras makes each of them once, without a loop if the number is 1 at that moment,
+    as it is in an epoch with one step left; later it counts more steps than are run.
+    """
+    model.make_train_function()
+    model.make_test_function()
 
 
 class StepsPerExecution(TensorCallback):
@@ -111,15 +123,10 @@ class StepsPerExecution(TensorCallback):
         return single and not own and not model.run_eagerly
 
     def set_model(self, model: tf.keras.Model) -> None:
-        """Makes both functions of the model loop over steps, as many as are set later.
-
-        tf-keras makes each of them once, without a loop if the number is 1 at that
-        moment; later it counts that number of steps and would run only one.
-        """
+        """Lets the model loop over steps, as many as are set later."""
         super().set_model(model)
         self._run(2)
-        model.make_train_function()
-        model.make_test_function()
+        _make_loops(model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Sets the number again: tf-keras has changed it for the last execution."""

@@ -22,7 +22,7 @@ FOUR_WORKERS = {
 ROWS = 1000
 BATCH = 16
 STEPS = -(-ROWS // BATCH)
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3, 4, 5)
 
 EMBEDDING = """
 import tensorflow as tf
@@ -203,22 +203,26 @@ def of_seeds(trained):
 def test_weights_are_of_the_size_and_losses_as_low_as_on_one_device(
     trained, of_seeds, gang
 ):
-    weights, losses = trained("towers", gang, 3, optimizers=KERAS)
+    found = [trained("towers", gang, 3, seed, optimizers=KERAS) for seed in SEEDS]
     expected = [largest(alone) for alone, _ in of_seeds]
     assert len(expected[0]) == 3 * len(KERAS)
+    sizes = [largest(weights) for weights, _ in found]
     bounds = {name: max(each[name] for each in expected) for name in expected[0]}
     # Stale gradients move a bias near 0 by some tenths; a torn update, by far more.
     assert {
         name: (value, bounds[name])
-        for name, value in largest(weights).items()
+        for size in sizes
+        for name, value in size.items()
         if not value <= 2 * bounds[name] + 0.5
     } == {}
-    # Losses may be lower: asynchrony acts as momentum (Mitliagkas et al., 2016).
-    seeds = zip(KERAS, losses, *(found for _, found in of_seeds), strict=True)
+    # Losses of last batches are noisy, and asynchrony acts as momentum (Mitliagkas et
+    # al., 2016): the mean of the seeds must be among those of one device, or lower.
+    together = np.mean([losses for _, losses in found], axis=0)
+    worst = np.max([losses for _, losses in of_seeds], axis=0)
     assert {
-        optimizer: (loss, alone)
-        for optimizer, loss, *alone in seeds
-        if loss > np.mean(alone) + max(0.15, 3 * np.ptp(alone))
+        optimizer: (loss, bound)
+        for optimizer, loss, bound in zip(KERAS, together, worst, strict=True)
+        if loss > bound + 0.05
     } == {}
 
 
