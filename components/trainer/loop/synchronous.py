@@ -231,11 +231,12 @@ class Training:
     ) -> Callbacks:
         asked = self._spec.settings.callbacks
         found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        own = self._code.callbacks(self._context)
         if self._context.is_chief:
             callbacks.note_best_weights(asked, model.optimizer)
+            callbacks.warn_of_choices(asked, own, self._spec.eval_split)
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
-        own = self._code.callbacks(self._context)
         found += own
         self._watch_batches = callbacks.watch_batches(asked, own)
         # A custom loop traces its steps itself.
