@@ -20,7 +20,7 @@ from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
 from strategos.components.example_gen.values import numerals
 from strategos.components.example_gen.writing import Outcome, WriteShard
-from strategos.components.records import FILE_FORMAT
+from strategos.components.records import FILE_FORMAT, counts
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.user_code.workload_paths import WorkloadPaths
@@ -159,7 +159,7 @@ def _describe(
     examples_utils.set_file_format(artifact, FILE_FORMAT)
     artifact.set_int_custom_property("rows", outcome.rows)
     for split, (written, _) in outcome.splits.items():
-        artifact.set_int_custom_property(f"rows_{split}", written.rows)
+        counts.record(artifact, split, written.rows)
     files = [path for span in chosen for path in span.files]
     recorded = json.dumps(first(files, _FILES_RECORDED))
     artifact.set_string_custom_property("files", recorded)

@@ -20,7 +20,7 @@ from tfx.utils import io_utils
 
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.files import arrow_files, filesystems
-from strategos.components.records import splits
+from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
@@ -124,6 +124,8 @@ def worker_spec(
         train_files=_files(inputs["examples"], "train"),
         eval_files=_files(inputs["examples"], split),
         eval_split=split,
+        train_rows=counts.recorded(inputs["examples"], "train"),
+        eval_rows=counts.recorded(inputs["examples"], split),
         transform_graph=artifact_utils.get_single_uri(inputs["transform_graph"]),
         schema_file=io_utils.get_only_uri_in_dir(schema_dir),
         model_dir=model_dir,

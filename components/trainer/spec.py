@@ -72,6 +72,8 @@ class WorkerSpec:
       warm_start: `Format-Weights` of an earlier model to start from, or "".
       null_values: Spellings of a missing number in the data, `data.null_values`.
       eval_split: Split of `eval_files`: `validation`, or `eval` if there is none.
+      train_rows: Number of rows that were written to `train_files`; 0 if unknown.
+      eval_rows: Number of rows that were written to `eval_files`; 0 if unknown.
     """
 
     folder: str
@@ -93,6 +95,8 @@ class WorkerSpec:
     warm_start: str = ""
     null_values: tuple[str, ...] = ()
     eval_split: str = "eval"
+    train_rows: int = 0
+    eval_rows: int = 0
 
     def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
         """This training with its inputs elsewhere.

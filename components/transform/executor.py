@@ -13,7 +13,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
-from strategos.components.records import FILE_FORMAT, columns, splits
+from strategos.components.records import FILE_FORMAT, columns, counts, splits
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -63,7 +63,12 @@ class Executor(EngineExecutor):
         names = artifact_utils.decode_split_names(raw[0].split_names)
         files = {split: _files(raw, split) for split in names}
         progress.begin(_rows(raw))
-        progress.end(materialize(self._engine, graph, files, uri))
+        rows = materialize(self._engine, graph, files, uri)
+        progress.end(sum(rows.values()))
+        for split, found in rows.items():
+            expected = counts.recorded(raw, split)
+            counts.check(f"{raw[0].uri}/Split-{split}", found, expected)
+            counts.record(transformed[0], split, found)
         sampled = splits.evaluated(names)
         records = [file for each in raw for file in _records(each, sampled)]
         sample.write(graph, records)

@@ -138,7 +138,7 @@ class Training:
         events.emit("progress", message="reading examples")
         spec, cluster = self._spec, self._cluster
         self._examples = workload.training_split(spec, cluster, self._agreement)
-        self._evaluated = workload.split(spec, spec.eval_files)
+        self._evaluated = workload.split(spec, spec.eval_files, spec.eval_rows)
         processes.return_freed_memory()  # parsed blocks take as much as the columns
         rows = self._examples.rows
         self._context = workload.context(spec, rows, count, is_chief=cluster.is_chief)
