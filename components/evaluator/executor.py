@@ -27,6 +27,7 @@ from strategos.components.evaluator.models import Location, loaded
 from strategos.components.evaluator.scored import Scored
 from strategos.components.evaluator.sums import Sums
 from strategos.components.evaluator.tfma import eval_config, result_files
+from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -96,7 +97,8 @@ class Executor(EngineExecutor):
     ) -> Scored:
         (examples,), (evaluation,) = inputs["examples"], outputs["evaluation"]
         shards, scored = scoring.shards(_files(inputs)), Scored(Sums((), ""))
-        progress.begin(examples.get_int_custom_property("rows_eval") or None)
+        expected = counts.recorded([examples], SPLIT)
+        progress.begin(expected or None)
         try:
             if shards:
                 merge = Scored.merge
@@ -104,6 +106,8 @@ class Executor(EngineExecutor):
         finally:
             loaded.forget()
         progress.end(scored.sums.examples)
+        folder = f"{examples.uri}/Split-{SPLIT}"
+        counts.check(folder, scored.sums.examples, expected)
         scoring.check(scored, scorer.question)
         return scored
 

@@ -41,10 +41,11 @@ class ExampleGen(base_component.BaseComponent):
       )
 
     `outputs["examples"]` is a standard Examples artifact with the splits `train` and
-    `eval`. No row is dropped or shuffled. `splitting` documents how rows are divided;
-    `inference`, `columns` and `features` document the types of their values. The
-    component has no custom driver: the caller selects the spans and computes the
-    fingerprint of their files with the module `spans`, and passes both as parameters.
+    `eval`, and `validation` if `split` asks for it. No row is dropped or shuffled.
+    `splitting` documents how rows are divided; `inference`, `columns` and `features`
+    document the types of their values. The component has no custom driver: the caller
+    selects the spans and computes the fingerprint of their files with the module
+    `spans`, and passes both as parameters.
     """
 
     SPEC_CLASS = ExampleGenSpec
@@ -73,7 +74,8 @@ class ExampleGen(base_component.BaseComponent):
           fingerprint: Hash of the files of these spans: a changed file makes another
             cache key. May be a RuntimeParameter.
           split: JSON `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`, or
-            `{"by": "span", "spans": 1, …}`.
+            `{"by": "span", "spans": 1, …}`; with `"validation": 1`, a part of the
+            training rows (by span: so many spans) becomes the split `validation`.
           schema_file: TFMD schema in text form that declares the types. Default "":
             types are inferred from all the data.
           schema_fingerprint: Hash of the schema's content, part of the cache key. With

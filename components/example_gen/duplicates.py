@@ -1,4 +1,4 @@
-"""Counts the rows of the evaluation split that stand in the training split, too.
+"""Counts the rows of a split that stand in an earlier split, too.
 
 Rows are compared by a hash of their serialized tf.Example: equal rows have equal bytes.
 Memory is bounded: of more than `EXACT_ROWS` different rows, those with the smallest
@@ -9,6 +9,7 @@ alone, not on how they are cut or merged.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ EXACT_ROWS = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """Evaluation rows that are identical to a training row.
+    """Rows of a split that are identical to a row of an earlier split.
 
     Attributes:
       rows: Their number.
@@ -31,25 +32,31 @@ class Shared:
 
 
 class RowHashes:
-    """Hashes of the rows of both splits, with their numbers."""
+    """Hashes of the rows of all splits, with their numbers.
 
-    def __init__(self) -> None:
+    Args:
+      splits: Names of the splits, in order.
+    """
+
+    def __init__(self, splits: Sequence[str]) -> None:
+        self._splits = tuple(splits)
         self._halvings = 0
         self._hashes = np.zeros(0, np.uint64)
-        self._counts = np.zeros((0, 2), np.int64)  # in train and eval, by hash
+        self._counts = np.zeros((0, len(splits)), np.int64)  # by hash and split
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []  # hashes, counts
         self._waiting_rows = 0
 
-    def add(self, records: pa.ChunkedArray, train: np.ndarray) -> None:
+    def add(self, records: pa.ChunkedArray, masks: Mapping[str, np.ndarray]) -> None:
         """Adds rows.
 
         Args:
           records: binary[rows], serialized tf.Examples.
-          train: bool[rows], whether each row is in the training split.
+          masks: bool[rows] by split, whether each row is in it.
         """
         if len(records):
             hashes = pd.util.hash_array(records.to_numpy(), categorize=False)
-            self._append(hashes, np.stack([train, ~train], axis=1).astype(np.int64))
+            counts = np.stack([masks[split] for split in self._splits], axis=1)
+            self._append(hashes, counts.astype(np.int64))
 
     def merge(self, later: RowHashes) -> RowHashes:
         """Adds the rows of later shards; returns itself."""
@@ -58,11 +65,16 @@ class RowHashes:
         self._append(later._hashes, later._counts)
         return self
 
-    def shared(self) -> Shared:
-        """The evaluation rows that are identical to a training row."""
+    def shared(self, split: str) -> Shared:
+        """The rows of a split that are identical to a row of an earlier split.
+
+        Args:
+          split: Name of the split.
+        """
         self._compact()
-        in_train, in_eval = self._counts.T
-        rows = int(in_eval[in_train > 0].sum())
+        place = self._splits.index(split)
+        earlier = self._counts[:, :place].any(axis=1)
+        rows = int(self._counts[earlier, place].sum())
         return Shared(rows << self._halvings, exact=not self._halvings)
 
     @property

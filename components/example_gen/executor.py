@@ -1,4 +1,4 @@
-"""Reads the spans' files and writes their rows as tf.Examples, in two splits."""
+"""Reads the spans' files and writes their rows as tf.Examples, in their splits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
 from strategos.components.example_gen.splitting import Splitter
 from strategos.components.example_gen.values import numerals
-from strategos.components.example_gen.writing import SPLITS, Outcome, WriteShard
-from strategos.components.records import FILE_FORMAT
+from strategos.components.example_gen.writing import Outcome, WriteShard
+from strategos.components.records import FILE_FORMAT, counts
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.user_code.workload_paths import WorkloadPaths
@@ -58,7 +58,7 @@ class Executor(EngineExecutor):
         for _, file in files:
             splitter.check(file.path, file.names)
         (artifact,) = output_dict["examples"]
-        artifact.split_names = artifact_utils.encode_split_names(list(SPLITS))
+        artifact.split_names = artifact_utils.encode_split_names(list(splitter.splits))
         runner = shards.Runner(self._engine, artifact.uri)
         nulls = numerals.Nulls(tuple(json.loads(exec_properties["null_values"])))
         kinds = _declared([file for _, file in files], exec_properties)
@@ -125,17 +125,21 @@ def _check_splits(outcome: Outcome, splitter: Splitter) -> None:
 
 
 def _warn_of_shared_rows(outcome: Outcome) -> None:
-    """Warns of evaluation rows that the model is trained on, too."""
-    shared = outcome.hashes.shared()
-    if shared.rows:
-        (evaluated, _) = outcome.splits["eval"]
+    """Warns of rows of a split that stand in an earlier split, too."""
+    names = list(outcome.splits)
+    for place, (split, (written, _)) in enumerate(outcome.splits.items()):
+        shared = outcome.hashes.shared(split)
+        if not shared.rows:
+            continue
         about = "" if shared.exact else "about "
+        earlier = " or ".join(f"`{name}`" for name in names[:place])
+        chosen = " or chosen by" * (place > 1)
         events.emit(
             "warning",
-            message=f"{about}{shared.rows:,} of {evaluated.rows:,} rows of the split "
-            "`eval` are identical to a row of `train`: the model is evaluated on rows "
-            "that it is trained on. Remove repeated rows from the data, or keep them "
-            "in one split: data.split: {by: hash, keys: [COLUMN]}.",
+            message=f"{about}{shared.rows:,} of {written.rows:,} rows of the split "
+            f"`{split}` are identical to a row of {earlier}: the model is evaluated on "
+            f"rows that it is trained on{chosen}. Remove repeated rows from the data, "
+            "or keep them in one split: data.split: {by: hash, keys: [COLUMN]}.",
         )
 
 
@@ -155,7 +159,7 @@ def _describe(
     examples_utils.set_file_format(artifact, FILE_FORMAT)
     artifact.set_int_custom_property("rows", outcome.rows)
     for split, (written, _) in outcome.splits.items():
-        artifact.set_int_custom_property(f"rows_{split}", written.rows)
+        counts.record(artifact, split, written.rows)
     files = [path for span in chosen for path in span.files]
     recorded = json.dumps(first(files, _FILES_RECORDED))
     artifact.set_string_custom_property("files", recorded)

@@ -84,7 +84,7 @@ class Listing:
           which: The spans to read, see `select_spans`; by default all.
           complete: What makes a span complete; by default, every span is.
           until: The newest span to consider, as if later ones had not arrived.
-          held_out: Number of the newest selected spans that are for evaluation only.
+          held_out: Number of the newest selected spans that are not for training.
           left_out: Numbers of spans to ignore, as if they did not exist.
         """
         self._pattern, self._which = pattern, which
@@ -158,7 +158,7 @@ class Listing:
         """The spans to read; raises as `found` and `select_spans`.
 
         Raises:
-          TooFewSpansError: All selected spans are held out for evaluation.
+          TooFewSpansError: All selected spans are held out.
         """
         chosen = select_spans(self.found, self._which)
         if self._held_out >= len(chosen):

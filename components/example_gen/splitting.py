@@ -1,4 +1,4 @@
-"""Splits rows into train and eval: by key columns, by position, or by span.
+"""Splits rows into train, validation and eval: by key columns, position, or span.
 
 **By hash**: rows with equal keys are in the same split, in every run, whatever other
 rows the data contain. The key is the text of the values of the key columns (missing:
@@ -12,6 +12,10 @@ below the folder that the pattern begins with, and the row's position in the fil
 other file or span moves a row to another split.
 
 **By span**: all rows of the newest spans of the run are in `eval`.
+
+**Validation** takes rows of `train` only, so that the rows of `eval` are the same with
+and without it: those whose fraction is at least `(train - validation) / (train + eval)`
+or, by span, those of the newest spans before the spans in `eval`.
 """
 
 from __future__ import annotations
@@ -43,12 +47,16 @@ class Splitter:
       eval: The share of the evaluation split, relative to `train + eval`.
       held_out: The numbers of the spans whose rows are in the evaluation split; None:
         not by span.
+      validation: The part of `train` for validation; by span, the number of spans.
+      validating: The numbers of the spans whose rows are in the validation split.
     """
 
     keys: tuple[str, ...]
     train: float
     eval: float
     held_out: frozenset[int] | None = None
+    validation: float = 0
+    validating: frozenset[int] = frozenset()
 
     @classmethod
     def from_json(cls, text: str, spans: Sequence[int]) -> Splitter:
@@ -56,15 +64,24 @@ class Splitter:
 
         Args:
           text: `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`, or
-            `{"by": "span", "spans": 1, …}`.
+            `{"by": "span", "spans": 1, …}`; either with `"validation": 1`, too.
           spans: The numbers of the run's spans.
         """
         settings = json.loads(text)
         keys = settings["keys"] if settings["by"] == "hash" else []
-        held_out = None
+        validation = settings.get("validation") or 0
+        held_out, validating = None, frozenset[int]()
         if settings["by"] == "span":
-            held_out = frozenset(sorted(spans)[-settings["spans"] :])
-        return cls(tuple(keys), settings["train"], settings["eval"], held_out)
+            newest, evaluating = sorted(spans, reverse=True), settings["spans"]
+            held_out = frozenset(newest[:evaluating])
+            validating = frozenset(newest[evaluating : evaluating + validation])
+        train, evaluation = settings["train"], settings["eval"]
+        return cls(tuple(keys), train, evaluation, held_out, validation, validating)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return ("train", "validation", "eval") if self.validation else ("train", "eval")
 
     @property
     def by_position(self) -> bool:
@@ -75,9 +92,14 @@ class Splitter:
     def described(self) -> str:
         """How rows are divided, for messages."""
         if self.held_out is not None:
-            return f"span (held out: {', '.join(map(str, sorted(self.held_out)))})"
+            validating = f"; validation: {_numbers(self.validating)}"
+            return (
+                f"span (held out: {_numbers(self.held_out)}"
+                f"{validating * bool(self.validation)})"
+            )
         by = f"the keys {', '.join(self.keys)}" if self.keys else "ratio"
-        return f"{by}, {self.train} : {self.eval}"
+        taken = f", {self.validation} of {self.train} for validation"
+        return f"{by}, {self.train} : {self.eval}{taken * bool(self.validation)}"
 
     def check(self, path: str, names: tuple[str, ...]) -> None:
         """Rejects a file that lacks a key column.
@@ -98,7 +120,7 @@ class Splitter:
                     expected=", ".join(names),
                 )
 
-    def trains(
+    def masks(
         self,
         batch: pa.RecordBatch,
         span: int,
@@ -106,8 +128,8 @@ class Splitter:
         row: int,
         kinds: Mapping[str, Kind] | None = None,
         nulls: numerals.Nulls = numerals.ONLY_EMPTY,
-    ) -> np.ndarray:
-        """Whether each row of `batch` is in the training split.
+    ) -> dict[str, np.ndarray]:
+        """Which rows of `batch` are in each split.
 
         Args:
           batch: Rows as the file has them.
@@ -119,18 +141,34 @@ class Splitter:
             empty fields.
 
         Returns:
-          bool[rows].
+          bool[rows] by split; a row is in exactly one.
 
         Raises:
           UserError: A key column has lists.
         """
         if self.held_out is not None:
-            return np.full(batch.num_rows, span not in self.held_out)
+            in_eval = np.full(batch.num_rows, span in self.held_out)
+            return self._masks(in_eval, np.full_like(in_eval, span in self.validating))
         if self.keys:
             hashes = _hash_keys([self._key(batch, k, kinds, nulls) for k in self.keys])
         else:
             hashes = _hash_positions(span, file, row, batch.num_rows)
-        return hashes / 2.0**64 < self.train / (self.train + self.eval)
+        fractions, whole = hashes / 2.0**64, self.train + self.eval
+        return self._masks(
+            fractions >= self.train / whole,
+            fractions >= (self.train - self.validation) / whole,
+        )
+
+    def _masks(
+        self, in_eval: np.ndarray, held_back: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The masks of the splits; what is held back and not in eval validates."""
+        found = {
+            "train": ~(in_eval | held_back),
+            "validation": held_back & ~in_eval,
+            "eval": in_eval,
+        }
+        return {split: found[split] for split in self.splits}
 
     def _key(
         self,
@@ -149,6 +187,10 @@ class Splitter:
             )
         kind = kinds[name] if kinds else features.kind_of(column.type)
         return spelling.key_of(column, kind, nulls)
+
+
+def _numbers(spans: frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(spans)))
 
 
 def _hash_keys(keys: list[pa.BinaryArray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Writes the examples of one shard of the data, in two splits."""
+"""Writes the examples of one shard of the data, in their splits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
 from strategos.components.shards import progress
 from strategos.components.wording import abridged
-
-SPLITS = ("train", "eval")
 
 _SHOWN_NAMES = 8
 
@@ -84,7 +82,7 @@ class Outcome:
         changes.
       shortened: By column, the first number of which float32 drops digits, and its
         place.
-      hashes: Of the rows, to find those that stand in both splits.
+      hashes: Of the rows, to find those that stand in several splits.
     """
 
     rows: int
@@ -153,11 +151,12 @@ class WriteShard:
         Raises:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
-        label, hashes, rows = Label(), RowHashes(), 0
+        label, hashes, rows = Label(), RowHashes(self.splitter.splits), 0
         rounded: dict[str, str] = {}
         shortened: dict[str, str] = {}
         writers = {
-            split: splits.SplitWriter(self.examples, shard.number) for split in SPLITS
+            split: splits.SplitWriter(self.examples, shard.number)
+            for split in self.splitter.splits
         }
         for piece in shard.pieces:
             read = 0
@@ -165,14 +164,14 @@ class WriteShard:
                 if self.label in self.kinds:
                     label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
-                train = self.splitter.trains(
+                masks = self.splitter.masks(
                     raw, piece.span, piece.name, first, self.kinds, self.nulls
                 )
                 records = encode.serialize(batch)
                 if not self.splitter.keys:  # else equal rows have equal keys
-                    hashes.add(records, train)
+                    hashes.add(records, masks)
                 compact = columns.compact(batch, self.lists)
-                for split, mask in zip(SPLITS, (train, ~train), strict=True):
+                for split, mask in masks.items():
                     own = pa.array(mask)
                     writers[split].write(records.filter(own), compact.filter(own))
                 read += raw.num_rows

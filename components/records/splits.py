@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -18,6 +18,15 @@ from strategos.components.records.write import publish as publish_files
 
 WrittenSplit: TypeAlias = tuple[Written, Written]
 """What was written of a split: as tf.Examples, and as columns."""
+
+
+def evaluated(names: Collection[str]) -> str:
+    """The split that a training evaluates on: `validation`, or `eval` without one.
+
+    Args:
+      names: The splits of an artifact.
+    """
+    return "validation" if "validation" in names else "eval"
 
 
 class SplitWriter:

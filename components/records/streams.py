@@ -17,6 +17,7 @@ import google_crc32c
 import pyarrow as pa
 
 from strategos.components.errors import UserError
+from strategos.components.records.counts import REMEDY
 
 SUFFIX = ".arrow"
 
@@ -163,7 +164,7 @@ class File(io.RawIOBase):
             raise UserError(
                 f"{name} is damaged: bytes {self.position:,} to {end:,} are not those "
                 "that were written",
-                remedy="Run again with --no-cache: all artifacts are made anew.",
+                remedy=REMEDY,
             )
         return content
 

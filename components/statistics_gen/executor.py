@@ -25,7 +25,7 @@ from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from strategos.components.records import FILE_FORMAT, columns, read, streams
+from strategos.components.records import FILE_FORMAT, columns, counts, read, streams
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
@@ -87,7 +87,10 @@ class Executor(EngineExecutor, stock.Executor):
             part = found.get(split) or _Part(_empty(), shards=0, of=0)
             with fileio.open(path, "wb") as file:
                 file.write(part.statistics.SerializeToString())
-            rows += sum(each.num_examples for each in part.statistics.datasets)
+            found_rows = sum(each.num_examples for each in part.statistics.datasets)
+            expected = counts.recorded([examples], split)
+            counts.check(f"{examples.uri}/Split-{split}", found_rows, expected)
+            rows += found_rows
         progress.end(rows)
 
 

@@ -86,7 +86,8 @@ class Trainer(base_component.BaseComponent):
         """Builds the component.
 
         Args:
-          examples: Transformed examples with the splits `train` and `eval`.
+          examples: Transformed examples with the splits `train` and `eval`, and perhaps
+            `validation`, on which training evaluates then instead of on `eval`.
           transform_graph: Graph that transformed the examples.
           schema: Schema of the raw examples.
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;

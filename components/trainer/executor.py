@@ -20,6 +20,7 @@ from tfx.utils import io_utils
 
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.files import arrow_files, filesystems
+from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
@@ -113,6 +114,7 @@ def worker_spec(
         each.argument: each.decode(properties[each.argument])
         for each in runtime_parameters.taken_by(node_ids.TRAINER)
     }
+    split = splits.evaluated(_split_names(inputs["examples"]))
     weights = workload_paths.weights(parameters["warm_start"])
     parameters["warm_start"] = "" if weights == NOTHING else weights
     return WorkerSpec(
@@ -120,7 +122,10 @@ def worker_spec(
         module=module,
         label=properties["label"],
         train_files=_files(inputs["examples"], "train"),
-        eval_files=_files(inputs["examples"], "eval"),
+        eval_files=_files(inputs["examples"], split),
+        eval_split=split,
+        train_rows=counts.recorded(inputs["examples"], "train"),
+        eval_rows=counts.recorded(inputs["examples"], split),
         transform_graph=artifact_utils.get_single_uri(inputs["transform_graph"]),
         schema_file=io_utils.get_only_uri_in_dir(schema_dir),
         model_dir=model_dir,
@@ -226,6 +231,10 @@ def _key(
     settings = {k: v for k, v in properties.items() if k not in resumable}
     text = json.dumps([uris, settings], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _split_names(examples: list[types.Artifact]) -> list[str]:
+    return artifact_utils.decode_split_names(examples[0].split_names)
 
 
 def _files(examples: list[types.Artifact], split: str) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class WorkerSpec:
       module: The module that has `build_model` or `run_fn`.
       label: Name of the label among the transformed features.
       train_files: Transformed training examples (TFRecord, GZIP where named `.gz`).
-      eval_files: Transformed evaluation examples.
+      eval_files: Transformed examples that training evaluates on.
       transform_graph: Folder of Transform's output graph.
       schema_file: The schema of the raw data.
       model_dir: Folder that gets `Format-Serving/`, `Format-Weights/`, `trainer.json`.
@@ -71,6 +71,9 @@ class WorkerSpec:
       settings: Everything else that changes the result.
       warm_start: `Format-Weights` of an earlier model to start from, or "".
       null_values: Spellings of a missing number in the data, `data.null_values`.
+      eval_split: Split of `eval_files`: `validation`, or `eval` if there is none.
+      train_rows: Number of rows that were written to `train_files`; 0 if unknown.
+      eval_rows: Number of rows that were written to `eval_files`; 0 if unknown.
     """
 
     folder: str
@@ -91,6 +94,9 @@ class WorkerSpec:
     settings: Settings = dataclasses.field(default_factory=Settings)
     warm_start: str = ""
     null_values: tuple[str, ...] = ()
+    eval_split: str = "eval"
+    train_rows: int = 0
+    eval_rows: int = 0
 
     def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
         """This training with its inputs elsewhere.

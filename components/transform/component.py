@@ -9,7 +9,6 @@ from typing import Any
 from tfx import types
 from tfx.components.transform import component
 from tfx.dsl.components.base import executor_spec
-from tfx.proto import transform_pb2
 
 from strategos.components.transform import executor
 
@@ -26,13 +25,13 @@ class Transform(component.Transform):
             label="late",
         )
 
-    The training split is analyzed, both splits are transformed. Unlike TFX's Transform,
+    The training split is analyzed, all splits are transformed. Unlike TFX's Transform,
     this component imports the user's module from its folder instead of building a
     wheel, and computes no statistics and no analyzer cache.
 
     Outputs:
       transform_graph: TFT's graph, for training and serving alike.
-      transformed_examples: Both splits, as GZIP TFRecords of `tf.Example`.
+      transformed_examples: All splits, as GZIP TFRecords of `tf.Example`.
     """
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
@@ -49,7 +48,8 @@ class Transform(component.Transform):
         """Builds the component.
 
         Args:
-          examples: Raw examples with the splits `train` and `eval`.
+          examples: Raw examples with the splits `train` and `eval`, and perhaps
+            `validation`.
           schema: Schema of the raw examples.
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
             without `folder` if the environment has it (see `workload_paths`).
@@ -62,9 +62,6 @@ class Transform(component.Transform):
             examples=examples,
             schema=schema,
             preprocessing_fn=f"{json.loads(user_module)['module']}.preprocessing_fn",
-            splits_config=transform_pb2.SplitsConfig(
-                analyze=["train"], transform=["train", "eval"]
-            ),
             disable_analyzer_cache=True,
             disable_statistics=True,
             force_tf_compat_v1=False,

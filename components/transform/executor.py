@@ -1,4 +1,4 @@
-"""Analyzes the training split with TFT on Beam; transforms both with TensorFlow."""
+"""Analyzes the training split with TFT on Beam; transforms all with TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
-from strategos.components.records import FILE_FORMAT, columns
+from strategos.components.records import FILE_FORMAT, columns, counts, splits
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -22,8 +22,6 @@ from strategos.components.transform.materialize import materialize
 from strategos.components.user_code import modules, workload_paths
 
 ANALYZED = "train"
-TRANSFORMED = ("train", "eval")
-SAMPLED = "eval"
 
 
 class Executor(EngineExecutor):
@@ -62,12 +60,19 @@ class Executor(EngineExecutor):
         events.emit("progress", message="transforming")
         transformed = output_dict["transformed_examples"]
         uri = artifact_utils.get_single_uri(transformed)
-        files = {split: _files(raw, split) for split in TRANSFORMED}
+        names = artifact_utils.decode_split_names(raw[0].split_names)
+        files = {split: _files(raw, split) for split in names}
         progress.begin(_rows(raw))
-        progress.end(materialize(self._engine, graph, files, uri))
-        records = [file for each in raw for file in _records(each, SAMPLED)]
+        rows = materialize(self._engine, graph, files, uri)
+        progress.end(sum(rows.values()))
+        for split, found in rows.items():
+            expected = counts.recorded(raw, split)
+            counts.check(f"{raw[0].uri}/Split-{split}", found, expected)
+            counts.record(transformed[0], split, found)
+        sampled = splits.evaluated(names)
+        records = [file for each in raw for file in _records(each, sampled)]
         sample.write(graph, records)
-        _describe(transformed[0])
+        _describe(transformed[0], names)
 
 
 def _schema(schema: list[types.Artifact]) -> schema_pb2.Schema:
@@ -95,8 +100,8 @@ def _rows(raw: list[types.Artifact]) -> int | None:
     return sum(rows) if all(rows) else None
 
 
-def _describe(transformed: types.Artifact) -> None:
-    transformed.split_names = artifact_utils.encode_split_names(list(TRANSFORMED))
+def _describe(transformed: types.Artifact, names: list[str]) -> None:
+    transformed.split_names = artifact_utils.encode_split_names(names)
     examples_utils.set_payload_format(
         transformed, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )

@@ -36,7 +36,7 @@ def materialize(
     graph: str,
     files: Mapping[str, Sequence[str]],
     examples: str,
-) -> int:
+) -> dict[str, int]:
     """Transforms raw examples and writes them as TFRecords, in the same order.
 
     If all features are numbers of fixed size, their columns are written beside them,
@@ -49,7 +49,7 @@ def materialize(
       examples: URI of the artifact that gets them.
 
     Returns:
-      The number of rows.
+      The number of rows of each split.
 
     Raises:
       UserError: An operation of the graph fails on a row.
@@ -61,8 +61,9 @@ def materialize(
     finally:
         _load.cache_clear()  # another graph may come to the same folder
     nothing = Written(), Written()
-    splits.publish(examples, {split: found.get(split, nothing) for split in files})
-    return sum(records.rows for records, _ in found.values())
+    written = {split: found.get(split, nothing) for split in files}
+    splits.publish(examples, written)
+    return {split: records.rows for split, (records, _) in written.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The Trainer compares the answers of the exported model on these rows with those of the
 trained model on the same rows transformed, which are the first and last rows of the
-transformed evaluation split.
+transformed split that training evaluates on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import tensorflow as tf
 from strategos.components.records import read
 
 ROWS = 32
-"""Rows from each end of the evaluation split; fewer if the split has fewer."""
+"""Rows from each end of the split; fewer if the split has fewer."""
 
 _FILE = "sample/raw.tfrecord"
 
 
 def write(graph: str, files: Sequence[str]) -> None:
-    """Writes the first and last raw examples of the evaluation split.
+    """Writes the first and last raw examples of the split that training evaluates on.
 
     Args:
       graph: Folder of the transform graph.

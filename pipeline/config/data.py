@@ -28,7 +28,7 @@ _Ratio = Annotated[float, Field(ge=0)]
 
 
 class Split(Section):
-    """How rows are divided into training and evaluation."""
+    """How rows are divided into training, validation and evaluation."""
 
     by: Literal["hash", "ratio", "span"] = Field(
         "ratio",
@@ -47,6 +47,14 @@ class Split(Section):
     eval: Positive = Field(
         2, description="Share of the rows for evaluation, relative to `train`."
     )
+    validation: Positive | None = Field(
+        None,
+        description="Share of the rows that `train` gives to a third split, so that "
+        "`eval` keeps its rows: with `train: 8, eval: 2, validation: 1`, 7 of 10 rows "
+        "train and 1 validates. For `by: span`, the number of newest spans before "
+        "those held out. Callbacks and `val_*` then use it, the Evaluator never. By "
+        "default, callbacks choose on `eval`.",
+    )
     spans: Positive = Field(
         1,
         description="Number of newest spans, among those of the run, that are held "
@@ -61,6 +69,17 @@ class Split(Section):
         unused = (by == "span") != (info.field_name == "spans")
         if by and unused and value != default:
             raise reject(f"`by: {by}` does not use it", remedy="Remove it.")
+        return value
+
+    @field_validator("validation")
+    @classmethod
+    def _leaves_rows(cls, value: int | None, info: ValidationInfo) -> int | None:
+        by, train = info.data.get("by"), info.data.get("train")
+        if value and by != "span" and train and value >= train:
+            raise reject(
+                f"received {value}, which leaves nothing of `train: {train}`",
+                remedy="Lower it, or raise `train` and `eval` together.",
+            )
         return value
 
     @field_validator("keys")
@@ -122,7 +141,7 @@ class Data(Section):
     spans: Spans = Field("all", description="Spans to read.")
     split: Split = Field(
         default_factory=Split,
-        description="Division of the rows into training and evaluation.",
+        description="Division of the rows into training, validation and evaluation.",
     )
     complete: Complete | None = Field(
         None,
@@ -189,8 +208,9 @@ class Data(Section):
 
     @property
     def held_out(self) -> int:
-        """Number of the newest spans that are for evaluation only."""
-        return self.split.spans if self.split.by == "span" else 0
+        """Number of the newest spans that are not for training."""
+        split = self.split
+        return split.spans + (split.validation or 0) if split.by == "span" else 0
 
     @property
     def completeness(self) -> Completeness | None:

@@ -134,7 +134,7 @@ def _data_nodes(
 
     example_gen = ExampleGen(
         pattern=paths.examples,
-        split=_json(config.data.split.model_dump(mode="json")),
+        split=_json(config.data.split.model_dump(mode="json", exclude_none=True)),
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
         label=config.label,

@@ -96,7 +96,8 @@ def _rows(facts: _Facts) -> str:
     """`100: 80 train, 20 eval, split by hash of day`."""
     if "rows" not in facts:
         return ""
-    named = {name: facts.get(f"rows_{name}") for name in ("train", "eval")}
+    names = ("train", "validation", "eval")
+    named = {name: facts.get(f"rows_{name}") for name in names}
     parts = [f"{rows:,} {name}" for name, rows in named.items() if rows is not None]
     split = facts.get("split")
     if isinstance(split, dict):

@@ -135,11 +135,16 @@ def _transform(
     module: str = "preprocessing",
     label: str = "late",
     custom_config: Mapping[str, Any] | None = None,
-) -> None:
-    """Runs Transform's executor on the workload."""
+    rows: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Runs Transform's executor on the workload; the recorded numbers of rows.
+
+    `rows` are those that ExampleGen would have recorded.
+    """
     from tfx.types import standard_artifacts
     from tfx.utils import json_utils
 
+    from strategos.components.records import counts
     from strategos.components.transform.executor import Executor
 
     def artifact(kind, name):
@@ -149,6 +154,8 @@ def _transform(
 
     raw = artifact(standard_artifacts.Examples, "raw")
     raw.split_names = '["train", "eval"]'
+    for split, number in (rows or {}).items():
+        counts.record(raw, split, number)
     schema = artifact(standard_artifacts.Schema, "schema")
     graph = artifact(standard_artifacts.TransformGraph, "graph")
     transformed = artifact(standard_artifacts.Examples, "transformed")
@@ -162,6 +169,7 @@ def _transform(
         {"transform_graph": [graph], "transformed_examples": [transformed]},
         {"custom_config": json_utils.dumps(config)},
     )
+    return {x: counts.recorded([transformed], x) for x in ("train", "eval")}
 
 
 @pytest.fixture(scope="session")

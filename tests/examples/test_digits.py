@@ -68,8 +68,8 @@ def test_mnist_trains_on_its_training_part_and_is_judged_on_the_other():
     overlay = yaml.safe_load((FOLDER / "mnist.yaml").read_text())
     splitter = Splitter.from_json(json.dumps(overlay["data"]["split"]), spans=[0])
     parts = pa.RecordBatch.from_pydict({"part": ["train", "test"]})
-    trains = splitter.trains(parts, span=0, file="mnist.parquet", row=0)
-    assert trains.tolist() == [True, False]
+    found = splitter.masks(parts, span=0, file="mnist.parquet", row=0)
+    assert found["train"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("value", ["", "no/such/file.npz"])

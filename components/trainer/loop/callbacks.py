@@ -14,9 +14,11 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import (
     TensorCallback,
     join,
+    own,
     watches_batches,
 )
 from strategos.components.trainer.loop.position import Position
@@ -83,6 +85,30 @@ def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
             "note",
             message=f"{listed(keys)}: the weights of the best epoch are exported as "
             "they were measured, not the moving averages of the optimizer (`use_ema`)",
+        )
+
+
+def warn_of_choices(
+    settings: Mapping[str, Any], users: Sequence[Any], split: str
+) -> None:
+    """Warns of callbacks that choose on the rows that the Evaluator judges on.
+
+    Args:
+      settings: `trainer.callbacks`.
+      users: The user's own callbacks.
+      split: The split that training evaluates on.
+    """
+    asked = {name: settings[name] for name in _MAKERS if settings.get(name)}
+    monitored = {name: section["monitor"] for name, section in asked.items()}
+    for callback in map(own, users):
+        if any(isinstance(callback, keras3.classes("callbacks", x)) for x in _CHOOSING):
+            monitored[type(callback).__name__] = callback.monitor
+    choosing = [x for x, metric in monitored.items() if metric.startswith("val_")]
+    if choosing and split == "eval":
+        events.emit(
+            "warning",
+            message=f"rows of `eval` both choose ({', '.join(choosing)}) and judge the "
+            "model; data.split.validation: 1 separates them",
         )
 
 
@@ -276,3 +302,4 @@ _MAKERS = {
     "early_stopping": _early_stopping,
     "best_checkpoint": lambda _, s: BestWeights(**s),
 }
+_CHOOSING = ("EarlyStopping", "ReduceLROnPlateau")

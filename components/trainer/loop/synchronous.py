@@ -138,7 +138,7 @@ class Training:
         events.emit("progress", message="reading examples")
         spec, cluster = self._spec, self._cluster
         self._examples = workload.training_split(spec, cluster, self._agreement)
-        self._evaluated = workload.split(spec, spec.eval_files)
+        self._evaluated = workload.split(spec, spec.eval_files, spec.eval_rows)
         processes.return_freed_memory()  # parsed blocks take as much as the columns
         rows = self._examples.rows
         self._context = workload.context(spec, rows, count, is_chief=cluster.is_chief)
@@ -231,11 +231,12 @@ class Training:
     ) -> Callbacks:
         asked = self._spec.settings.callbacks
         found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        own = self._code.callbacks(self._context)
         if self._context.is_chief:
             callbacks.note_best_weights(asked, model.optimizer)
+            callbacks.warn_of_choices(asked, own, self._spec.eval_split)
         if asked.get("terminate_on_nan", True):
             found.insert(0, TerminateOnNaN(position))
-        own = self._code.callbacks(self._context)
         found += own
         self._watch_batches = callbacks.watch_batches(asked, own)
         # A custom loop traces its steps itself.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from strategos.components.errors import UserError
+from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.data import dataset, file_shards
@@ -30,8 +32,8 @@ def training_split(
       UserError: There are no examples, too few files, or no label in them.
     """
     if spec.distribution.get("shard") != "files" or agreement.alone:
-        return split(spec, spec.train_files)
-    return file_shards.read(
+        return split(spec, spec.train_files, spec.train_rows)
+    found = file_shards.read(
         spec.train_files,
         _features(spec),
         spec.label,
@@ -40,20 +42,25 @@ def training_split(
         pipelines=agreement.workers,
         total=agreement.total,
     )
+    counts.check(os.path.dirname(spec.train_files[0]), found.total, spec.train_rows)
+    return found
 
 
-def split(spec: WorkerSpec, files: tuple[str, ...]) -> dataset.Split:
+def split(spec: WorkerSpec, files: tuple[str, ...], rows: int = 0) -> dataset.Split:
     """Reads the examples in `files`.
 
     Args:
       spec: The training.
       files: TFRecord files.
+      rows: Number of rows that were written to the files. Default: unknown.
 
     Raises:
-      UserError: There are no examples, or no label in them.
+      UserError: There are no examples, or no label in them, or not all of them.
     """
     limit = spec.settings.cache_limit
-    return dataset.read(files, _features(spec), spec.label, cache_limit=limit)
+    found = dataset.read(files, _features(spec), spec.label, cache_limit=limit)
+    counts.check(os.path.dirname(files[0]), found.rows, rows)
+    return found
 
 
 def context(

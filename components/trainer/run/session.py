@@ -88,7 +88,7 @@ def evaluate_and_export(
     devices.configure("one_device", "GPU", 1)
     configure(spec)
     code = UserModule(spec, facts["strategy"])
-    evaluation = workload.split(spec, spec.eval_files)
+    evaluation = workload.split(spec, spec.eval_files, spec.eval_rows)
     context = workload.context(spec, facts["rows"], facts["replicas"])
     model = _rebuilt(code, context, evaluation, weights)
     with code.blamed("the model cannot be exported"):

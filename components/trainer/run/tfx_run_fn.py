@@ -9,6 +9,7 @@ The only place of the trainer that imports TFX, because such a module does too.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from tensorflow.io import gfile
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.exported import SAVED_MODEL, SERVE
+from strategos.components.records import counts
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.gang import heartbeat
@@ -55,7 +57,7 @@ def train(
     run_fn = modules.function(spec.folder, spec.module, "run_fn")
     file = str(modules.load(spec.folder, spec.module).__file__)
     check_together(file, choice.name)
-    rows = count_rows(spec.train_files)
+    rows = count_rows(spec.train_files, spec.train_rows)
     if cluster.is_chief:
         events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
     with tempfile.TemporaryDirectory(prefix="exported-") as aside:
@@ -142,7 +144,7 @@ def _fn_args(spec: WorkerSpec, rows: int, export_dir: str) -> Any:
         train_files=_patterns(spec.train_files),
         eval_files=_patterns(spec.eval_files),
         train_steps=spec.epochs * -(-rows // spec.batch_size),
-        eval_steps=-(-count_rows(spec.eval_files) // spec.batch_size),
+        eval_steps=-(-count_rows(spec.eval_files, spec.eval_rows) // spec.batch_size),
         schema_path=spec.schema_file,
         schema_file=spec.schema_file,
         transform_graph_path=spec.transform_graph,
@@ -158,7 +160,7 @@ def _patterns(files: Sequence[str]) -> list[str]:
     return sorted({f"{file.rpartition('/')[0]}/*" for file in files})
 
 
-def count_rows(files: Sequence[str]) -> int:
+def count_rows(files: Sequence[str], expected: int = 0) -> int:
     """Counts the rows of TFRecord files, without a TensorFlow operation.
 
     The module may make a strategy of several workers, which must be done before the
@@ -166,12 +168,17 @@ def count_rows(files: Sequence[str]) -> int:
 
     Args:
       files: TFRecord files.
+      expected: Number of rows that were written to the files. Default: unknown.
+
+    Raises:
+      UserError: The files do not have all of these rows.
     """
     rows = 0
     for file in files:
         kind = "GZIP" if file.endswith(".gz") else ""
         options = tf.io.TFRecordOptions(kind)
         rows += sum(1 for _ in tf.compat.v1.io.tf_record_iterator(file, options))
+    counts.check(os.path.dirname(files[0]) if files else "", rows, expected)
     return rows
 
 

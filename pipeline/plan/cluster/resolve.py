@@ -55,7 +55,7 @@ class Question:
       pattern: `data.examples`, as steps see it.
       marker: `data.complete.marker`, as steps see it.
       quiet: `data.complete.quiet` in seconds.
-      held_out: Number of the newest spans that are for evaluation only.
+      held_out: Number of the newest spans that are not for training.
       destination: `pusher.to`; "" without a Pusher.
       key: Hash of the code and of all settings that are no parameters.
       gangs: Whether the Trainer's launcher starts processes in other pods.

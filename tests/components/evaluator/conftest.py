@@ -16,6 +16,7 @@ from tfx.types import standard_artifacts
 from strategos.components.evaluator import metrics, summary
 from strategos.components.evaluator.executor import Executor
 from strategos.components.evaluator.tfma import eval_config
+from strategos.components.records import counts
 
 ROWS = 1200
 GRADES = ["low", "mid", "top"]
@@ -152,11 +153,12 @@ def _artifact(kind, uri, **properties):
 
 def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **section):
     """Runs the executor; returns the summary, the evaluation and the blessing."""
-    label = section.pop("label", LABELS[task])
+    label, written = section.pop("label", LABELS[task]), section.pop("written", 0)
     model = section.pop("model", workload[task, "candidate"])
     section = {"task": task, "metrics": metrics.names(task), **section}
     data = _artifact(standard_artifacts.Examples, examples or workload["examples"])
     data.split_names = '["train", "eval"]'
+    counts.record(data, "eval", written)
     inputs = {
         "examples": [data],
         "model": [_artifact(standard_artifacts.Model, model)],

@@ -168,6 +168,14 @@ def test_no_bounds_bless_explicitly(workload, tmp_path, evaluate):
     assert blessing.get_int_custom_property("blessed") == 1
 
 
+def test_rows_that_were_written_but_are_not_read_are_missed(
+    workload, tmp_path, evaluate
+):
+    evaluate(workload, tmp_path, written=workload["rows"])
+    with pytest.raises(UserError, match=r"Split-eval is damaged: read 1,200 .* 1,201 "):
+        evaluate(workload, tmp_path, written=workload["rows"] + 1)
+
+
 def test_predictions_that_are_nan_fail_bounds_and_have_no_number(
     workload, tmp_path, linear, evaluate
 ):

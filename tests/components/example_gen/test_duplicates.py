@@ -1,4 +1,4 @@
-"""Rows that stand in both splits, counted beside pandas."""
+"""Rows that stand in several splits, counted beside pandas."""
 
 from __future__ import annotations
 
@@ -16,44 +16,52 @@ from strategos.components import events
 from strategos.components.example_gen import duplicates
 from strategos.components.example_gen.duplicates import RowHashes, Shared
 
-
-def expected(values, train):
-    values, train = pd.Series(values), np.array(train, bool)
-    return int(values[~train].isin(values[train]).sum())
+SPLITS = ("train", "validation", "eval")
 
 
-def hashed(values, train):
-    found = RowHashes()
+def expected(values, places, split="eval"):
+    values, places = pd.Series(values), np.array(places)
+    own = SPLITS.index(split)
+    return int(values[places == own].isin(values[places < own]).sum())
+
+
+def hashed(values, places):
+    found = RowHashes(SPLITS)
     records = pa.chunked_array([pa.array([f"{v}".encode() for v in values])])
-    found.add(records, np.array(train, bool))
+    found.add(records, {x: np.array(places) == n for n, x in enumerate(SPLITS)})
     return pickle.loads(pickle.dumps(found))
 
 
-ROWS = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=60)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=60
+)
 
 
 @settings(derandomize=True, deadline=None)
 @given(rows=ROWS, cut=st.integers(0, 60))
 def test_shared_rows_are_counted_as_pandas_counts_them(rows, cut):
-    values, train = zip(*rows, strict=True)
-    found = hashed(values[:cut], train[:cut]) if values[:cut] else RowHashes()
+    values, places = zip(*rows, strict=True)
+    found = hashed(values[:cut], places[:cut]) if values[:cut] else RowHashes(SPLITS)
     if values[cut:]:
-        found = found.merge(hashed(values[cut:], train[cut:]))
-    assert found.shared() == Shared(expected(values, train), exact=True)
+        found = found.merge(hashed(values[cut:], places[cut:]))
+    for split in SPLITS:
+        rows = expected(values, places, split)
+        assert found.shared(split) == Shared(rows, exact=True)
 
 
 def test_the_estimate_of_many_rows_does_not_depend_on_their_cut(monkeypatch):
     monkeypatch.setattr(duplicates, "EXACT_ROWS", 1000)
     random = np.random.default_rng(1)
-    values, train = random.integers(0, 20_000, 40_000), random.random(40_000) < 0.8
-    whole = hashed(values, train).shared()
-    parts = RowHashes()
+    values, places = random.integers(0, 20_000, (2, 40_000))
+    places = np.where(places < 16_000, 0, 2)
+    whole = hashed(values, places).shared("eval")
+    parts = RowHashes(SPLITS)
     for start in range(0, 40_000, 1700):
         some = slice(start, start + 1700)
-        parts = parts.merge(hashed(values[some], train[some]))
-    assert parts.shared() == whole
+        parts = parts.merge(hashed(values[some], places[some]))
+    assert parts.shared("eval") == whole
     assert not whole.exact
-    assert whole.rows == pytest.approx(expected(values, train), rel=0.15)
+    assert whole.rows == pytest.approx(expected(values, places), rel=0.15)
 
 
 @pytest.fixture
@@ -80,6 +88,12 @@ def test_rows_in_both_splits_are_warned_about(warned):
     (message,) = warned("x,y\n" + rows)
     assert "rows of the split `eval` are identical to a row of `train`" in message
     assert "by: hash" in message
+    thirds = {"by": "ratio", "keys": [], "train": 8, "eval": 2, "validation": 1}
+    validation, evaluation = warned("x,y\n" + rows, thirds)
+    assert "`validation` are identical to a row of `train`: " in validation
+    assert evaluation == message.replace("`train`", "`train` or `validation`").replace(
+        "trained on", "trained on or chosen by"
+    )
 
 
 def test_different_rows_and_whole_keys_are_not_warned_about(warned):

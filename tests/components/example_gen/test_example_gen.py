@@ -165,8 +165,8 @@ def test_hash_split_is_the_documented_one():
         for key in (b"x\x1f1", b"\x1f2", b"x\x1f1")
     ]
     for share in (0.1, 0.5, 0.9):
-        trains = Splitter(("a", "b"), share, 1 - share).trains(batch, 0, "", 0)
-        assert trains.tolist() == [fraction < share for fraction in fractions]
+        found = Splitter(("a", "b"), share, 1 - share).masks(batch, 0, "", 0)
+        assert found["train"].tolist() == [fraction < share for fraction in fractions]
 
 
 def test_ratio_split_does_not_depend_on_batches_or_later_spans():
@@ -176,7 +176,7 @@ def test_ratio_split_does_not_depend_on_batches_or_later_spans():
 
     def trains(rows, span, file, first):
         batch = pa.RecordBatch.from_pydict({"a": range(rows)})
-        return splitter.trains(batch, span, file, first)
+        return splitter.masks(batch, span, file, first)["train"]
 
     whole = trains(1000, 7, "a.csv", 0)
     assert (whole[600:] == trains(400, 7, "a.csv", 600)).all()

@@ -25,6 +25,9 @@ _PROPERTIES = {
 }
 
 
+_THREE = "train validation eval"
+
+
 @pytest.fixture
 def artifacts(tmp_path):
     """Inputs and outputs of a run, under `tmp_path`."""
@@ -61,6 +64,25 @@ def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_pa
     assert spec.warm_start == ""
     warm = {**_PROPERTIES, "warm_start": "/m/Format-Weights"}
     assert worker_spec(*artifacts, warm, "abc").warm_start == "/m/Format-Weights"
+
+
+def test_training_evaluates_on_the_validation_split_where_there_is_one(artifacts):
+    from strategos.components.trainer.executor import worker_spec
+
+    (examples,) = artifacts[0]["examples"]
+    for name, rows in (("train", 7), ("validation", 1), ("eval", 2)):
+        examples.set_int_custom_property(f"rows_{name}", rows)
+    for names, expected in (("train eval", "eval"), (_THREE, "validation")):
+        examples.split_names = json.dumps(names.split())
+        for name in names.split():
+            Path(examples.uri, f"Split-{name}").mkdir(exist_ok=True)
+            Path(examples.uri, f"Split-{name}", "a.gz").touch()
+        spec = worker_spec(*artifacts, _PROPERTIES, "abc")
+        assert spec.train_files == (f"{examples.uri}/Split-train/a.gz",)
+        assert spec.eval_files == (f"{examples.uri}/Split-{expected}/a.gz",)
+        assert spec.eval_split == expected
+        rows = examples.get_int_custom_property(f"rows_{expected}")
+        assert (spec.train_rows, spec.eval_rows) == (7, rows)
 
 
 def test_weights_in_an_object_store_are_downloaded_where_training_is_local(

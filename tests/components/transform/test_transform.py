@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from strategos.components.errors import UserError
@@ -92,7 +94,8 @@ def test_sparse_text_and_several_values_survive_without_an_analyzer(
             }
         """,
     )
-    transform(workload, "features")
+    made = transform(workload, "features", rows={"train": 5})
+    assert made == {"train": 5, "eval": 5}
     rows, raw = _rows(workload, "train"), _raw_rows(workload, "train")
     assert len(rows) == 5
     for row, example in zip(rows, raw, strict=True):
@@ -108,6 +111,10 @@ def test_sparse_text_and_several_values_survive_without_an_analyzer(
         assert row["image"].numpy().tolist() == [[distance] * 2] * 2
     # The Trainer parses tf.Examples of such features.
     assert not (workload.root / "transformed" / "Columns-train").exists()
+    for name in ("graph", "transformed"):
+        shutil.rmtree(workload.root / name)
+    with pytest.raises(UserError, match="Split-train is damaged: read 5 rows, but 6"):
+        transform(workload, "features", rows={"train": 6})
 
 
 @pytest.mark.parametrize(

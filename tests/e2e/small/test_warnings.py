@@ -6,14 +6,16 @@ import pytest
 
 TRANSFORM = "`stats_options_updater_fn` is not called"
 ANOMALY = "AnomalyGate: anomaly: split `train`: feature `late`"
+CHOICE = "Trainer: rows of `eval` both choose (early_stopping) and judge the model"
 CONSTANT = "Evaluator: the model predicts the same for all "
 TRIVIAL = "Evaluator: the model is not better than always predicting the mean of `late`"
 
 
 @pytest.fixture(scope="module")
 def warned(make_small, write_span, tmp_path_factory):
-    """A workspace whose Transform, AnomalyGate and Evaluator warn."""
-    made = make_small(tmp_path_factory.mktemp("checkout"), "schema.on_anomaly=warn")
+    """A workspace whose Transform, AnomalyGate, Trainer and Evaluator warn."""
+    settings = ("schema.on_anomaly=warn", "trainer.callbacks.early_stopping={}")
+    made = make_small(tmp_path_factory.mktemp("checkout"), *settings)
     write_span(made.folder, 3)
     model = made.folder / "model.py"
     model.write_text(model.read_text().replace('"sigmoid"', '"softmax"'))
@@ -35,7 +37,7 @@ def shown(output):
 def test_a_model_with_one_answer_is_not_blessed_and_its_warnings_are_kept(warned):
     done = warned.run(expect=3)
     found = shown(done.stdout)
-    for expected in (TRANSFORM, ANOMALY, TRIVIAL):
+    for expected in (TRANSFORM, ANOMALY, CHOICE, TRIVIAL):
         assert [line for line in found if expected in line], (expected, done.stdout)
     assert "verdict    not blessed" in done.stdout
     assert "the model predicts the same for all" in done.stdout
@@ -51,7 +53,7 @@ def test_warnings_of_cached_nodes_stand_in_the_table_of_later_runs(warned):
     done = warned.run(*lenient)
     assert warned.states()["Transform"] == "cached"
     found = shown(done.stdout)
-    for expected in (TRANSFORM, ANOMALY, CONSTANT, TRIVIAL):
+    for expected in (TRANSFORM, ANOMALY, CHOICE, CONSTANT, TRIVIAL):
         assert [line for line in found if expected in line], (expected, done.stdout)
     again = warned.run(*lenient)
     assert set(warned.states().values()) == {"cached"}

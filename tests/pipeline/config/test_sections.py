@@ -110,6 +110,7 @@ def test_a_config_needs_no_file():
         ("data.split={by: ratio}", "data.split.keys", "does not use keys"),
         ("data.split={by: span}", "data.split.keys", "`by: span` does not use keys"),
         ("data.split.spans=2", "data.split.spans", "`by: hash` does not use it"),
+        ("data.split.validation=8", "data.split.validation", "nothing of `train: 8`"),
         ("data.spans=6..1", "data.spans", "`1..6`"),
         ("data.spans=new", "data.spans", "all, latest"),
         ("data.spans=latest 0", "data.spans", "latest 6"),

@@ -127,10 +127,10 @@ def test_training_starts_from_the_weights_in_the_newest_version(workload, tmp_pa
     assert answer("run.cache=false")["warm_start"] == newest
 
 
-def test_a_window_that_leaves_no_span_for_training_is_rejected(workload):
-    config = loading.load(
-        workload, (), ["data.split={by: span, spans: 2, keys: []}"]
-    ).config
+@pytest.mark.parametrize("taken", ["spans: 2", "spans: 1, validation: 1"])
+def test_a_window_that_leaves_no_span_for_training_is_rejected(workload, taken):
+    split = f"data.split={{by: span, {taken}, keys: []}}"
+    config = loading.load(workload, (), [split]).config
     with pytest.raises(BadInputError) as raised:
         resolve.answer(resolve.Question.of(config, "code"), RUN)
     assert raised.value.key == "data.split.spans"

@@ -52,6 +52,36 @@ def test_the_best_epochs_weights_are_the_models_in_the_end(model, mode, values, 
     assert float(model.get_weights()[0][0, 0]) == best
 
 
+@pytest.mark.parametrize(
+    ("configured", "own", "split", "named"),
+    [
+        ({"best_checkpoint": {"monitor": "val_auc"}}, [], "eval", "best_checkpoint"),
+        ({"best_checkpoint": {"monitor": "val_auc"}}, [], "validation", ""),
+        ({"early_stopping": {"monitor": "loss"}, "csv": True}, [], "eval", ""),
+        ({}, [tf.keras.callbacks.EarlyStopping("loss")], "eval", ""),
+        ({}, [tf.keras.callbacks.ModelCheckpoint("a", "val_loss")], "eval", ""),
+        (
+            {"early_stopping": {"monitor": "val_loss"}},
+            [tf.keras.callbacks.ReduceLROnPlateau("val_loss")],
+            "eval",
+            "early_stopping, ReduceLROnPlateau",
+        ),
+    ],
+)
+def test_callbacks_that_choose_on_eval_are_named(
+    tmp_path, configured, own, split, named
+):
+    sink = tmp_path / "events.jsonl"
+    sink.touch()
+    events.open_sink(str(sink))
+    callbacks.warn_of_choices(configured, own, split)
+    events.open_sink(None)
+    found = [json.loads(line)["message"] for line in sink.read_text().splitlines()]
+    assert [line.partition(")")[0] for line in found] == (
+        [f"rows of `eval` both choose ({named}"] if named else []
+    )
+
+
 def test_the_history_as_csv_has_all_that_any_epoch_measured(tmp_path):
     history = callbacks.CsvHistory(f"{tmp_path}/logs/history.csv")
     history.on_epoch_end(0, {"loss": 0.5})
