@@ -236,7 +236,11 @@ class Pusher(Section):
         description="Folder for the pushed versions of the model: a path, "
         "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
     )
-    keep: Positive = Field(3, description="Number of newest versions that stay.")
+    keep: Positive = Field(
+        3,
+        description="Number of newest models that stay; copies that rollbacks make "
+        "do not count.",
+    )
     canary: PathText | None = Field(
         None,
         description="Folder for one model on trial, in the forms of `to`. Blessed "
