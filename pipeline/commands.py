@@ -16,6 +16,8 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from strategos.components.example_gen.listing import Listing
     from strategos.components.trainer.cluster.environment import ClusterSpec
     from strategos.components.trainer.cluster.strategy import Choice
@@ -268,9 +270,28 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
       *others: Problems that are known already.
     """
     from strategos.pipeline.checks import cluster
+
+    _raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
+
+
+def reject_pod(config: Config) -> None:
+    """Raises a ConfigError if no pod can run the whole pipeline, with all reasons.
+
+    A push into the pod is only reported: a pipeline may be tried without a volume.
+
+    Args:
+      config: The effective settings.
+    """
+    from strategos.pipeline.checks import cluster
+
+    _raise_all(config, cluster.check_pod(config, config.data.listing()))
+    for note in cluster.pod_notes(config):
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _raise_all(config: Config, problems: Sequence[UserError]) -> None:
     from strategos.pipeline.config import loading
 
-    problems = [*cluster.check(config, config.data.listing(), target), *others]
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 
@@ -328,14 +349,12 @@ def reject(config: Config, data: Listing) -> None:
     """
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.config import loading
     from strategos.pipeline.run import notification
 
     problems = file_checks.check(config, data)
     problems += engine_checks.check(config)
     problems += notification.problems(config)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    _raise_all(config, problems)
 
 
 def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
@@ -347,11 +366,8 @@ def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
       probe: Whether to connect to the TPU, if one would train.
     """
     from strategos.pipeline.checks import training
-    from strategos.pipeline.config import loading
 
-    problems = training.check(config, data, probe=probe)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    _raise_all(config, training.check(config, data, probe=probe))
 
 
 def connection(config: Config) -> Any:
@@ -373,13 +389,11 @@ def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
     Raises a ConfigError as `_reject_training` does.
     """
     from strategos.pipeline.checks import training
-    from strategos.pipeline.config import loading
 
     problems = list(training.step_problems(config, data))
     try:
         found = training.choose(config)
     except UserError as error:
         problems.append(error)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    _raise_all(config, problems)
     return found
