@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         from_node=arguments.from_node,
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
+        without_baseline=arguments.without_baseline,
     )
 
 
@@ -313,20 +314,23 @@ def prepare_image_data(config: Config, target: str) -> None:
         orchestration.prepare_data(config, config.data.listing())
 
 
-def compile_to(config: Config, target: str, output: Path) -> None:
+def compile_to(
+    config: Config, target: str, output: Path, *, without_baseline: bool = False
+) -> None:
     """Compiles the pipeline for a target, after `reject_target`.
 
     Args:
       config: The effective settings.
       target: `kubeflow` or `vertex`.
       output: The file to write.
+      without_baseline: As of `planning.Options`.
     """
     from strategos.pipeline.view import quiet
 
     quiet.hush()
     from strategos.pipeline.plan.cluster import compiling, steps
 
-    compiling.compile_to(config, target, output)
+    compiling.compile_to(config, target, output, without_baseline=without_baseline)
     if target == "kubeflow":
         for note in steps.notes(config.kubeflow):
             print(f"note: {note}")
