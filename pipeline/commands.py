@@ -109,6 +109,11 @@ def validate(arguments: argparse.Namespace) -> int:
     reject(config, data)
     reject_training(config, data, probe=False)
     print(f"{arguments.pipeline}: no problems found")
+    if not config.is_named:
+        print(
+            f"note: `name` is not set. Add `name: {config.name}`, so that history, "
+            "cache and the model in production never depend on the folder's name."
+        )
     return ExitCode.DONE
 
 
@@ -339,9 +344,10 @@ def compile_to(
 def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     """Loads the settings that the arguments name, with further `--set`s."""
     from strategos.pipeline.config import loading
+    from strategos.pipeline.root import names
 
     sets = (*arguments.set, *sets)
-    return loading.load(arguments.pipeline, arguments.overlay, sets)
+    return names.named(loading.load(arguments.pipeline, arguments.overlay, sets))
 
 
 def reject(config: Config, data: Listing) -> None:

@@ -66,6 +66,7 @@ def check(
     return [
         *problems,
         *found,
+        *([] if seen else _name_problems(config)),
         *column_problems(config, files, schema),
         *_module_problems(config),
         *_custom_config_problems(config),
@@ -73,6 +74,16 @@ def check(
         *(() if seen else root_problems(config)),
         *(() if seen else _folder_problems(config)),
     ]
+
+
+def _name_problems(config: Config) -> Iterator[UserError]:
+    if not config.is_named and config.run.metadata != "sqlite":
+        yield config.problem(
+            "name",
+            "is missing: ML Metadata on a server tells pipelines apart by their names "
+            "only",
+            remedy=f"Add `name: {config.name}`.",
+        )
 
 
 def check_data(config: Config, data: Listing) -> list[UserError]:
