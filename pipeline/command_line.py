@@ -107,7 +107,16 @@ def _settings() -> argparse.ArgumentParser:
 
 
 def _add_running(commands, parents) -> None:
-    run = commands.add_parser("run", parents=parents, help="run the pipeline once")
+    baseline = argparse.ArgumentParser(add_help=False)
+    baseline.add_argument(
+        "--without-baseline",
+        action="store_true",
+        help="judge the model without comparing it with the one in production; the "
+        "run records it",
+    )
+    run = commands.add_parser(
+        "run", parents=[*parents, baseline], help="run the pipeline once"
+    )
     run.add_argument(
         "--runner",
         choices=["local", "beam", "kubeflow", "vertex"],
@@ -157,7 +166,9 @@ def _add_running(commands, parents) -> None:
         "worker", parents=parents, help="run this host's task of a training elsewhere"
     )
     retrain = commands.add_parser(
-        "retrain", parents=parents, help="run if new data or the model's age require it"
+        "retrain",
+        parents=[*parents, baseline],
+        help="run if new data or the model's age require it",
     )
     retrain.add_argument(
         "--if-due", action="store_true", help="do nothing unless a run is due"

@@ -16,6 +16,8 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from strategos.components.example_gen.listing import Listing
     from strategos.components.trainer.cluster.environment import ClusterSpec
     from strategos.components.trainer.cluster.strategy import Choice
@@ -41,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         from_node=arguments.from_node,
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
+        without_baseline=arguments.without_baseline,
     )
 
 
@@ -106,6 +109,11 @@ def validate(arguments: argparse.Namespace) -> int:
     reject(config, data)
     reject_training(config, data, probe=False)
     print(f"{arguments.pipeline}: no problems found")
+    if not config.is_named:
+        print(
+            f"note: `name` is not set. Add `name: {config.name}`, so that history, "
+            "cache and the model in production never depend on the folder's name."
+        )
     return ExitCode.DONE
 
 
@@ -268,9 +276,28 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
       *others: Problems that are known already.
     """
     from strategos.pipeline.checks import cluster
+
+    _raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
+
+
+def reject_pod(config: Config) -> None:
+    """Raises a ConfigError if no pod can run the whole pipeline, with all reasons.
+
+    A push into the pod is only reported: a pipeline may be tried without a volume.
+
+    Args:
+      config: The effective settings.
+    """
+    from strategos.pipeline.checks import cluster
+
+    _raise_all(config, cluster.check_pod(config, config.data.listing()))
+    for note in cluster.pod_notes(config):
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _raise_all(config: Config, problems: Sequence[UserError]) -> None:
     from strategos.pipeline.config import loading
 
-    problems = [*cluster.check(config, config.data.listing(), target), *others]
     if problems:
         raise loading.ConfigError(problems, str(config.path))
 
@@ -292,20 +319,23 @@ def prepare_image_data(config: Config, target: str) -> None:
         orchestration.prepare_data(config, config.data.listing())
 
 
-def compile_to(config: Config, target: str, output: Path) -> None:
+def compile_to(
+    config: Config, target: str, output: Path, *, without_baseline: bool = False
+) -> None:
     """Compiles the pipeline for a target, after `reject_target`.
 
     Args:
       config: The effective settings.
       target: `kubeflow` or `vertex`.
       output: The file to write.
+      without_baseline: As of `planning.Options`.
     """
     from strategos.pipeline.view import quiet
 
     quiet.hush()
     from strategos.pipeline.plan.cluster import compiling, steps
 
-    compiling.compile_to(config, target, output)
+    compiling.compile_to(config, target, output, without_baseline=without_baseline)
     if target == "kubeflow":
         for note in steps.notes(config.kubeflow):
             print(f"note: {note}")
@@ -314,9 +344,10 @@ def compile_to(config: Config, target: str, output: Path) -> None:
 def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     """Loads the settings that the arguments name, with further `--set`s."""
     from strategos.pipeline.config import loading
+    from strategos.pipeline.root import names
 
     sets = (*arguments.set, *sets)
-    return loading.load(arguments.pipeline, arguments.overlay, sets)
+    return names.named(loading.load(arguments.pipeline, arguments.overlay, sets))
 
 
 def reject(config: Config, data: Listing) -> None:
@@ -328,14 +359,12 @@ def reject(config: Config, data: Listing) -> None:
     """
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.config import loading
     from strategos.pipeline.run import notification
 
     problems = file_checks.check(config, data)
     problems += engine_checks.check(config)
     problems += notification.problems(config)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    _raise_all(config, problems)
 
 
 def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
@@ -347,11 +376,8 @@ def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
       probe: Whether to connect to the TPU, if one would train.
     """
     from strategos.pipeline.checks import training
-    from strategos.pipeline.config import loading
 
-    problems = training.check(config, data, probe=probe)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    _raise_all(config, training.check(config, data, probe=probe))
 
 
 def connection(config: Config) -> Any:
@@ -373,13 +399,11 @@ def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
     Raises a ConfigError as `_reject_training` does.
     """
     from strategos.pipeline.checks import training
-    from strategos.pipeline.config import loading
 
     problems = list(training.step_problems(config, data))
     try:
         found = training.choose(config)
     except UserError as error:
         problems.append(error)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    _raise_all(config, problems)
     return found

@@ -77,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     commands.prepare_image_data(config, target)
     with temporary.folder() as folder:
         file = Path(folder, "pipeline")
-        commands.compile_to(config, target, file)
+        lone = arguments.without_baseline
+        commands.compile_to(config, target, file, without_baseline=lone)
         run_id = service.submit(file, config.name)
     print(f"run {run_id} submitted: {service.link(run_id)}", flush=True)
     if arguments.wait:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.errors import ExitCode, UserError
@@ -77,9 +77,16 @@ def _decide_and_run(
     compares = config.trainer.compare_fresh and decision.trigger != "first"
     if compares and not decision.anew:
         return _run_better(arguments, turn, config, data, decision)
-    return commands.run_in_turn(
-        turn, config, data, reason=decision.reason, new=decision.new_numbers
-    )
+    asked = _asked(arguments, decision)
+    return commands.run_in_turn(turn, config, data, reason=decision.reason, **asked)
+
+
+def _asked(arguments: argparse.Namespace, decision: Decision) -> dict[str, Any]:
+    """The options of all runs that follow a decision."""
+    return {
+        "new": decision.new_numbers,
+        "without_baseline": arguments.without_baseline,
+    }
 
 
 def _run_better(
@@ -97,14 +104,14 @@ def _run_better(
     from strategos.pipeline.history.store import Store
 
     place, cached = commands.connection(config), "run.cache=true"
-    new, reason = decision.new_numbers, decision.reason
+    asked, reason = _asked(arguments, decision), decision.reason
     fresh = commands.load(arguments, cached, *_FRESH).config
     configs = {comparison.WARM: config, comparison.FRESH: fresh}
 
     def train(settings: Config) -> orchestration.Result:
         nonlocal turn
         result = commands.run_in_turn(
-            turn, settings, data, new=new, to_node=node_ids.EVALUATOR
+            turn, settings, data, to_node=node_ids.EVALUATOR, **asked
         )
         turn = orchestration.another(turn, config, place)
         return result
@@ -121,7 +128,7 @@ def _run_better(
         reason = f"{reason} {told}"
         warm = commands.load(arguments, cached).config
         config = {**configs, comparison.WARM: warm}[comparison.better(done, metric)]
-    return commands.run_in_turn(turn, config, data, reason=reason, new=new)
+    return commands.run_in_turn(turn, config, data, reason=reason, **asked)
 
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:
@@ -143,7 +150,13 @@ def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> i
         past = data.as_of(span.number)
         commands.reject_training(config, past, probe=True)
         with orchestration.turn(config, commands.connection(config)) as turn:
-            result = commands.run_in_turn(turn, config, past, reason=reason)
+            result = commands.run_in_turn(
+                turn,
+                config,
+                past,
+                reason=reason,
+                without_baseline=arguments.without_baseline,
+            )
         code = commands.report(config, result)
         if code not in (ExitCode.DONE, ExitCode.STOPPED):
             return code

@@ -39,7 +39,10 @@ def schedule(arguments: argparse.Namespace) -> int:
     if arguments.what in recurring_command.ACTIONS:
         return recurring_command.schedule(arguments)
     config = commands.load(arguments).config
-    commands.reject(config, config.data.listing())
+    if arguments.what == "export" and arguments.to == "cronjob":
+        commands.reject_pod(config)
+    else:
+        commands.reject(config, config.data.listing())
     every = seconds(arguments.every)
     if arguments.what == "export":
         print(_EXPORTS[arguments.to](config, _tick(arguments), every), end="")

@@ -201,6 +201,21 @@ def free_ports():
     return free
 
 
+@pytest.fixture
+def as_another_user():
+    """Yields a folder that the test may write to, as a user who is not root."""
+    with tempfile.TemporaryDirectory() as folder:
+        if os.geteuid():
+            yield Path(folder)
+            return
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(0)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_state(tmp_path_factory):
     """What commands remember of their roots is not what this user's remember."""

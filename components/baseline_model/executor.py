@@ -47,8 +47,8 @@ class Executor(base_executor.BaseExecutor):
                     f"{path} has no SavedModel. It should be the model in production, "
                     "which the candidate is compared with",
                     key="pusher.to",
-                    remedy="Put it back, or name a new folder to judge the candidate "
-                    "without comparing.",
+                    remedy="Put it back, or judge the candidate without comparing: "
+                    "--without-baseline.",
                 )
             io_utils.copy_dir(folder, path_utils.serving_model_dir(model.uri))
         logging.info("The candidate is compared with %s.", path)

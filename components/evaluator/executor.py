@@ -34,7 +34,6 @@ from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
 
 SPLIT = "eval"
-ADVICE = "To judge the candidate without comparing, give pusher.to a new folder."
 DTYPES = {
     schema_pb2.BYTES: tf.string,
     schema_pb2.INT: tf.int64,
@@ -64,14 +63,19 @@ class Executor(EngineExecutor):
         question = _question(evaluator, label, _schema(input_dict))
         models = _models(input_dict, baseline)
         scored = self._score(input_dict, output_dict, scoring.Scorer(question, models))
+        incomparable = scored.unusable.get(BASELINE_KEY, "")
+        if incomparable:
+            baseline, models = None, models[:1]
         slices = scored.sums.metrics(*(model.name for model in models))
-        checks = summary.judge(evaluator.get("bounds") or {}, slices)
+        bounds = evaluator.get("bounds") or {}
+        checks = summary.judge(bounds, slices, incomparable=bool(incomparable))
         verdict = summary.summarize(
             task=evaluator["task"],
             label=label,
             slices=slices,
             checks=checks,
             without_value=scored.sums.without_value(),
+            incomparable=incomparable,
             **findings.of(scored, slices, evaluator, label, CANDIDATE_KEY),
         )
         for warning in verdict["warnings"]:
@@ -163,7 +167,8 @@ def _models(inputs: Artifacts, baseline: types.Artifact | None) -> tuple[Locatio
     if baseline is None:
         return (candidate,)
     path = path_utils.serving_model_dir(baseline.uri)
-    return candidate, Location(BASELINE_KEY, "model in production", path, ADVICE)
+    role = "model in production"
+    return candidate, Location(BASELINE_KEY, role, path, optional=True)
 
 
 def _files(inputs: Artifacts) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -25,21 +26,21 @@ class Location:
       name: Name of the model among the results.
       role: Name in messages: "candidate" or "model in production".
       path: Folder of the SavedModel.
-      advice: Remedy at the end of errors about this model.
+      optional: Whether the others are scored without this model if it fails.
     """
 
     name: str
     role: str
     path: str
-    advice: str = ""
+    optional: bool = False
 
     def error(self, text: str) -> UserError:
-        """An error about this model, with the advice for its role.
+        """An error about this model.
 
         Args:
           text: The predicate of the message, such as "cannot be loaded".
         """
-        return UserError(f"{self.path}: the {self.role} {text} {self.advice}".rstrip())
+        return UserError(f"{self.path}: the {self.role} {text}")
 
 
 class Model:
@@ -154,25 +155,49 @@ def _from_logits(path: str) -> bool | None:
         return None
 
 
+class Unusable:
+    """Stands for an optional model that cannot be loaded.
+
+    Args:
+      error: Why not.
+    """
+
+    def __init__(self, error: UserError):
+        self._error = error
+
+    def predict(self, examples: tf.Tensor) -> NoReturn:
+        """Raises the error."""
+        raise self._error
+
+
+def _model(location: Location) -> Model | Unusable:
+    try:
+        return Model(location)
+    except UserError as error:
+        if not location.optional:
+            raise
+        return Unusable(error)
+
+
 class Loaded:
     """The models of one evaluation, which a process loads once for all its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._models: dict[Location, Model] = {}
+        self._models: dict[Location, Model | Unusable] = {}
 
-    def get(self, locations: Sequence[Location]) -> list[Model]:
+    def get(self, locations: Sequence[Location]) -> list[Model | Unusable]:
         """The models, in order; forgets those of other evaluations.
 
         Args:
           locations: All models of the evaluation.
 
         Raises:
-          UserError: A SavedModel cannot be loaded.
+          UserError: A SavedModel that is not optional cannot be loaded.
         """
         with self._lock:
             if self._models.keys() != set(locations):
-                self._models = {location: Model(location) for location in locations}
+                self._models = {location: _model(location) for location in locations}
             return [self._models[location] for location in locations]
 
     def forget(self) -> None:

@@ -106,11 +106,13 @@ class Scored:
       sums: Sums by slice and model.
       learned: What the candidate's preprocessing has made of the labels.
       ranges: The range of each model's answers, by its name.
+      unusable: Why an optional model cannot be scored, by its name.
     """
 
     sums: Sums
     learned: Learned = Learned()
     ranges: dict[str, Range] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
 
     def widen(self, name: str, answer: np.ndarray) -> None:
         """Adds answers to the range of a model.
@@ -133,4 +135,5 @@ class Scored:
         for name in self.ranges.keys() & later.ranges.keys():
             ranges[name] = self.ranges[name].merge(later.ranges[name])
         learned = self.learned.merge(later.learned)
-        return Scored(self.sums.merge(later.sums), learned, ranges)
+        unusable = {**later.unusable, **self.unusable}
+        return Scored(self.sums.merge(later.sums), learned, ranges, unusable)

@@ -62,7 +62,7 @@ class Scorer:
     models: tuple[Location, ...]
 
     def __call__(self, files: Sequence[str]) -> Scored:
-        """Scores the rows of some files.
+        """Scores the rows of some files; an optional model that fails is left out.
 
         Args:
           files: TFRecord files of tf.Examples; names that end with `.gz` mean GZIP.
@@ -81,7 +81,15 @@ class Scorer:
                 scored.learned = _learned(batch, label, question, models[0])
             scores = {}
             for location, model in zip(self.models, models, strict=True):
-                answer = _checked(model, batch, label, question)
+                if location.name in scored.unusable:
+                    continue
+                try:
+                    answer = _checked(model, batch, label, question)
+                except UserError as error:
+                    if not location.optional:
+                        raise
+                    scored.unusable[location.name] = error.message
+                    continue
                 scores[location.name] = _columns(answer, label, question.task)
                 scored.widen(location.name, answer)
             slices = {name: _membership(parsed[name]) for name in question.slices}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +24,12 @@ BOUNDS = {
     "may_rise": "a rise of at most {}",
     "better_than": "better than {}",
 }
+
+WITHOUT_BASELINE = (
+    "`strategos run --without-baseline`, or `retrain`, judges the model without "
+    "comparing, and records so."
+)
+"""What to do about a model in production that cannot be evaluated."""
 
 FEW_EXAMPLES = "few_examples"
 NO_BASELINE = "no_baseline"
@@ -68,7 +74,10 @@ class Check:
 
 
 def judge(
-    bounds: Mapping[str, Mapping[str, Any]], slices: Sequence[SliceMetrics]
+    bounds: Mapping[str, Mapping[str, Any]],
+    slices: Sequence[SliceMetrics],
+    *,
+    incomparable: bool = False,
 ) -> list[Check]:
     """Checks every bound of an evaluator section against the measured slices.
 
@@ -77,7 +86,22 @@ def judge(
         min_examples, slices: {feature: {at_least, …}}}; `min_examples` applies to the
         slices.
       slices: The measured slices, including the overall one.
+      incomparable: Whether the model in production exists and cannot be evaluated;
+        then no bound on a change holds.
     """
+    checks = _judged(bounds, slices)
+    if not incomparable:
+        return checks
+    failed = {"ok": False, "skipped": None, "note": "not comparable"}
+    return [
+        replace(check, **failed) if check.skipped == NO_BASELINE else check
+        for check in checks
+    ]
+
+
+def _judged(
+    bounds: Mapping[str, Mapping[str, Any]], slices: Sequence[SliceMetrics]
+) -> list[Check]:
     checks = []
     for metric, bound in bounds.items():
         overall = next(piece for piece in slices if piece.feature is None)
@@ -101,6 +125,7 @@ def summarize(
     without_value: Mapping[str, int] = MappingProxyType({}),
     objections: Sequence[str] = (),
     warnings: Sequence[str] = (),
+    incomparable: str = "",
 ) -> dict[str, Any]:
     """The content of `summary.json`, which is strict JSON.
 
@@ -117,7 +142,10 @@ def summarize(
       without_value: Number of examples in none of a feature's slices, by feature.
       objections: Why the model is not blessed, whatever the bounds.
       warnings: What else the user should know.
+      incomparable: Why the model in production cannot be evaluated; "" if it can.
     """
+    if incomparable:
+        warnings = [*warnings, f"no comparison with production: {incomparable}"]
     overall = next(piece for piece in slices if piece.feature is None)
     records = [asdict(check) for check in checks]
     return {
@@ -143,6 +171,7 @@ def summarize(
         "bounds": records,
         "objections": list(objections),
         "warnings": list(warnings),
+        "incomparable": incomparable,
         "blessed": not objections and all(check.ok for check in checks),
         "reason": "; ".join([*objections, _reason(records)]),
     }

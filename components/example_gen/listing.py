@@ -55,6 +55,8 @@ class Completeness:
             _reject_markers_without_data(markers, spans)
             marked = {_edition(marker) for marker in markers}
             spans = [each for each in spans if _editions_of(each) & marked]
+        if not self.quiet:  # whatever the clock of the producer says
+            return list(spans)
         return [each for each in spans if now - _changed(each) >= self.quiet]
 
 

@@ -57,6 +57,9 @@ def message(verdict: Mapping[str, Any]) -> str:
     lines += [f"  {line}" for line in first(summary.faults(verdict), SHOWN)]
     remedy = "Improve the model or its data"
     remedy += ", or change evaluator.bounds." if failed else "."
+    if verdict.get("incomparable"):  # absent in older summaries
+        lines.append(f"  {verdict['incomparable']}")
+        remedy += f" {summary.WITHOUT_BASELINE}"
     if objections:
         remedy += " `evaluator.allow_constant: true` accepts such a model."
     lines.append(

@@ -108,8 +108,8 @@ def _push(
 
 def _settled(live: targets.Target, about: Mapping[str, Any]) -> str:
     """Why a model is no canary any more; "" if it may be one."""
-    newest = live.newest()
-    if newest is not None and _identity(live.manifest(newest)) == _identity(about):
+    newest, model = live.newest(), targets.identity(about)
+    if newest is not None and targets.identity(live.manifest(newest)) == model:
         return f"version {newest}, which is live, has this model: no canary is pushed"
     if about["model"] in json.loads(os.environ.get(ABORTED_VARIABLE, "[]")):
         return (
@@ -134,28 +134,23 @@ def _withdrawn(target: targets.Target, about: Mapping[str, Any]) -> str:
 def _withdrawn_version(target: targets.Target, about: Mapping[str, Any]) -> int:
     numbers = [number for number in target.versions() if target.serves(number)]
     manifests = [target.manifest(number) for number in numbers]
-    models = [_identity(each) for each in manifests]
+    models = [targets.identity(each) for each in manifests]
+    model = targets.identity(about)
     runs = [each.get("run_id") for each in manifests]
     pushes = list(zip(runs, models, strict=True))
-    if not pushes or pushes[-1] not in pushes[:-1] or models[-1] == _identity(about):
+    if not pushes or pushes[-1] not in pushes[:-1] or models[-1] == model:
         return 0  # the live version is not a copy, which a rollback makes
     since = pushes.index(pushes[-1])
     later = list(zip(numbers, models, strict=True))[since:-1]
-    return max((n for n, model in later if model == _identity(about)), default=0)
-
-
-def _identity(about: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What differs between two models, from their manifests."""
-    number = about.get("model")
-    return (number, about["fingerprint"]) if number else (object(),)
+    return max((number for number, each in later if each == model), default=0)
 
 
 def _pushed_before(target: targets.Target, about: Mapping[str, Any]) -> int | None:
     """The newest version, if a run pushed the same model and was killed right then."""
-    newest = target.newest()
-    if newest is None or _identity(target.manifest(newest)) != _identity(about):
-        return None
-    return newest
+    newest, model = target.newest(), targets.identity(about)
+    if newest is not None and targets.identity(target.manifest(newest)) == model:
+        return newest
+    return None
 
 
 def _destination(push_destination: str) -> str:

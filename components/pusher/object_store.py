@@ -19,7 +19,7 @@ from strategos.components.files.arrow_files import (
     remove,
     upload_file,
 )
-from strategos.components.pusher.targets import Target, local
+from strategos.components.pusher.targets import Target, local, version_of
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -50,9 +50,8 @@ class ObjectStore(Target):
             if not found:
                 _check_bucket(connect(self.uri), self.uri)
         below = (each.path[len(self._path) + 1 :].partition("/") for each in found)
-        return sorted(
-            {int(name) for name, _, rest in below if rest and name.isdecimal()}
-        )
+        numbers = {version_of(name) for name, _, rest in below if rest}
+        return sorted(numbers - {None})
 
     def serves(self, version: int) -> bool:
         """See `Target`."""
@@ -90,8 +89,7 @@ class ObjectStore(Target):
     ) -> int:
         """See `Target`."""
         self.reject_newer(after)
-        known = self.versions()
-        version = max(int(self._clock()), max(known, default=0) + 1)
+        version = self._next(map(str, self.versions()), self._clock())
         with local(model) as folder, problems_of(self.uri, _KEY, "written"):
             try:
                 self._upload(Path(folder), version, manifest)
@@ -99,10 +97,7 @@ class ObjectStore(Target):
                 with contextlib.suppress(UserError):
                     self.remove(version)
                 raise
-            complete = [each for each in known if self.serves(each)] + [version]
-            for old in known:
-                if old < complete[-keep:][0]:
-                    self.remove(old)
+        self._prune(keep)
         return version
 
     def _upload(

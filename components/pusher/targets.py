@@ -11,18 +11,23 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from strategos.components import exported
+from strategos.components import events, exported
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, full_disk
 
 ASIDE = ".tmp-"
+
+_LARGEST = 2**63 - 1
+"""The largest number that TensorFlow Serving takes as a version."""
 
 
 class Target(abc.ABC):
@@ -52,7 +57,8 @@ class Target(abc.ABC):
 
         Args:
           model: The SavedModel's folder.
-          keep: Number of complete versions to keep, the new one included.
+          keep: Number of models to keep, the new one included; see `_outdated`. A
+            version that cannot be removed is reported as a warning.
           manifest: From `manifest.of`; None if `model` has its own.
           after: The version that must be live until the push, 0 for none; by default
             any.
@@ -61,8 +67,8 @@ class Target(abc.ABC):
           The version's number: unix seconds, at least one more than the newest version.
 
         Raises:
-          UserError: The folder cannot be written, or a newer version than `after` is
-            live.
+          UserError: The folder cannot be written, a newer version than `after` is
+            live, or no number is left for a newer one.
         """
 
     @abc.abstractmethod
@@ -107,6 +113,55 @@ class Target(abc.ABC):
         """The folder or URL of a version."""
         return f"{self.uri}/{version}"
 
+    def _next(self, taken: Iterable[str], now: float) -> int:
+        """The number of a new version.
+
+        Args:
+          taken: Names in the folder.
+          now: Unix seconds.
+
+        Raises:
+          UserError: No larger number is left.
+        """
+        newest = max((_number(name) or 0 for name in taken), default=0)
+        if newest == _LARGEST:
+            raise UserError(
+                f"{self.path(newest)} has the largest number that TensorFlow Serving "
+                "takes as a version, so no newer one can follow",
+                key="pusher.to",
+                remedy="Rename it.",
+            )
+        return max(int(now), newest + 1)
+
+    def _prune(self, keep: int) -> None:
+        """Removes old versions; one that cannot be removed is reported."""
+        for old in self._outdated(keep):
+            try:
+                self.remove(old)
+            except (OSError, UserError) as error:
+                _warn_kept(self.path(old), error)
+
+    def _outdated(self, keep: int) -> list[int]:
+        """The versions to remove.
+
+        The `keep` newest versions stay, and the first and the last version of each of
+        the `keep` newest models: copies by rollbacks displace no other model.
+        """
+        numbers, kept = self.versions(), {}
+        complete = [each for each in numbers if self.serves(each)]
+        for number in reversed(complete):
+            model = identity(self.manifest(number))
+            if model in kept or len(kept) < keep:
+                kept.setdefault(model, []).append(number)
+        staying = set(complete[-keep:])
+        staying.update(*(of_one[:1] + of_one[-1:] for of_one in kept.values()))
+        oldest = min(staying, default=0)
+        return [
+            each
+            for each in numbers
+            if each not in staying and (each < oldest or each in complete)
+        ]
+
 
 def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
     """The target for a value of `pusher.to`.
@@ -120,6 +175,24 @@ def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
     from strategos.components.pusher.object_store import ObjectStore
 
     return ObjectStore(uri, clock)
+
+
+def version_of(name: str) -> int | None:
+    """The version of a subfolder by its name; None if its name is no version."""
+    number = _number(name)
+    return number if number is not None and name == str(number) else None
+
+
+def _number(name: str) -> int | None:
+    """The version that TensorFlow Serving reads from a name; `007` is 7."""
+    number = int(name) if re.fullmatch("[0-9]+", name) else None
+    return None if number is None or number > _LARGEST else number
+
+
+def identity(about: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The values that differ between two models, from their manifests."""
+    number = about.get("model")
+    return (number, about.get("fingerprint")) if number else (object(),)
 
 
 def was_in(pushed: str, destination: str) -> bool:
@@ -178,16 +251,16 @@ class Folder(Target):
         if not folder.is_dir():
             return []
         return sorted(
-            int(path.name)
+            version
             for path in folder.iterdir()
-            if path.name.isdecimal() and path.is_dir()
+            if (version := version_of(path.name)) is not None and path.is_dir()
         )
 
     def remove(self, version: int) -> None:
         """See `Target`."""
         # Rename first, so that a server never reads half of a version.
         folder = Path(self.path(version))
-        shutil.rmtree(folder.rename(folder.with_name(ASIDE + folder.name)))
+        _remove(folder.rename(folder.with_name(ASIDE + folder.name)))
 
     def serves(self, version: int) -> bool:
         """See `Target`."""
@@ -221,13 +294,33 @@ class Folder(Target):
         self, folder: Path, model: str, keep: int, manifest: Mapping[str, Any] | None
     ) -> int:
         for remains in folder.glob(f"{ASIDE}*"):
-            shutil.rmtree(remains)
-        newest = max(self.versions(), default=0)
-        version = max(int(self._clock()), newest + 1)
+            try:
+                _remove(remains)
+            except OSError as error:
+                _warn_kept(str(remains), error)
+        version = self._next(os.listdir(folder), self._clock())
         _copy(model, Path(self.path(version)), manifest)
-        for old in self.versions()[:-keep]:
-            self.remove(old)
+        self._prune(keep)
         return version
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder, or a link or a file; the target of a link stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _warn_kept(path: str, error: Exception) -> None:
+    inside = os.path.basename(getattr(error, "filename", None) or path)
+    because = f" because of {inside} in it" * (inside != os.path.basename(path))
+    cause = getattr(error, "strerror", None) or error
+    message = f"{path} cannot be removed{because}: {cause}. Remove it by hand."
+    if events.sink_path():
+        events.emit("warning", message=message)
+    else:
+        print(f"strategos: {message}", file=sys.stderr)
 
 
 def _unwritable(folder: str, error: OSError) -> UserError:

@@ -50,18 +50,28 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             return {"at_fault": lines}
     roles = {_CANARY: "canary", _LIVE: "model in production"}
     with contextlib.ExitStack() as copies:
-        models = tuple(
-            Location(name, role, copies.enter_context(targets.local(request[name])))
+        models = [
+            Location(
+                name,
+                role,
+                copies.enter_context(targets.local(request[name])),
+                optional=name == _LIVE,
+            )
             for name, role in roles.items()
             if request[name]
-        )
-        scored = preview.scored(reader, span, request["label"], evaluator, models)
-    slices = scored.sums.metrics(*(model.name for model in models))
+        ]
+        asked = reader, span, request["label"], evaluator, tuple(models)
+        scored = preview.scored(*asked)
+    incomparable = scored.unusable.get(_LIVE, "")
+    compared = [model.name for model in models if model.name not in scored.unusable]
+    slices = scored.sums.metrics(*compared)
+    bounds = evaluator.get("bounds") or {}
     return summary.summarize(
         task=evaluator["task"],
         label=request["label"],
         slices=slices,
-        checks=summary.judge(evaluator.get("bounds") or {}, slices),
+        checks=summary.judge(bounds, slices, incomparable=bool(incomparable)),
+        incomparable=incomparable,
         without_value=scored.sums.without_value(),
         **findings.of(scored, slices, evaluator, request["label"], _CANARY),
     )

@@ -111,8 +111,8 @@ def scored(
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
-    numbers = {} if reader.schema_file else _numbers_of(models[0])
-    files, kinds = _written(reader, span, label, numbers)
+    known = {} if reader.schema_file else _kinds_of(models[0])
+    files, kinds = _written(reader, span, label, known)
     slices = tuple(metrics.sliced_features(evaluator))
     for key, name in [("label", label), *(("evaluator.slices", x) for x in slices)]:
         if name not in kinds:
@@ -132,8 +132,8 @@ def scored(
     return found
 
 
-def _numbers_of(model: Location) -> dict[str, Kind]:
-    """The kinds of the columns of numbers that a model was trained on, if known."""
+def _kinds_of(model: Location) -> dict[str, Kind]:
+    """The kinds of the columns that a model was trained on, as far as known."""
     from strategos.components import exported
     from strategos.components.example_gen.columns import Kind
     from strategos.components.schema_file import read_schema
@@ -141,13 +141,14 @@ def _numbers_of(model: Location) -> dict[str, Kind]:
     schema = Path(model.path, exported.SCHEMA)
     if not schema.is_file():
         return {}
-    types = {2: Kind.INT, 3: Kind.FLOAT}  # schema_pb2.FeatureType
+    # schema_pb2.FeatureType
+    types = {1: Kind.BYTES, 2: Kind.INT, 3: Kind.FLOAT}
     features = read_schema(str(schema)).feature
     return {each.name: types[each.type] for each in features if each.type in types}
 
 
 def _written(
-    reader: Reader, span: Span, label: str, numbers: Mapping[str, Kind]
+    reader: Reader, span: Span, label: str, known: Mapping[str, Kind]
 ) -> tuple[Sequence[str], Mapping[str, Kind]]:
     """Writes all rows of a span as examples; the files, and the kinds of columns.
 
@@ -155,8 +156,8 @@ def _written(
       reader: What reads spans.
       span: The span.
       label: Name of the label's column.
-      numbers: Kinds of columns of numbers, in place of those that this span alone
-        would have: its numbers of a FLOAT column may all be whole.
+      known: Kinds of columns, in place of those that this span alone would have: its
+        numbers of a FLOAT column may all be whole, its texts may all be numbers.
     """
     from strategos.components.example_gen import shards, writing
     from strategos.components.example_gen.columns import Kind
@@ -164,7 +165,7 @@ def _written(
 
     runner = shards.Runner(reader.engine, reader.folder)
     kinds, nulls, data = reader.kinds(runner, span)
-    kinds = {n: k if k == Kind.BYTES else numbers.get(n, k) for n, k in kinds.items()}
+    kinds = {n: k if k == Kind.BYTES else known.get(n, k) for n, k in kinds.items()}
     work = writing.WriteShard(
         examples=reader.folder,
         kinds=kinds,

@@ -71,6 +71,59 @@ def check(config: Config, data: Listing, target: str) -> list[UserError]:
     ]
 
 
+def check_pod(config: Config, data: Listing) -> list[UserError]:
+    """Returns all problems of `config` with a pod that runs the whole pipeline.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names on this machine.
+    """
+    section = config.kubeflow
+    if section is None:
+        return [
+            config.problem(
+                "kubeflow",
+                "is missing, and names the image of the pods",
+                remedy="Add `kubeflow: {image: REGISTRY/NAME:TAG}`.",
+            )
+        ]
+    return [
+        *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
+        *files.root_problems(config),
+        *engine.check(config, target=engine.POD),
+        *_pod_problems(config, section),
+        *_unseen_files(config, section, "kubeflow"),
+    ]
+
+
+def pod_notes(config: Config) -> list[UserError]:
+    """Returns what a pod would lose, so that each of its checks trains again.
+
+    Args:
+      config: The effective settings, after `check_pod`.
+    """
+    return list(_pusher_problems(config, config.kubeflow, "kubeflow"))
+
+
+def _pod_problems(config: Config, section: Kubeflow) -> Iterator[UserError]:
+    path, root = str(config.path), config.run.root
+    if not (paths.is_in_image(path, section) or paths.is_mounted(path, section)):
+        yield config.problem(
+            "kubeflow.context",
+            "so the image does not contain the pipeline's YAML",
+            received=section.context,
+            expected=f"a folder that contains {path}",
+        )
+    if not (is_remote(root) or paths.is_mounted(root, section)):
+        yield config.problem(
+            "run.root",
+            "which a pod loses at its end",
+            received=root,
+            expected="`s3://…` or `gs://…` with `run.metadata` on a server; or a path "
+            "in one of `kubeflow.volumes`",
+        )
+
+
 def _name_problems(config: Config) -> Iterator[UserError]:
     if not re.fullmatch("[a-z]([a-z0-9-]{0,50}[a-z0-9])?", config.name):
         yield config.problem(
@@ -86,15 +139,7 @@ def _name_problems(config: Config) -> Iterator[UserError]:
 def _path_problems(
     config: Config, section: Kubeflow | Vertex, target: str
 ) -> Iterator[UserError]:
-    """Yields a problem for each file that no step would see."""
-    complete = config.data.complete
-    named = {
-        "data.examples": config.data.examples,
-        "data.complete.marker": complete.marker if complete else None,
-        "gates.skew.serving": config.serving,
-        "schema.file": config.schema_.file,
-        "trainer.warm_start": config.trainer.named_weights,
-    }
+    """Yields a problem for each file or folder that no step would see."""
     if not (section.modules or paths.is_in_image(str(config.folder), section)):
         yield config.problem(
             f"{target}.context",
@@ -103,6 +148,20 @@ def _path_problems(
             received=section.context,
             remedy=f"Name a folder above it, or set `{target}.modules`.",
         )
+    yield from _unseen_files(config, section, target)
+
+
+def _unseen_files(
+    config: Config, section: Kubeflow | Vertex, target: str
+) -> Iterator[UserError]:
+    complete = config.data.complete
+    named = {
+        "data.examples": config.data.examples,
+        "data.complete.marker": complete.marker if complete else None,
+        "gates.skew.serving": config.serving,
+        "schema.file": config.schema_.file,
+        "trainer.warm_start": config.trainer.named_weights,
+    }
     for key, path in named.items():
         if not path or is_remote(path):  # of remote ones `files` knows which
             continue

@@ -12,14 +12,17 @@ from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.master import Master
 from strategos.pipeline.config.sections import Config
 
+POD = "pod"
+"""The target of a pod that runs a whole pipeline, with the root of the settings."""
+
 
 def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
     """Yields problems that make the engine of a run impossible.
 
     Args:
       config: The effective settings.
-      target: `kubeflow` or `vertex`, where the pipeline is compiled for one. What
-        listens there, this machine need not see. By default, it runs here.
+      target: `kubeflow` or `vertex`, if the pipeline is compiled for one, or `POD`.
+        This machine need not see the services there. By default, it runs here.
     """
     engine = config.run.engine
     if engine.runner == "direct":
@@ -46,7 +49,7 @@ def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
 
 def _root(config: Config, target: str | None) -> tuple[str, str]:
     """The setting of the root, and the root."""
-    if target is None:
+    if target in (None, POD):
         return "run.root", config.run.root
     return f"{target}.root", getattr(config, target).root
 

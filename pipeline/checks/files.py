@@ -66,12 +66,24 @@ def check(
     return [
         *problems,
         *found,
+        *([] if seen else _name_problems(config)),
         *column_problems(config, files, schema),
         *_module_problems(config),
         *_custom_config_problems(config),
         *(() if weights and elsewhere(weights) else _weights_problems(config)),
+        *(() if seen else root_problems(config)),
         *(() if seen else _folder_problems(config)),
     ]
+
+
+def _name_problems(config: Config) -> Iterator[UserError]:
+    if not config.is_named and config.run.metadata != "sqlite":
+        yield config.problem(
+            "name",
+            "is missing: ML Metadata on a server tells pipelines apart by their names "
+            "only",
+            remedy=f"Add `name: {config.name}`.",
+        )
 
 
 def check_data(config: Config, data: Listing) -> list[UserError]:
@@ -343,10 +355,13 @@ def _weights_problems(config: Config) -> Iterator[UserError]:
         )
 
 
-def _folder_problems(config: Config) -> Iterator[UserError]:
-    folders = {"run.root": config.run.root}
+def root_problems(config: Config) -> Iterator[UserError]:
+    """Yields problems of the root's place, on whatever machine it is.
+
+    Args:
+      config: The effective settings.
+    """
     for key, folder in config.pusher.folders.items() if config.pusher else ():
-        folders[key] = folder
         if f"{config.run.root}/".startswith(f"{folder.rstrip('/')}/"):
             message = f"models must not be pushed over the root, {config.run.root}"
             remedy = "Name another folder."
@@ -358,7 +373,11 @@ def _folder_problems(config: Config) -> Iterator[UserError]:
             received=config.run.root,
             expected="a folder without `*`, `?` and `[` in its path",
         )
-    for key, folder in folders.items():
+
+
+def _folder_problems(config: Config) -> Iterator[UserError]:
+    pushed = config.pusher.folders if config.pusher else {}
+    for key, folder in {"run.root": config.run.root, **pushed}.items():
         cause = unknown(folder) if is_remote(folder) else _not_writable(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."

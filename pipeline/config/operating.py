@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 
 from strategos.components.pusher.endpoint import Endpoint
+from strategos.components.wording import nearest
 from strategos.pipeline.config.data import Distance
 from strategos.pipeline.config.evaluator import Limits
 from strategos.pipeline.config.problems import reject
@@ -21,11 +30,60 @@ from strategos.pipeline.config.types import (
     Text,
     Texts,
     TimeZone,
+    finite,
     seconds,
 )
 
 WEBHOOK_VARIABLE = "STRATEGOS_WEBHOOK"
 """The environment variable that holds the URL of `notify.webhook`."""
+
+NOTIFIED = (
+    "pipeline",
+    "run_id",
+    "outcome",
+    "reason",
+    "error",
+    "metrics",
+    "pushed",
+    "canary",
+    "log",
+)
+"""The keys of the JSON object that `notify` sends, also placeholders of its template.
+"""
+
+PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]+)\}")
+"""A placeholder of `notify.template`, such as `{outcome}`."""
+
+
+def with_texts(template: Any, replaced: Callable[[str], str]) -> Any:
+    """Returns a template with each of its texts replaced; keys stay.
+
+    Args:
+      template: Mappings, lists, texts, numbers and booleans, as YAML has them.
+      replaced: Maps a text to another one.
+    """
+    if isinstance(template, dict):
+        return {key: with_texts(value, replaced) for key, value in template.items()}
+    if isinstance(template, list):
+        return [with_texts(value, replaced) for value in template]
+    return replaced(template) if isinstance(template, str) else template
+
+
+def _known_placeholders(text: str) -> str:
+    for name in PLACEHOLDER.findall(text):
+        if name not in NOTIFIED:
+            near = nearest(name, NOTIFIED)
+            raise reject(
+                f"unknown placeholder `{{{name}}}`",
+                expected=", ".join(f"{{{each}}}" for each in NOTIFIED),
+                remedy=f"Did you mean `{{{near}}}`?" if near else "",
+            )
+    return text
+
+
+def _fillable(template: dict[str, Any]) -> dict[str, Any]:
+    with_texts(finite(template), _known_placeholders)
+    return template
 
 
 class Schedule(Section):
@@ -105,6 +163,12 @@ class Notify(Section):
         f"{WEBHOOK_VARIABLE}. Such URLs are secrets, so they are not written here.",
         validate_default=True,
     )
+    template: Annotated[dict[str, Any], AfterValidator(_fillable)] | None = Field(
+        None,
+        description="JSON for `webhook` in place of that object, such as `{text: "
+        '"{pipeline}: {outcome} {error}"}` for Slack. In its texts, the keys of the '
+        "object in braces stand for their values.",
+    )
     on: Annotated[
         tuple[Literal["success", "failure", "not_blessed"], ...], Field(strict=False)
     ] = Field(
@@ -114,7 +178,8 @@ class Notify(Section):
         "are not.",
     )
     timeout: Duration = Field(
-        "30s", description="Time for each, after which it is given up."
+        "30s",
+        description="Time allowed for the program, and for the whole of the request.",
     )
 
     @field_validator("webhook")
@@ -123,6 +188,13 @@ class Notify(Section):
         if not webhook and not info.data.get("command", ("",)):
             raise reject("the section sets neither `command` nor `webhook`")
         return webhook
+
+    @field_validator("template")
+    @classmethod
+    def _is_sent(cls, template: dict[str, Any] | None, info: ValidationInfo):
+        if template is not None and not info.data.get("webhook", True):
+            raise reject("only `webhook` sends it", remedy="Set `webhook: true`.")
+        return template
 
     @property
     def timeout_seconds(self) -> int:
@@ -164,7 +236,11 @@ class Pusher(Section):
         description="Folder for the pushed versions of the model: a path, "
         "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
     )
-    keep: Positive = Field(3, description="Number of newest versions that stay.")
+    keep: Positive = Field(
+        3,
+        description="Number of newest models that stay; copies that rollbacks make "
+        "do not count.",
+    )
     canary: PathText | None = Field(
         None,
         description="Folder for one model on trial, in the forms of `to`. Blessed "

@@ -170,7 +170,12 @@ def ordered(spans: str) -> str:
     return spans
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
+def finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns `values`, in which JSON can carry each number.
+
+    Raises:
+      PydanticCustomError: A number is infinite or NaN.
+    """
     for name, value in values.items():
         for leaf in _leaves(value):
             if isinstance(leaf, float) and not math.isfinite(leaf):
@@ -331,7 +336,7 @@ Metric = Annotated[
     Allowed("the name of a metric, such as val_loss or val_auc"),
 ]
 Database = Annotated[str, Allowed(f"sqlite, {SERVERS}"), AfterValidator(_database)]
-Hyperparameters = Annotated[dict[str, Any], AfterValidator(_finite)]
+Hyperparameters = Annotated[dict[str, Any], AfterValidator(finite)]
 
 
 def seconds(duration: str) -> int:

@@ -169,7 +169,7 @@ def _pushed(
     pushed = newest_pushed(store)
     while wanted - found.keys() and (artifact := next(pushed, None)):
         folder, _, name = properties(artifact)["pushed_destination"].rpartition("/")
-        version = int(name) if name.isdecimal() else 0
+        version = targets.version_of(name) or 0
         is_new = version in wanted and version not in found
         if is_new and targets.of(folder).uri == target.uri:
             found[version] = artifact

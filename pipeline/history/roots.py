@@ -104,9 +104,9 @@ def remember(root: str) -> None:
 def _of_yaml(path: str, why: str) -> History:
     from strategos.pipeline.config import loading
     from strategos.pipeline.history import runs
-    from strategos.pipeline.root import metadata
+    from strategos.pipeline.root import metadata, names
 
-    config = loading.load(path).config
+    config = names.named(loading.load(path)).config
     run = config.run
     _report(run.root, why)
     connection = metadata.connection(run.root, run.metadata, config.metadata_password)

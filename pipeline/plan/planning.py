@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
 
+_UNCOMPARED = "Judged without the model in production (--without-baseline)."
+
+
 class Compiler(Protocol):
     """Compiles in a process that imports TFX; the orchestrator does not."""
 
@@ -74,6 +77,8 @@ class Options:
       reason: Why `strategos retrain` starts the run; "" for a run by hand.
       new: Numbers of the spans that no earlier run has accepted; empty for a run by
         hand, which takes the newest span as new.
+      without_baseline: Judge the candidate without the model in production; the run's
+        reason says so.
     """
 
     from_node: str | None = None
@@ -81,6 +86,7 @@ class Options:
     from_scratch: bool = False
     reason: str = ""
     new: frozenset[int] = frozenset()
+    without_baseline: bool = False
 
     @property
     def partial(self) -> bool:
@@ -191,7 +197,10 @@ def plan(
     values["pipeline-run-id"] = files.run_id
     reused = partial.mark(ir, options, config, connection)
     pushes = _of_pushes(config, connection)  # before the model in production is read
-    keys = _substitute(ir, values, config, connection, reused)
+    keys = _substitute(
+        *(ir, values, config, connection, reused),
+        without_baseline=options.without_baseline,
+    )
     operation = dataclasses.replace(
         config.operation(),
         checkpoint_key=keys["checkpoint"],
@@ -263,7 +272,7 @@ def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str
         "data": values["data_fingerprint"],
         "settings": caching.settings_key(config),
         "target": caching.target_key(config),
-        "reason": options.reason,
+        "reason": f"{options.reason} {_UNCOMPARED * options.without_baseline}".strip(),
         "part": "yes" if options.partial else "",
     }
     return {name: text for name, text in facts.items() if text}
@@ -309,6 +318,8 @@ def _substitute(
     config: Config,
     connection: metadata_store_pb2.ConnectionConfig,
     reused: dict[str, str],
+    *,
+    without_baseline: bool,
 ) -> dict[str, str]:
     """Substitutes the runtime parameters in the IR, production's after all others.
 
@@ -327,6 +338,8 @@ def _substitute(
     if config.pusher:
         candidate = keys[node_ids.TRAINER]
         values = {**values, **_of_production(config, connection, candidate)}
+    if without_baseline:
+        values["baseline"] = NOTHING
     tfx_adapter.substitute(ir, values)
     # A training from fresh weights must not go on from checkpoints of another one.
     fresh = latest and values["warm_start"] == NOTHING

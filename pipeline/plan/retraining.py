@@ -216,6 +216,9 @@ class _Case:
 
     def _new_spans(self) -> str:
         wanted = self._schedule.wanted_spans
+        last = self._concluded
+        if wanted is not None and self._files_changed and last.rejected:
+            return f"files of its spans have changed since {self._reference()}"
         if wanted is None or len(self._new) < wanted:
             return ""
         return f"{_describe(self._new, self._seen)} came after {self._reference()}"
@@ -258,6 +261,15 @@ class _Case:
 
     def _retry(self) -> str:
         return f"{self._failures_described()}" if self._retry_at() is not None else ""
+
+    @property
+    def _files_changed(self) -> bool:
+        """Whether files of the spans of the last verdict were replaced in place."""
+        last = self._concluded
+        if last is None or last.data is None or last.spans is None:
+            return False
+        same = set(last.spans) == set(self._spans)
+        return same and last.data != self._facts.data
 
     # Times.
 
@@ -336,6 +348,11 @@ class _Case:
             unseen = counted(len(self._new), "span")
             wanted = f"`schedule.new_spans` is {self._schedule.new_spans}"
             known = f"{unseen} came after it, but {wanted}"
+        elif any(gating.is_new(*s, dict(self._model.spans)) for s in self._spans):
+            last = self._concluded
+            known = f"no span came after run {last.run_id}, which was {last.outcome}"
+        elif self._files_changed:
+            known = "was trained on earlier files of these spans"
         else:
             known = "was trained on all spans"
         text = f"{self._model_aged()}, {known}"

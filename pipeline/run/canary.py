@@ -198,6 +198,9 @@ def _judged(
         lines = [f"span {span.number}: {line}" for line in first(failed, _SHOWN)]
         heading = f"canary {canary.version} is not promoted:"
         remedy = "Withdraw it: strategos canary abort; or wait for the next span."
+        if found["incomparable"]:
+            lines.append(found["incomparable"])
+            remedy = "--unjudged promotes it without. Or w" + remedy[1:]
         raise GateStoppedError("\n  ".join([heading, *lines]), remedy=remedy)
     facts = found["overall"], found["baseline"], found["reason"]
     return Verdict(span.number, *facts)

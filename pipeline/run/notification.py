@@ -6,18 +6,26 @@ is pushed or not.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import processes
 from strategos.components.wording import first
-from strategos.pipeline.config.operating import WEBHOOK_VARIABLE
+from strategos.pipeline.config.operating import (
+    PLACEHOLDER,
+    WEBHOOK_VARIABLE,
+    with_texts,
+)
+from strategos.pipeline.view.terminal import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,10 +61,12 @@ def problems(config: Config) -> Iterator[UserError]:
             remedy="Name a program on PATH, or one in the folder of the YAML with "
             "`./` before its name; make it executable.",
         )
-    if settings.webhook and not os.environ.get(WEBHOOK_VARIABLE):
+    url = os.environ.get(WEBHOOK_VARIABLE)
+    if settings.webhook and not (url and _is_web_address(url)):
+        what = "has no URL of the form http://… or https://…" if url else "is not set"
         yield config.problem(
             "notify.webhook",
-            f"the environment variable {WEBHOOK_VARIABLE} is not set",
+            f"the environment variable {WEBHOOK_VARIABLE} {what}",
             remedy="Set it to the URL.",
         )
 
@@ -64,6 +74,16 @@ def problems(config: Config) -> Iterator[UserError]:
 def _program(config: Config) -> str | None:
     name = config.notify.command[0]
     return shutil.which(os.path.join(config.folder, name) if "/" in name else name)
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # raised for a port that is no number
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and has_host and is_plain
 
 
 def notify(config: Config, run: Run) -> None:
@@ -76,11 +96,12 @@ def notify(config: Config, run: Run) -> None:
     settings = config.notify
     if _ENDS.get(run.outcome) not in settings.on:
         return
-    message = json.dumps(message_of(run)).encode()
+    message = message_of(run)
     if settings.command:
-        _report("command", lambda: _call(config, message))
+        _report("command", lambda: _call(config, _encoded(message)))
     if settings.webhook:
-        _report("webhook", lambda: _post(message, settings.timeout_seconds))
+        body = message if settings.template is None else filled(settings.template, run)
+        _report("webhook", lambda: _post(_encoded(body), config))
 
 
 def message_of(run: Run) -> dict[str, Any]:
@@ -101,6 +122,28 @@ def message_of(run: Run) -> dict[str, Any]:
         "canary": pushed if run.slot else None,
         "log": run.log,
     }
+
+
+def filled(template: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Fills in `notify.template`.
+
+    Args:
+      template: The template; its placeholders are known.
+      run: The run. Values that it lacks are empty texts.
+    """
+    values = message_of(run)
+    metrics = (f"{name} {number(value)}" for name, value in run.metrics.items())
+    texts = {
+        **{name: str("" if value is None else value) for name, value in values.items()},
+        "metrics": ", ".join(metrics),
+    }
+    return with_texts(
+        template, lambda text: PLACEHOLDER.sub(lambda found: texts[found[1]], text)
+    )
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode()
 
 
 def _report(key: str, tell: Callable[[], str]) -> None:
@@ -137,7 +180,31 @@ def _call(config: Config, message: bytes) -> str:
     return f"{settings.command[0]} ended with exit code {code}\n{told}".rstrip()
 
 
-def _post(message: bytes, seconds: float) -> str:
+def _post(message: bytes, config: Config) -> str:
+    """Sends the message; returns what went wrong, or "".
+
+    A time-out of the socket alone would start again with each byte of an answer.
+    """
+    settings, answers = config.notify, []
+    thread = threading.Thread(
+        target=lambda: answers.append(_answer(message, settings.timeout_seconds)),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(settings.timeout_seconds)
+    if answers:
+        return answers[0]
+    return f"the server of {WEBHOOK_VARIABLE} did not answer within {settings.timeout}"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes an error of a redirect, which would be followed without the message."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """See `urllib`."""
+
+
+def _answer(message: bytes, seconds: float) -> str:
     """Sends the message; returns what went wrong, or "". The URL is a secret."""
     request = urllib.request.Request(
         os.environ[WEBHOOK_VARIABLE],
@@ -145,10 +212,12 @@ def _post(message: bytes, seconds: float) -> str:
         headers={"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=seconds):
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=seconds):
             return ""
     except urllib.error.HTTPError as error:
         return f"the server answered {error.code} {error.reason}"
-    except (OSError, ValueError) as error:
+    except OSError as error:
         reason = getattr(error, "reason", error)
         return f"the server of {WEBHOOK_VARIABLE} cannot be reached: {reason}"
+    except http.client.HTTPException as error:
+        return f"the server of {WEBHOOK_VARIABLE} does not speak HTTP: {error}"

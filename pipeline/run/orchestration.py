@@ -27,7 +27,7 @@ from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import Options, RunFiles
-from strategos.pipeline.root import lease, lock, metadata, moved_root
+from strategos.pipeline.root import lease, lock, metadata, moved_root, names
 from strategos.pipeline.run import journal, retrain
 from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.runners import NodeFailedError, environment, light
@@ -181,6 +181,8 @@ def run(
             prepare_data(config, data)
             _open_metadata(connection, config, earlier)
             events.open_sink(str(files.events))
+            if taken_over := names.remember(config):
+                events.emit("note", message=taken_over)
             _log_to(files.log)
             with on_start(files.events), started.pop_all():  # the view ends last
                 plan = planning.plan(config, data, connection, options, files, client)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import worker_process
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, first_line
 from strategos.components.example_gen import spans
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.plan.previews import Preview
@@ -79,11 +79,15 @@ def _preview(
         os.utime(kept)  # `strategos clean` goes by the last use
         answer = json.loads(kept.read_text())
     else:
-        answer = _measured(request, folder)
-        make_state(folder)
-        partial = kept.with_suffix(".new")
-        partial.write_text(json.dumps(answer))
-        partial.replace(kept)
+        try:
+            answer = _measured(request, folder)
+        except worker_process.WorkerError as error:  # perhaps a kill: not kept
+            answer = {"problem": first_line(error)}
+        else:
+            make_state(folder)
+            partial = kept.with_suffix(".new")
+            partial.write_text(json.dumps(answer))
+            partial.replace(kept)
     usual = dict(model.metrics)
     number = reference.number if reference else None
     return Preview(**answer, reference=number, usual=usual)

@@ -57,9 +57,11 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
     if wanted is None:
         earlier = [each for each in others if each.version < live.origin]
         if not earlier:
+            later = ", ".join(str(each.version) for each in others)
             raise BadInputError(
-                f"{to} has no version before the one that is live",
+                f"{to} has no version before the model that is live",
                 key="strategos rollback",
+                remedy=f"Name another version: {later}." if later else "",
             )
         return earlier[0]
     found = [each for each in versions if each.version == wanted]

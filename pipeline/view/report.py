@@ -346,6 +346,8 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     yield "verdict", Text.assemble(("not blessed", "bold red"), broken)
     for line in first(faults, _FAILURES):
         yield "", line
+    if run.summary.get("incomparable"):  # absent in older summaries
+        yield "", verdicts.WITHOUT_BASELINE
 
 
 def _paragraph(console: Console, label: str, text: Text | str) -> None:

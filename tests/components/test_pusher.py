@@ -139,6 +139,72 @@ def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
     assert os.listdir(serving) == ["7"]
 
 
+def test_a_link_among_the_versions_is_removed_and_what_it_names_stays(model, serving):
+    precious = saved_model(serving.parent / "precious", b"keep")
+    serving.mkdir()
+    for name in ("5", ".tmp-6", "7"):  # dangling: 7
+        (serving / name).symlink_to(precious if name != "7" else "nowhere")
+    assert versions(serving) == [5]
+    for second in (10, 11, 12):
+        push(str(model), serving, keep=2, clock=at(second))
+    assert sorted(os.listdir(serving)) == ["11", "12", "7"]
+    assert (precious / "saved_model.pb").read_bytes() == b"keep"
+
+
+def test_a_push_ends_well_where_an_old_version_cannot_be_removed(
+    as_another_user, capsys
+):
+    serving = as_another_user / "serving"
+    model = saved_model(as_another_user / "model", b"new")
+    push(str(model), serving, keep=1, clock=at(1))
+    (serving / "1" / "variables").chmod(0o555)
+    assert push(str(model), serving, keep=1, clock=at(2)) == serving / "2"
+    assert versions(serving) == [2]
+    assert capsys.readouterr().err == (
+        f"strategos: {serving}/1 cannot be removed because of variables.index in it: "
+        "Permission denied. Remove it by hand.\n"
+    )
+    assert push(str(model), serving, keep=1, clock=at(3)) == serving / "3"
+    (serving / ".tmp-1" / "variables").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("name", "following"),
+    [
+        *((str(2**63), 8), ("9" * 30, 8), ("٣", 8), ("-9", 8), ("abc", 8)),
+        *(("0009", 10), ("30", 31), (str(2**63 - 2), 2**63 - 1)),
+    ],
+)
+def test_a_new_version_is_one_that_tensorflow_serving_loads(
+    model, serving, name, following
+):
+    saved_model(serving / name, b"old")
+    listed = [int(name)] if name in ("30", str(2**63 - 2)) else []
+    assert versions(serving) == listed
+    assert push(str(model), serving, keep=5, clock=at(8)).name == str(following)
+
+
+def test_nothing_is_pushed_where_no_number_is_left(model, serving):
+    saved_model(serving / str(2**63 - 1), b"old")
+    with pytest.raises(UserError, match=f"{2**63 - 1} has the largest number"):
+        push(str(model), serving, keep=5)
+    assert os.listdir(serving) == [str(2**63 - 1)]
+
+
+def test_copies_by_rollbacks_displace_no_other_model(model, serving):
+    target = targets.of(str(serving), at(1))
+    for number in "ABC":
+        about = {"model": ord(number), "fingerprint": "f"}
+        target.push(str(model), 3, about)
+    for origin in (2, 1, 3, 1, 3, 1):
+        target.push(target.path(origin), 3)
+    models = [chr(target.manifest(each)["model"]) for each in target.versions()]
+    assert "".join(models) == "ABCBACA"
+    target.push(str(model), 3, {"model": ord("D"), "fingerprint": "f"})
+    models = [chr(target.manifest(each)["model"]) for each in target.versions()]
+    assert "".join(models) == "ACCAD"
+
+
 def test_versions_of_a_cluster_contain_their_weights(
     model, serving, tmp_path, monkeypatch
 ):

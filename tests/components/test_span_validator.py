@@ -204,8 +204,8 @@ def test_the_first_span_has_nothing_to_be_compared_with(write, validate):
     assert validate([1], [])[1] == {"checks": [], "spans": {}}
 
 
-def _export(folder, factor):
-    """A SavedModel that predicts sigmoid(factor * delay)."""
+def _export(folder, factor, code=False):
+    """A SavedModel that predicts sigmoid(factor * delay), times the text `code`."""
     import tensorflow as tf
 
     class Sigmoid(tf.Module):
@@ -214,8 +214,11 @@ def _export(folder, factor):
         )
         def serve(self, examples):
             spec = {"delay": tf.io.FixedLenFeature([1], tf.float32)}
-            delay = tf.io.parse_example(examples, spec)["delay"]
-            return {"predictions": tf.sigmoid(factor * delay)}
+            if code:
+                spec["code"] = tf.io.FixedLenFeature([1], tf.string)
+            parsed = tf.io.parse_example(examples, spec)
+            times = tf.strings.to_number(parsed["code"]) if code else 1.0
+            return {"predictions": tf.sigmoid(factor * times * parsed["delay"])}
 
     model = Sigmoid()
     signatures = {"serving_default": model.serve}
@@ -261,6 +264,9 @@ def test_a_canary_is_judged_overall_and_by_slice_beside_the_live_model(write, tm
     assert found["blessed"] == all(check["ok"] for check in found["bounds"])
     given = {check["bound"]: check["received"] for check in found["bounds"][:2]}
     assert given == pytest.approx({"at_least": auc, "may_drop": 1 - 2 * auc})
+    unusable = judge("unusable", live=str(tmp_path))
+    assert [check["ok"] for check in unusable["bounds"][:2]] == [True, False]
+    assert unusable["overall"] == found["overall"] and unusable["incomparable"]
     alone = judge("alone", live=None)
     assert (alone["baseline"], alone["overall"]) == (None, found["overall"])
     write(1, **_columns(200, 1, mean=1.0))
@@ -314,16 +320,20 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
     assert alone == {"distances": {}, "metrics": {}}
 
 
-def test_a_span_of_whole_numbers_is_scored_by_a_model_of_floats(write, tmp_path):
+def test_a_span_is_scored_with_the_types_of_the_model_that_it_would_not_have(
+    write, tmp_path
+):
     from sklearn.metrics import roc_auc_score
 
     from strategos.components.span_validator import preview
 
-    model = _export(tmp_path / "model", 1.0)
+    model = _export(tmp_path / "model", 1.0, code=True)
     schema = tmp_path / "model" / "assets.extra" / "schema.pbtxt"
     schema.parent.mkdir()
-    schema.write_text('feature { name: "delay" type: FLOAT }')
-    rows = _columns(600, 2, mean=1.0)
+    types = {"delay": "FLOAT", "code": "BYTES"}
+    features = (f'feature {{ name: "{n}" type: {t} }}' for n, t in types.items())
+    schema.write_text("\n".join(features))
+    rows = _columns(600, 2, mean=1.0) | {"code": np.arange(600) % 2 + 1}
     rows["delay"] = rows["delay"].round().astype(int)
     write(2, **rows)
     request = {
@@ -332,7 +342,7 @@ def test_a_span_of_whole_numbers_is_scored_by_a_model_of_floats(write, tmp_path)
         **{"span": [2, None], "reference": None, "model": model},
         **{"label": "late", "task": "binary", "metrics": ["auc"]},
     }
-    expected = roc_auc_score(rows["late"], rows["delay"])
+    expected = roc_auc_score(rows["late"], rows["delay"] * rows["code"])
     assert preview.preview(request)["metrics"] == pytest.approx({"auc": expected})
 
 

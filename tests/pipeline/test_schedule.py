@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -100,6 +102,27 @@ def test_a_cronjob_is_one_to_kubernetes(workload, capsys):
         *("STRATEGOS_METADATA_PASSWORD", "STRATEGOS_WEBHOOK"),
     }
     assert {each.mount_path for each in container.volume_mounts} == {"/models", "/keys"}
+
+
+def test_paths_of_the_pod_are_not_looked_for_here(workload, capsys, as_another_user):
+    """Nobody may write to the root of this machine, where the volume would be."""
+    folder = as_another_user / "pipeline"
+    with contextlib.suppress(PermissionError):
+        os.seteuid(0)  # to read the workload
+    shutil.copytree(workload.parent, folder)
+    folder.chmod(0o755)
+    overlay = folder / "pod.yaml"
+    overlay.write_text(f"{_POD}notify: {{webhook: true, command: [tell]}}\n")
+    words = ("--overlay", str(overlay), "--set", "pusher.to=/models/serving")
+    made = []
+    for user in (0, 65534):  # the first imports what only root can read
+        with contextlib.suppress(PermissionError):
+            os.seteuid(user)
+        made.append(export(capsys, folder / workload.name, "cronjob", *words).out)
+    assert made[0] == made[1]
+    words = (*words, "--set", "pusher.to=/elsewhere")
+    error = export(capsys, folder / workload.name, "cronjob", *words).err
+    assert "would be /elsewhere inside a container, and deleted with it" in error
 
 
 @pytest.mark.parametrize(

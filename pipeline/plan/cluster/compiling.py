@@ -42,7 +42,9 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def compile_to(config: Config, target: str, output: Path) -> None:
+def compile_to(
+    config: Config, target: str, output: Path, *, without_baseline: bool = False
+) -> None:
     """Writes the pipeline of `config` for `target` to a file.
 
     Uploads the user's modules first, if the target's section has `modules`.
@@ -52,12 +54,14 @@ def compile_to(config: Config, target: str, output: Path) -> None:
       target: `kubeflow` (YAML: the pipeline spec and, if a step needs one, the platform
         spec) or `vertex` (JSON: the pipeline job).
       output: The file; replaced as a whole.
+      without_baseline: As of `planning.Options`.
 
     Raises:
       BadInputError: The modules cannot be uploaded.
     """
     section, modules = getattr(config, target), uploads.upload(config, target)
-    job = _compile(config, section, target)
+    baseline = NOTHING if without_baseline else resolve.PRODUCTION
+    job = _compile(config, section, target, baseline)
     for node, url in modules.items():
         _set_environment(job["pipelineSpec"], node, {archive.VARIABLE: url})
     if target == "vertex":
@@ -72,14 +76,16 @@ def compile_to(config: Config, target: str, output: Path) -> None:
     aside.replace(output)
 
 
-def _compile(config: Config, section: Kubeflow | Vertex, target: str) -> Json:
+def _compile(
+    config: Config, section: Kubeflow | Vertex, target: str, baseline: str
+) -> Json:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
     fingerprints = caching.Fingerprints.of(config)
     moved = paths.moved(config, section)
     names = (each.name for each in runtime_parameters.TABLE)
     defaults = {**dict.fromkeys(names, NOTHING), **moved.runtime_parameters()}
-    defaults["baseline"] = resolve.PRODUCTION
+    defaults["baseline"] = baseline
     if config.trainer.warm_start == LATEST:
         defaults["warm_start"] = LATEST
     key = caching.candidate_key(

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from strategos.components.container import pods
-from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.config.cluster.sections import Kubeflow
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.plan.cluster.paths import in_step, is_in_image, is_mounted
+from strategos.pipeline.plan.cluster.paths import in_step
 
 Json = dict[str, Any]
 
@@ -23,23 +22,12 @@ def manifest(config: Config, words: Sequence[str], schedule: str, every: int) ->
     The whole pipeline runs in one pod, with the resources of `steps.default`.
 
     Args:
-      config: The effective settings.
+      config: The effective settings, after `checks.cluster.check_pod`.
       words: The command, with the paths of this machine.
       schedule: The five fields of cron.
       every: Seconds between two checks.
-
-    Raises:
-      ConfigError: The section `kubeflow` is missing; or the pod would not find the
-        YAML, or would lose its root.
     """
     section = config.kubeflow
-    if section is None:
-        raise config.problem(
-            "kubeflow",
-            "is missing, and names the image of the pods",
-            remedy="Add `kubeflow: {image: REGISTRY/NAME:TAG}`.",
-        )
-    _reject(config, section)
     pod = _pod(section, [in_step(w, section) if w[:1] == "/" else w for w in words])
     name = re.sub("[^a-z0-9]+", "-", f"strategos-{config.name}".lower())
     job = {"backoffLimit": 0, "template": {"spec": pod}}
@@ -55,25 +43,6 @@ def manifest(config: Config, words: Sequence[str], schedule: str, every: int) ->
             "jobTemplate": {"spec": job},
         },
     }
-
-
-def _reject(config: Config, section: Kubeflow) -> None:
-    path, root = str(config.path), config.run.root
-    if not (is_in_image(path, section) or is_mounted(path, section)):
-        raise config.problem(
-            "kubeflow.context",
-            "so the image does not contain the pipeline's YAML",
-            received=section.context,
-            expected=f"a folder that contains {path}",
-        )
-    if not (is_remote(root) or is_mounted(root, section)):
-        raise config.problem(
-            "run.root",
-            "which a pod loses at its end",
-            received=root,
-            expected="`s3://…` or `gs://…` with `run.metadata` on a server; or a path "
-            "in one of `kubeflow.volumes`",
-        )
 
 
 def _pod(section: Kubeflow, words: Sequence[str]) -> Json:

@@ -37,9 +37,9 @@ class Linear(tf.Module):
     Its preprocessing passes labels that are numbers through `label`.
     """
 
-    def __init__(self, weights, activation, label=tf.identity):
+    def __init__(self, weights, activation, label=tf.identity, columns=2):
         super().__init__()
-        self.label = label
+        self.label, self.columns = label, columns
         self.weights = tf.Variable(np.asarray(weights, np.float32))
         self.activation = activation
         numbers = tf.constant([0, 1, 2], tf.int64)
@@ -48,7 +48,7 @@ class Linear(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serve(self, examples):
-        spec = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+        spec = {"x": tf.io.FixedLenFeature([self.columns], tf.float32)}
         x = tf.io.parse_example(examples, spec)["x"]
         return {"predictions": self.activation(x @ self.weights)}
 

@@ -495,15 +495,58 @@ def test_slice_that_is_no_feature_is_refused_with_the_features_there(
         evaluate(workload, tmp_path, slices=["carier"])
 
 
-def test_model_in_production_that_cannot_be_compared_says_how_to_go_on(
-    workload, tmp_path, artifact, evaluate
+@pytest.fixture(params=["answers", "columns", "damaged"])
+def unusable(request, workload, tmp_path, artifact, linear):
+    """A model in production that cannot be evaluated, and why not."""
+    three = linear([[1.0, 0.0, 0.0]], tf.nn.softmax, columns=1)
+    model, why = tmp_path / "three", "gives 3 numbers per example"
+    three.save(model)
+    if request.param == "columns":  # reads two numbers of `x`, and there is one
+        model, why = workload["binary", "candidate"], "fails on the eval examples"
+    if request.param == "damaged":
+        model, why = tmp_path / "damaged", "cannot be loaded"
+        (model / "Format-Serving").mkdir(parents=True)
+    return artifact(standard_artifacts.Model, model, none=0), why
+
+
+@pytest.fixture
+def of_one_number(linear, eval_split, workload):
+    """A candidate that reads one number of `x`, and such rows."""
+    examples = eval_split(
+        [{"x": [x], "late": int(x > 1)} for x in (0.5, 1.5, 2.0)], files=3
+    )
+    one = linear([[1.0]], tf.sigmoid, columns=1).save(workload["root"] / "one")
+    return one, examples
+
+
+def test_production_that_cannot_be_evaluated_is_a_warning_if_nothing_is_compared(
+    workload, tmp_path, unusable, of_one_number, evaluate
 ):
-    model = workload["multi_class", "candidate"]
-    baseline = artifact(standard_artifacts.Model, model, none=0)
-    with pytest.raises(
-        UserError, match=r"model in production gives 3 .*pusher.to a new"
-    ):
-        evaluate(workload, tmp_path, baseline=baseline)
+    (baseline, why), (model, examples) = unusable, of_one_number
+    bounds = {"auc": {"at_least": 0.5}}
+    asked = {"model": model, "examples": examples, "bounds": bounds}
+    verdict, evaluation, _ = evaluate(workload, tmp_path, baseline=baseline, **asked)
+    alone, *_ = evaluate(workload, tmp_path / "alone", **asked)
+    assert verdict["blessed"] and verdict["overall"] == alone["overall"]
+    assert verdict["bounds"] == alone["bounds"] and verdict["baseline"] is None
+    (warning,) = set(verdict["warnings"]) - set(alone["warnings"])
+    assert f"the model in production {why}" in warning
+    assert len(tfma.load_eval_result(evaluation.uri).config.model_specs) == 1
+
+
+def test_production_that_cannot_be_evaluated_fails_bounds_that_compare(
+    workload, tmp_path, unusable, of_one_number, evaluate
+):
+    (baseline, why), (model, examples) = unusable, of_one_number
+    bounds = {"auc": {"at_least": 0.5, "may_drop": 0.1}}
+    asked = {"model": model, "examples": examples, "bounds": bounds}
+    verdict, evaluation, _ = evaluate(workload, tmp_path, baseline=baseline, **asked)
+    assert not verdict["blessed"] and "not comparable" in verdict["reason"]
+    assert [check["ok"] for check in verdict["bounds"]] == [True, False]
+    assert not tfma.load_validation_result(evaluation.uri).validation_ok
+    message = evaluation_gate.message(verdict)
+    assert f"the model in production {why}" in message
+    assert "--without-baseline" in message
 
 
 def test_model_that_needs_other_features_is_named(

@@ -131,6 +131,17 @@ def test_a_span_whose_files_still_change_is_left_out(tmp_path, write):
     assert _numbers(listing.incomplete) == [2]
 
 
+def test_a_file_from_the_future_is_complete_once_its_marker_is_there(tmp_path, write):
+    """A producer's clock is ahead, or this one was set back."""
+    write("1.csv", age=-600)
+    write("1.done", age=0)
+    marker = f"{tmp_path}/{{SPAN}}.done"
+    listing = Listing(f"{tmp_path}/{{SPAN}}.csv", "all", Completeness(marker))
+    assert _numbers(listing.found) == [1]
+    listing = Listing(f"{tmp_path}/{{SPAN}}.csv", "all", Completeness(marker, quiet=1))
+    assert listing.incomplete and not listing.any_complete
+
+
 def test_no_complete_span_is_not_missing_data(tmp_path, write):
     write("1.csv")
     listing = Listing(f"{tmp_path}/{{SPAN}}.csv", "all", Completeness(quiet=3600))

@@ -186,6 +186,16 @@ def test_a_config_needs_no_file():
         ("schedule.cron=61 0 * * *", "schedule.cron", "Bad minute"),
         ("schedule.new_spans=0", "schedule.new_spans", "at least 1, or never"),
         ("notify={}", "notify.webhook", "neither `command` nor `webhook`"),
+        (
+            "notify={command: [x], template: {text: x}}",
+            "notify.template",
+            "only `webhook` sends it",
+        ),
+        (
+            "notify={webhook: true, template: {a: [{b: '{outcom}'}]}}",
+            "notify.template",
+            "Did you mean `{outcome}`?",
+        ),
         ("notify={command: [x], on: [blessed]}", "notify.on.0", "success, failure"),
         ("schedule.timezone=Mars", "schedule.timezone", "such as Europe/Berlin"),
         ("schedule={max_age: 7 days}", "schedule.max_age", "7d"),

@@ -56,12 +56,12 @@ def compiled(workload, tmp_path):
     """Compiles the workload for a target with `--set` values; the file."""
     overlays = [str(workload.with_name("cluster.yaml"))]
 
-    def compile_for(target, *sets, sections=SECTIONS):
+    def compile_for(target, *sets, sections=SECTIONS, **options):
         workload.with_name("cluster.yaml").write_text(sections)
         config = loading.load(
             workload, overlays, ["pusher.to=/mnt/serving/flights", *sets]
         ).config
-        compiling.compile_to(config, target, tmp_path / "out")
+        compiling.compile_to(config, target, tmp_path / "out", **options)
         return tmp_path / "out"
 
     return compile_for
@@ -151,6 +151,10 @@ def test_every_step_waits_for_the_one_that_resolves(compiled):
     assert given["baseline"]["defaultValue"] == "production"
     assert given["epochs"]["defaultValue"] == 5
     assert not {"candidate", "data_fingerprint"} & given.keys()
+    alone = compiled("kubeflow", without_baseline=True).read_text()
+    given, _ = yaml.safe_load_all(alone)
+    given = given["root"]["inputDefinitions"]["parameters"]
+    assert given["baseline"]["defaultValue"] == "none"
     assert tasks["Resolve"]["cachingOptions"] == {}
     caching = [task["cachingOptions"] for n, task in tasks.items() if n != "Resolve"]
     assert all(each == {"enableCache": True} for each in caching)

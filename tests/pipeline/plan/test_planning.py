@@ -80,12 +80,24 @@ def plan(workload):
         asked = planning.Options(**options)
         data = config.data.listing()
         made = planning.plan(config, data, connection, asked, files, client)
-        make.ir = made.ir
+        make.ir, make.facts = made.ir, made.facts
         nodes = (node.pipeline_node for node in made.ir.nodes)
         return {node.node_info.id: node.parameters.parameters for node in nodes}
 
     make.client = client
     return make
+
+
+def test_a_run_without_a_baseline_compares_with_nothing_and_records_so(plan, workload):
+    version = workload.parent / "serving" / "7"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    compared = plan()["BaselineModel"]["baseline"].field_value.string_value
+    assert (compared, plan.facts.get("reason")) == (str(version), None)
+    alone = plan(without_baseline=True, reason="Due: new data.")
+    assert alone["BaselineModel"]["baseline"].field_value.string_value == "none"
+    told = "Due: new data. Judged without the model in production (--without-baseline)."
+    assert plan.facts["reason"] == told
 
 
 @pytest.mark.parametrize(

@@ -301,11 +301,30 @@ def test_new_data_or_a_change_ends_the_wait_of_a_rejected_candidate():
     rejected = attempt("not blessed", ONE, TWO, ago=_HOUR)
     more = decide([ONE, TWO, THREE], push(ONE), rejected)
     assert more.reason == ("Due: span 3 came after run r3600, which was not blessed.")
-    other_files = decide([ONE, TWO], push(ONE), rejected, data="e", max_age="1d")
+    other_files = decide([ONE, TWO], push(ONE), rejected, data="e")
+    assert (other_files.due, other_files.trigger) == (True, "new_spans")
+    assert other_files.reason == (
+        "Due: files of its spans have changed since run r3600, which was not blessed."
+    )
+    by_age = {"new_spans": "never", "max_age": "1d"}
+    other_files = decide([ONE, TWO], push(ONE), rejected, data="e", **by_age)
     assert (other_files.due, other_files.trigger) == (True, "max_age")
     changed = attempt("not blessed", ONE, TWO, ago=_HOUR, settings="old")
     assert decide([ONE, TWO], push(ONE), changed, on_change=True).trigger == "on_change"
     assert not decide([ONE, TWO], push(ONE), changed).due
+
+
+def test_what_a_run_waits_for_is_true():
+    withdrawn = attempt("blessed", ONE, TWO, ago=_HOUR)
+    rolled_back = decide([ONE, TWO], push(ONE), withdrawn)
+    assert rolled_back.reason.endswith(
+        "3 days ago, no span came after run r3600, which was blessed."
+    )
+    corrected = decide([ONE, TWO], push(ONE, TWO), withdrawn, data="e")
+    assert not corrected.due
+    assert corrected.reason.endswith("was trained on earlier files of these spans.")
+    vanished = attempt("not blessed", ONE, TWO, ago=_HOUR)
+    assert not decide([ONE], push(ONE), vanished, data="e").due
 
 
 # Without a pusher.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import itertools
 import json
+import socket
 import threading
 import time
 
@@ -11,11 +14,20 @@ import pytest
 
 from strategos.components.errors import ExitCode, UserError
 from strategos.pipeline import commands
-from strategos.pipeline.config import loading
+from strategos.pipeline.config import loading, operating
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.run import notification
 from strategos.pipeline.run.orchestration import Result
 
+_FAILED = Run(
+    "r9",
+    "flights",
+    1.0,
+    9.0,
+    "failed",
+    metrics={"auc": 0.7, "mae": 12.0},
+    cause='no "room" {log}',
+)
 _DONE = Run("r7", "flights", 1.0, 9.0, "blessed", metrics={"auc": 0.7})
 
 
@@ -42,6 +54,7 @@ def server(monkeypatch):
             length = int(self.headers["Content-Length"])
             received.append((self.headers["Content-Type"], self.rfile.read(length)))
             self.send_response(answers.pop() if answers else 200)
+            self.send_header("Location", "/elsewhere")
             self.end_headers()
 
         def log_message(self, *_):
@@ -114,6 +127,89 @@ def test_a_server_that_refuses_is_reported_without_the_secret(
     assert refused == "strategos: notify.webhook: the server answered 403 Forbidden"
     assert "the server of STRATEGOS_WEBHOOK cannot be reached: " in absent
     assert "s3cret" not in refused + absent
+
+
+def test_a_redirect_is_reported_since_it_would_lose_the_message(told, server, capsys):
+    received, answers = server
+    answers.append(302)
+    told("{webhook: true}")
+    assert len(received) == 1
+    assert capsys.readouterr().err.endswith("the server answered 302 Found\n")
+
+
+@contextlib.contextmanager
+def _answering(*parts: bytes, pause: float = 0.0):
+    """The address of a server that sends these bytes to its first client."""
+
+    def serve():
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_server_that_speaks_no_http_is_reported(told, capsys, monkeypatch):
+    with _answering(b"SSH-2.0-OpenSSH_9.2\r\n\r\n") as url:
+        monkeypatch.setenv("STRATEGOS_WEBHOOK", url)
+        told("{webhook: true}")
+    assert "does not speak HTTP: SSH-2.0-OpenSSH_9.2" in capsys.readouterr().err
+
+
+def test_a_server_that_answers_byte_by_byte_does_not_hold_the_run(
+    told, capsys, monkeypatch
+):
+    begun = time.monotonic()
+    trickle = itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], itertools.repeat(b"x", 20))
+    with _answering(*trickle, pause=0.1) as url:
+        monkeypatch.setenv("STRATEGOS_WEBHOOK", url)
+        told("{webhook: true, timeout: 1s}")
+        assert time.monotonic() - begun < 1.9
+    assert "did not answer within 1s" in capsys.readouterr().err
+
+
+def test_a_template_is_sent_with_its_placeholders_filled_in(told, server):
+    received, _ = server
+    body = "[{type: TextBlock, wrap: true, text: '${x} {run_id}'}, {n: 1}]"
+    text = "{pipeline}: {outcome} {metrics} {error} {log}"
+    told(f"{{webhook: true, template: {{text: '{text}', body: {body}}}}}", _FAILED)
+    assert json.loads(received[0][1]) == {
+        "text": 'flights: failed auc 0.7000, mae 12.00 no "room" {log} ',
+        "body": [{"type": "TextBlock", "wrap": True, "text": "${x} r9"}, {"n": 1}],
+    }
+
+
+def test_each_value_of_the_message_has_a_placeholder():
+    assert tuple(notification.message_of(_DONE)) == operating.NOTIFIED
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/hostname",
+        "ftp://example.org/s3cret",
+        "data:,s3cret",
+        "example.org/s3cret",
+        "http://example.org:s3cret",
+        "http:///s3cret",
+        "http://example.org/s3 cret",
+        "http://example.org/s3cret\n",
+        "http://[::1/s3cret",
+    ],
+)
+def test_only_web_addresses_are_taken(workload, monkeypatch, url):
+    monkeypatch.setenv("STRATEGOS_WEBHOOK", url)
+    config = loading.load(workload, sets=("notify={webhook: true}",)).config
+    (problem,) = map(str, notification.problems(config))
+    assert "STRATEGOS_WEBHOOK has no URL of the form http://… or https://…" in problem
+    assert "s3" not in problem
 
 
 def test_what_cannot_be_told_here_is_known_before_a_run(workload, monkeypatch):

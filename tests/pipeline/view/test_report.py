@@ -222,6 +222,9 @@ def test_each_failing_bound_is_reported_required_against_received(blessed):
     lines = reported(run)
     assert "  verdict    not blessed: 1 of 2 bounds fails" in lines
     assert any("carrier=OO: at least 0.6 required, 0.41 received" in x for x in lines)
+    assert "--without-baseline" not in "".join(lines)
+    run.summary["incomparable"] = "the model in production cannot be loaded"
+    assert "--without-baseline" in "".join(reported(run))
     assert not any("pushed" in line for line in lines)
 
 

@@ -1,0 +1,118 @@
+"""Names of pipelines whose YAML sets none, remembered by their root.
+
+The folder's name is the default; it changes when the folder is moved, and with it the
+pipeline's history, cache and model in production would be gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components.files.filesystems import is_remote
+from strategos.components.user_code.fingerprint import fingerprint
+from strategos.pipeline.root.state import file_hashes, make_state, state_folder
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.loading import Loaded
+    from strategos.pipeline.config.sections import Config
+
+_ORIGIN = "remembered by run.root"
+
+
+def named(loaded: Loaded) -> Loaded:
+    """Returns the settings with the pipeline's remembered name, if they set none.
+
+    That is the name which runs under this root used for the same YAML, by its path
+    relative to the root; or for one that is gone, if it is the only such YAML and had
+    the same modules.
+
+    Args:
+      loaded: The effective settings.
+    """
+    config = loaded.config
+    former = None if config.is_named else _former(config)
+    if former is None:
+        return loaded
+    name = _entries(config)[former]["name"]
+    return dataclasses.replace(
+        loaded,
+        config=config.model_copy(update={"name": name}),
+        origins={**loaded.origins, "name": _ORIGIN},
+    )
+
+
+def remember(config: Config) -> str:
+    """Records the name that a run uses; the caller holds the root's lock.
+
+    Args:
+      config: The effective settings, from `named`.
+
+    Returns:
+      A sentence if the name of a YAML that is gone is taken over; "" else.
+    """
+    if config.is_named or is_remote(config.run.root):
+        return ""
+    known, path = _entries(config), _path(config)
+    former = _former(config)
+    kept = {each: about for each, about in known.items() if each != former}
+    found = {**kept, path: {"name": config.name, "modules": _modules(config)}}
+    if found != known:
+        file = _file(config)
+        make_state(file.parent)
+        aside = file.with_suffix(".new")
+        aside.write_text(json.dumps(found, indent=1))
+        aside.replace(file)
+    if former in (None, path):
+        return ""
+    return (
+        f"`name` is not set: this run goes on as `{config.name}`, the pipeline of "
+        f"{os.path.normpath(os.path.join(config.run.root, former))}, which is gone "
+        "and had the same modules"
+    )
+
+
+def _former(config: Config) -> str | None:
+    """The remembered path whose name a YAML has; None if it has its folder's name."""
+    known = _entries(config)
+    path = _path(config)
+    if not known or path in known:
+        return path if path in known else None
+    root = os.path.realpath(config.run.root)
+    gone = [each for each in known if not os.path.exists(os.path.join(root, each))]
+    is_moved = len(gone) == 1 and known[gone[0]]["modules"] == _modules(config)
+    return gone[0] if is_moved else None
+
+
+def _modules(config: Config) -> str:
+    """A hash of the user's modules."""
+    memo = file_hashes(config.run.root)
+    wanted = config.transform.module, config.trainer.module
+    parts = (fingerprint(str(config.folder), each, os.environ, memo) for each in wanted)
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+
+
+def _path(config: Config) -> str:
+    """The YAML's path relative to the root."""
+    here = os.path.realpath(config.folder)
+    return os.path.relpath(
+        os.path.join(here, config.path.name), os.path.realpath(config.run.root)
+    )
+
+
+def _entries(config: Config) -> dict[str, dict[str, str]]:
+    """Name and hash of the modules by path of each remembered YAML."""
+    if is_remote(config.run.root):
+        return {}
+    try:
+        return json.loads(_file(config).read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _file(config: Config) -> Path:
+    return state_folder(config.run.root) / "names.json"
