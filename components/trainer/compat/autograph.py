@@ -1,10 +1,10 @@
 """Applies AutoGraph to the user's code only.
 
-Keras is written for graph mode and needs no AutoGraph. TensorFlow's table of packages
-that are not converted lists `keras`; `tf_keras` is listed in TensorFlow 2.21, but not
-in 2.16. Without that entry `fit` first converts a hundred functions of tf-keras (10 s).
-Turning AutoGraph off around `train_step` would not do: it would also affect the user's
-layers, whose `if` on a tensor then fails.
+Keras is written for graph mode and needs no AutoGraph, except for one layer.
+TensorFlow's table of packages that are not converted lists `keras`; `tf_keras` is
+listed in TensorFlow 2.21, but not in 2.16. Without that entry `fit` first converts a
+hundred functions of tf-keras (10 s). Turning AutoGraph off around `train_step` would
+not do: it would also affect the user's layers, whose `if` on a tensor then fails.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _WRITTEN_FOR_GRAPHS = ("tf_keras", "tensorflow_transform", "strategos.components")
+# Of this layer `normalize_weights` has an `if` on a tensor.
+_WRITTEN_FOR_AUTOGRAPH = "tf_keras.src.layers.normalization.spectral_normalization"
 _STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics")
 
 
@@ -27,23 +29,31 @@ def convert_user_code_only() -> None:
     known = {str(rule) for rule in config.CONVERSION_RULES}
     rules = map(config.DoNotConvert, _WRITTEN_FOR_GRAPHS)
     new = tuple(rule for rule in rules if str(rule) not in known)
+    if new:
+        new = (config.Convert(_WRITTEN_FOR_AUTOGRAPH), *new)
     config.CONVERSION_RULES = new + config.CONVERSION_RULES
 
 
-def convert_own_steps(model: tf.keras.Model) -> None:
-    """Converts a model's own `train_step`, `compute_loss` and so on.
+def convert_methods(model: tf.keras.Model) -> None:
+    """Converts the methods of a model that need AutoGraph.
 
-    Keras, not converted itself, calls these methods directly. Layers, losses and
-    metrics are converted by Keras in the same way.
+    These are its own `train_step`, `compute_loss` and so on, which Keras, not converted
+    itself, calls directly, and that of tf-keras' SpectralNormalization. The user's
+    layers, losses and metrics are converted by Keras in the same way.
 
     Args:
       model: The compiled model; its methods are replaced.
     """
-    from strategos.components.trainer.compat import keras3
+    import tensorflow as tf
+
+    from strategos.components.trainer.compat import compiled, keras3
 
     for name in _STEPS:
         if keras3.is_overridden(model, name):
             setattr(model, name, converted(getattr(model, name)))
+    for layer in compiled.layers(model):
+        if isinstance(layer, tf.keras.layers.SpectralNormalization):
+            layer.normalize_weights = converted(layer.normalize_weights)
 
 
 def converted(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -79,6 +80,45 @@ def layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     tf-keras also has `submodules`, Keras 3 does not.
     """
     return list(model._flatten_layers())
+
+
+def variables(part: Any) -> list[Any]:
+    """The variables of a model, layer or metric of either Keras, see `weights`."""
+    return _without_tables(part.variables)
+
+
+def weights(part: Any) -> list[Any]:
+    """The weights of a model or layer of either Keras that are variables.
+
+    tf-keras lists the vocabulary of an adapted lookup layer, too: an object without
+    name and value. `build_model` makes it again for the export.
+    """
+    return _without_tables(part.weights)
+
+
+def _without_tables(found: Iterable[Any]) -> list[Any]:
+    from tf_keras.src.engine.base_layer_utils import TrackableWeightHandler
+
+    return [each for each in found if not isinstance(each, TrackableWeightHandler)]
+
+
+@contextlib.contextmanager
+def weights_kept(model: tf.keras.Model) -> Iterator[None]:
+    """Removes weights from a model that it gets inside of the `with` block.
+
+    tf-keras takes each variable that is assigned to an attribute of a model for one of
+    its weights. The attribute stays, and so does its place in checkpoints.
+
+    Args:
+      model: A built model of either Keras; of Keras 3 it stays as it is.
+    """
+    names = ("_trainable_weights", "_non_trainable_weights", "_self_tracked_trackables")
+    lists = [getattr(model, name, []) for name in names]
+    before = [list(each) for each in lists]
+    yield
+    if not keras3.is_model(model):
+        for found, kept in zip(lists, before, strict=True):
+            found[:] = kept
 
 
 def penalties(model: tf.keras.Model) -> list[tf.Tensor]:

@@ -90,15 +90,6 @@ def unsynchronized(model: Any) -> list[Any]:
     ]
 
 
-def saved(part: Any) -> list[Any]:
-    """The variables that a checkpoint of `part` must hold; [] if it is no model.
-
-    tf-keras also has some that exist only after the first step.
-    """
-    found = list(part.variables) if package_of(part) else []
-    return found + list(part.optimizer.variables) if is_model(part) else found
-
-
 def random_state(model: Any) -> dict[str, Any]:
     """The state of the random numbers that Keras 3 draws without a seed generator.
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from strategos.components.trainer.compat import compiled
+
 _PART = re.compile(r"/part_(\d+)(:0)?$")
 
 
@@ -50,7 +52,7 @@ def get_weights(model: tf.keras.Model) -> list[np.ndarray]:
         np.concatenate([part.numpy() for part in table])
         if len(table) > 1
         else table[0].numpy()
-        for table in tables(model.weights)
+        for table in tables(compiled.weights(model))
     ]
 
 
@@ -61,7 +63,7 @@ def set_weights(model: tf.keras.Model, weights: Sequence[np.ndarray]) -> None:
       model: A built model.
       weights: One array per table.
     """
-    for table, values in zip(tables(model.weights), weights, strict=True):
+    for table, values in zip(tables(compiled.weights(model)), weights, strict=True):
         first = 0
         for part in table:
             if len(table) == 1:

@@ -24,6 +24,31 @@ def held(path: str, root: tf.train.Checkpoint) -> list[tuple[Any, str]]:
     ]
 
 
+def descendants(root: tf.train.Checkpoint) -> list[Any]:
+    """The objects below `root` that a file of it would hold.
+
+    TensorFlow saves no dict with keys that are not text, and no list that was changed
+    otherwise than at its end. `root` stops tracking such a container; Keras still finds
+    the layers and variables in it.
+
+    Args:
+      root: The objects, by structure; those with such containers are changed.
+    """
+    found, todo = {id(root): root}, [(root, root, "")]
+    for each, owner, name in todo:
+        try:
+            parts = tf.train.TrackableView.children(each)
+        except ValueError:
+            owner._delete_tracking(name)
+            return descendants(root)
+        owns = hasattr(each, "_delete_tracking")  # is no container
+        for key, part in parts.items():
+            if id(part) not in found:
+                found[id(part)] = part
+                todo.append((part, each, key) if owns else (part, owner, name))
+    return list(found.values())
+
+
 def identities(objects: Iterable[Any]) -> set[int]:
     """The `id` of each object, and of each part of a variable that is split."""
     from tensorflow.python.distribute.sharded_variable import ShardedVariableMixin

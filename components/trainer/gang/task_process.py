@@ -24,6 +24,24 @@ from strategos.components.worker_process import described, error_of, leave
 Work = Callable[[heartbeat.Reporter], "dict[str, Any] | None"]
 
 _CHUNK = 1 << 16
+_REPEATED = frozenset(
+    kind.__name__
+    for kind in (
+        AttributeError,
+        ImportError,
+        IndexError,
+        KeyError,
+        ModuleNotFoundError,
+        NameError,
+        NotImplementedError,
+        RecursionError,
+        SyntaxError,
+        TypeError,
+        UnboundLocalError,
+        ValueError,
+        ZeroDivisionError,
+    )
+)  # errors of Python code that a restart would only raise again
 _MORE_MEMORY = "use a smaller `batch_size` or model, or a machine with more memory"
 
 
@@ -41,6 +59,7 @@ class Failure:
       preempted: Whether the task received SIGTERM.
       hint: What the reader should do about it, or "".
       silent: Whether the failure only showed by missing reports.
+      repeated: Whether `error` is one of Python code, which a restart raises again.
     """
 
     task: str
@@ -52,12 +71,13 @@ class Failure:
     preempted: bool = False
     hint: str = ""
     silent: bool = False
+    repeated: bool = False
 
     @property
     def permanent(self) -> bool:
-        """Whether a restart cannot help: the user's code, settings or data fail."""
-        users = isinstance(self.error, UserError)
-        return users and not (self.echo or self.passing)
+        """Whether a restart cannot help: code, settings or data fail."""
+        fixed = isinstance(self.error, UserError) or self.repeated
+        return fixed and not (self.echo or self.passing)
 
 
 class Lines:
@@ -200,7 +220,10 @@ class TaskProcess:
         echo = lost and not self._alone
         what = "lost contact with another task" if echo else f"failed ({error['type']})"
         raised = error_of(error, self._label)
-        return Failure(self.name, what, raised, at, echo=echo, passing=lost)
+        repeated = error["type"] in _REPEATED
+        return Failure(
+            self.name, what, raised, at, echo=echo, passing=lost, repeated=repeated
+        )
 
     def _print(self, lines: list[bytes]) -> None:
         prefix = f"[{self.name}] ".encode()

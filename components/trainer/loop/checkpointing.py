@@ -95,6 +95,7 @@ class Keeper(TensorCallback):
         self._has_added = False
         self._counted_before = ""  # prefix of totals that the first step adds to
         self._structure: structure.Structure | None = None
+        self._variables: list[list[Any]] = []
         self._saved = self._looked = (clock(), position.step)
         self._next_look = position.step
 
@@ -109,14 +110,13 @@ class Keeper(TensorCallback):
             per epoch.
         """
         self._structure = structure.of(model)
+        self._variables = checkpoints.shapes(model)
         newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
         (step,) = self._agreement.total(newest + self._store.is_chief)
         if not step:
             return
         self._found = found = self._store.find(int(step) - 1)
-        differing = checkpoints.differences(
-            checkpoints.shapes(model), found.state["variables"]
-        )
+        differing = checkpoints.differences(self._variables, found.state["variables"])
         if differing:
             raise UserError(
                 f"The checkpoint {found.place} is of another model than `build_model` "
@@ -280,7 +280,7 @@ class Keeper(TensorCallback):
             "callback_state": plain,
             "stop_training": self.model.stop_training,
             "steps_per_epoch": self._position.steps_per_epoch,
-            "variables": checkpoints.shapes(self.model),
+            "variables": self._variables,
             "structure": self._structure,
             "random": _random_state(),
         }

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import partitioned_variables
+from strategos.components.trainer.compat import compiled, partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.loop.warm_start import weights as earlier
 from strategos.components.trainer.model.tables.relations import Tables
@@ -207,7 +207,7 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
     stored_variables.write_weights(model, path)
     held = stored_variables.held_weights(model, path)
     keys = {id(variable): key for variable, key in held}
-    groups = partitioned_variables.tables(model.variables)
+    groups = partitioned_variables.tables(compiled.variables(model))
     described = [
         [*facts, keys.get(id(table[0]))]
         for facts, table in zip(shapes(model), groups, strict=True)
@@ -287,7 +287,7 @@ def shapes(model: tf.keras.Model) -> list[list[Any]]:
             partitioned_variables.shape(table),
             tf.as_dtype(table[0].dtype).name,
         ]
-        for table in partitioned_variables.tables(model.variables)
+        for table in partitioned_variables.tables(compiled.variables(model))
     ]
 
 

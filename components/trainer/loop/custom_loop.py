@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.compat import compiled
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.callbacks import Hooks
@@ -217,7 +218,8 @@ def run(
     """
     facts = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
     own = LoopContext(**facts, **parts)
-    run_fn(own)
+    with compiled.weights_kept(own.model):  # without the state of the loop
+        run_fn(own)
     if not own.loop.finished:
         raise UserError(
             f"`run_fn` returned after step {own.loop.step} of "

@@ -23,7 +23,11 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.compat import optimizers, partitioned_variables
+from strategos.components.trainer.compat import (
+    compiled,
+    optimizers,
+    partitioned_variables,
+)
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
@@ -96,7 +100,7 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
     model.set_weights(ordinary.get_weights())
     # Split tables can only be restored once they exist, not while they are created.
     optimizers.build(model, own=True)
-    for line in _placement(model.variables):
+    for line in _placement(compiled.variables(model)):
         logging.info(line)
 
 

@@ -270,7 +270,7 @@ class Monitor(TensorCallback):
 def _mark(model: tf.keras.Model) -> list[float]:
     """Sum and sum of squares of each variable, without a copy of it."""
     found = []
-    for each in model.weights:
+    for each in compiled.weights(model):
         value = tf.convert_to_tensor(each)
         if value.dtype.is_floating:
             found += [float(tf.reduce_sum(value)), float(tf.nn.l2_loss(value))]

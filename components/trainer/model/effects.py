@@ -8,6 +8,7 @@ results than its author expects.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -150,9 +151,10 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
     # Not the legacy optimizers (before Keras 2.11), whose settings are variables.
     known = isinstance(optimizer, keras3.classes("optimizers", "Optimizer"))
     if known and keras3.is_of_keras(optimizer):
-        config = optimizer.get_config()
-        config.pop("learning_rate", None)
-        found |= {f"optimizer.{name}": value for name, value in config.items()}
+        # Not `get_config`, which a schedule for the learning rate may lack.
+        for name in inspect.signature(type(optimizer)).parameters:
+            if name != "learning_rate" and hasattr(optimizer, name):
+                found[f"optimizer.{name}"] = getattr(optimizer, name)
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3, tracing
+from strategos.components.trainer.compat import compiled, keras3, tracing
 from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.known_losses import Loss, known_loss
 from strategos.components.trainer.model.replicas import local_values
@@ -101,7 +101,10 @@ class ModelChecker:
         if not tf.distribute.has_strategy():
             return
         made = strategy.extended.variable_created_in_scope
-        parts = {"model": model.variables, "optimizer": [model.optimizer.iterations]}
+        parts = {
+            "model": compiled.variables(model),
+            "optimizer": [model.optimizer.iterations],
+        }
         for part, variables in parts.items():
             outside = [x.name for x in variables if not made(keras3.of_tensorflow(x))]
             if outside:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from strategos.components.errors import Place, UserError, first_line
 from strategos.components.trainer.compat import keras3, layer_norm
-from strategos.components.trainer.compat.autograph import convert_own_steps
+from strategos.components.trainer.compat.autograph import convert_methods
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
@@ -71,7 +71,7 @@ class UserModule:
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
             model = self._build_model(context)
         self._checker.check_kind(model)
-        convert_own_steps(model)
+        convert_methods(model)
         layer_norm.keep_on_gpu(model)
         return model
 

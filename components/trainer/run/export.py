@@ -33,7 +33,7 @@ from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.known_losses import known_loss
-from strategos.components.trainer.run import class_names
+from strategos.components.trainer.run import class_names, saved_model
 from strategos.components.transform.graph import TransformGraph
 
 MISSING_INT = tf.int64.min
@@ -70,6 +70,7 @@ def export(
     for name, function in signatures.items():
         archive.add_endpoint(name, function)
     archive.write_out(folder)
+    saved_model.rename_inputs(folder, exported.PREDICT, servable.columns)
     named = class_names.class_names(graph, context)
     needed = graph.raw_columns_of(servable.raw_spec)
     describe(
@@ -140,6 +141,7 @@ class _Servable:
         self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}
         if context.label in self.raw_spec:
             raise UserError(_leak(context.label, graph, self._features))
+        self.columns = saved_model.argument_names(self.raw_spec)
 
     def signatures(self) -> dict[str, Any]:
         """Functions by signature name, traced."""
@@ -151,7 +153,10 @@ class _Servable:
             ),
         }
         if not any(map(_is_nested, self.raw_spec.values())):
-            raw = {n: _dense_spec(n, spec) for n, spec in self.raw_spec.items()}
+            raw = {
+                name: _dense_spec(name, self.raw_spec[column])
+                for name, column in self.columns.items()
+            }
             found[exported.PREDICT] = tf.function(
                 self._answer_raw, input_signature=[raw]
             )
@@ -168,7 +173,10 @@ class _Servable:
         return self._graph.transform(raw, self._features)
 
     def _given_features(self, raw: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-        values = {n: _as_parsed(raw[n], spec) for n, spec in self.raw_spec.items()}
+        values = {
+            column: _as_parsed(raw[name], self.raw_spec[column])
+            for name, column in self.columns.items()
+        }
         return self._graph.transform(values, self._features)
 
     def _transform_all(self, examples: tf.Tensor) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Reads the protobuf of a SavedModel, without loading the model."""
+"""Reads and changes the protobuf of a SavedModel, without loading the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
@@ -10,6 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from strategos.components import exported
 
+_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # else TensorFlow changes the name
 _PARSER = "ParseExampleV2"
 _KEYS = slice(2, 5)  # its inputs with the names of sparse, dense and ragged columns
 
@@ -22,10 +25,7 @@ class SavedModel:
     """
 
     def __init__(self, folder: str):
-        model = saved_model_pb2.SavedModel()
-        with tf.io.gfile.GFile(f"{folder}/{exported.SAVED_MODEL}", "rb") as file:
-            model.ParseFromString(file.read())
-        self._graph = model.meta_graphs[0]
+        self._graph = _read(folder).meta_graphs[0]
 
     def signatures(self) -> dict[str, list[tuple[tf.DType, int]]]:
         """Dtype and rank of each input of each signature."""
@@ -66,6 +66,55 @@ class SavedModel:
                 if node.op == _PARSER:
                     for key in node.input[_KEYS]:
                         yield from _constant(nodes.get(key.partition(":")[0]))
+
+
+def argument_names(columns: Iterable[str]) -> dict[str, str]:
+    """Names for columns that TensorFlow takes as names of a function's arguments.
+
+    Args:
+      columns: Names of columns, any text.
+
+    Returns:
+      The column of each name, which is the column's own name where possible.
+    """
+    columns = sorted(columns)
+    own = {x for x in columns if _ARGUMENT.fullmatch(x) and x != "self"}
+    free = (name for i in itertools.count() if (name := f"column_{i}") not in own)
+    return {(column if column in own else next(free)): column for column in columns}
+
+
+def rename_inputs(folder: str, signature: str, names: Mapping[str, str]) -> None:
+    """Renames inputs of a signature, also to text that TensorFlow's API rejects.
+
+    Args:
+      folder: Folder of the SavedModel, which is changed.
+      signature: Name of the signature; nothing is done if it is missing.
+      names: The new name of each input.
+    """
+    model = _read(folder)
+    graph = model.meta_graphs[0]
+    changed = {old for old, new in names.items() if old != new}
+    if not changed or signature not in graph.signature_def:
+        return
+    inputs = graph.signature_def[signature].inputs
+    for old in changed:  # no new name is an old one
+        inputs[names[old]].CopyFrom(inputs[old])
+        del inputs[old]
+    for node in graph.object_graph_def.nodes:  # for calls by Python
+        keywords = node.bare_concrete_function.argument_keywords
+        if changed <= set(keywords):
+            renamed = [names.get(keyword, keyword) for keyword in keywords]
+            del keywords[:]
+            keywords.extend(renamed)
+    with tf.io.gfile.GFile(f"{folder}/{exported.SAVED_MODEL}", "wb") as file:
+        file.write(model.SerializeToString())
+
+
+def _read(folder: str) -> saved_model_pb2.SavedModel:
+    model = saved_model_pb2.SavedModel()
+    with tf.io.gfile.GFile(f"{folder}/{exported.SAVED_MODEL}", "rb") as file:
+        model.ParseFromString(file.read())
+    return model
 
 
 def _called(nodes: Iterable[node_def_pb2.NodeDef]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3, stored_objects
+from strategos.components.trainer.compat import compiled, keras3, stored_objects
 from strategos.components.wording import abridged, quoted
 
 Held = Sequence[tuple[Any, str]]
@@ -33,7 +33,7 @@ def write(part: Any, path: str) -> None:
       UserError: A variable of the model, or of a Keras 3 optimizer, is not in the
         files.
     """
-    _write(_whole(part), path, keras3.saved(part))
+    _write(_whole(part), path, _saved(part))
 
 
 def read(part: Any, path: str, *, is_chief: bool) -> list[str]:
@@ -49,7 +49,7 @@ def read(part: Any, path: str, *, is_chief: bool) -> list[str]:
     Returns:
       Names of the variables of a model that the files lack.
     """
-    return _read(_whole(part), path, keras3.saved(part), is_chief)
+    return _read(_whole(part), path, _saved(part), is_chief)
 
 
 def count(path: str) -> int:
@@ -84,7 +84,8 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
     Raises:
       UserError: A variable of the model is not in the files.
     """
-    _write(_weights(model, model.variables), path, model.variables)
+    variables = compiled.variables(model)
+    _write(_weights(model, variables), path, variables)
 
 
 def read_weights(model: tf.keras.Model, path: str) -> list[str]:
@@ -97,7 +98,8 @@ def read_weights(model: tf.keras.Model, path: str) -> list[str]:
     Returns:
       Names of the variables of the model that the files lack.
     """
-    return _read(_weights(model, model.variables), path, model.variables, True)
+    variables = compiled.variables(model)
+    return _read(_weights(model, variables), path, variables, True)
 
 
 def set_total(variables: Sequence[tf.Variable], total: Any, is_chief: bool) -> None:
@@ -126,8 +128,18 @@ def held_weights(model: tf.keras.Model, path: str) -> Held:
       Pairs of a variable and its key in the files. Random states of a Keras 3 model,
       and objects that are no variables, are left out.
     """
-    held = stored_objects.held(path, _weights(model, model.weights))
+    held = stored_objects.held(path, _weights(model, compiled.weights(model)))
     return [(x, key) for x, key in held if isinstance(keras3.of_tensorflow(x), _KINDS)]
+
+
+def _saved(part: Any) -> list[Any]:
+    """The variables that a checkpoint of `part` must hold; [] if it is no model.
+
+    tf-keras also has some that exist only after the first step.
+    """
+    found = compiled.variables(part) if keras3.package_of(part) else []
+    own = list(part.optimizer.variables) if keras3.is_model(part) else []
+    return found + own
 
 
 def _write(root: tf.train.Checkpoint, path: str, variables: Iterable[Any]) -> None:
@@ -175,7 +187,7 @@ def _whole(part: Any) -> tf.train.Checkpoint:
     """A part of a training by structure."""
     if keras3.package_of(part) is None:
         return tf.train.Checkpoint(part=part)
-    others = {**keras3.random_state(part), **_untracked(part, part.variables)}
+    others = {**keras3.random_state(part), **_untracked(part, compiled.variables(part))}
     return tf.train.Checkpoint(part=part, **others)
 
 
@@ -192,10 +204,9 @@ def _untracked(model: tf.keras.Model, variables: Sequence[Any]) -> dict[str, Any
       The argument `untracked` of a Checkpoint, a dict by index; {} if it is empty.
     """
     root = _without_optimizers(model)
-    found = tf.train.TrackableView(root).descendants()
-    tracked = stored_objects.identities(found)
+    tracked = stored_objects.identities(stored_objects.descendants(root))
     wanted = {*map(id, variables), *map(id, keras3.contained(model))} - tracked
-    numbered = enumerate([*model.variables, *keras3.contained(model)])
+    numbered = enumerate([*compiled.variables(model), *keras3.contained(model)])
     parts = {str(number): part for number, part in numbered if id(part) in wanted}
     return {"untracked": parts} if parts else {}
 

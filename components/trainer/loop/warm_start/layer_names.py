@@ -59,7 +59,7 @@ def paired(
 
 def _owners(model: tf.keras.Model) -> dict[int, Any]:
     """For each table the innermost layer around it with a name of the user's own."""
-    groups = partitioned_variables.tables(model.variables)
+    groups = partitioned_variables.tables(compiled.variables(model))
     index = {id(part): i for i, table in enumerate(groups) for part in table}
     layers = [x for x in compiled.layers(model)[1:] if not _is_automatic(x, x.name)]
     counts = Counter(x.name for x in layers)
@@ -67,7 +67,7 @@ def _owners(model: tf.keras.Model) -> dict[int, Any]:
         index[id(variable)]: layer
         for layer in layers  # each before those inside of it
         if counts[layer.name] == 1
-        for variable in layer.weights
+        for variable in compiled.weights(layer)
         if id(variable) in index
     }
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3, partitioned_variables
+from strategos.components.trainer.compat import compiled, keras3, partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.loop.warm_start import layer_names
 from strategos.components.trainer.model.tables import moves, record
@@ -71,13 +71,13 @@ def read(
       UserError: The weights do not fit the model.
     """
     held = stored_variables.held_weights(model, path)
-    groups = partitioned_variables.tables(model.variables)
+    groups = partitioned_variables.tables(compiled.variables(model))
     index = {id(part): i for i, table in enumerate(groups) for part in table}
     by_structure = {index[id(x)]: key for x, key in held if id(x) in index}
     keys = _keys(theirs, by_structure)
     pairing = layer_names.paired(model, ours, theirs, _places(by_structure, keys), path)
     earlier = record.read(path) if tables else None
-    weights = {index[id(part)] for part in model.weights}
+    weights = {index[id(part)] for part in compiled.weights(model)}
     starts = {
         i: _start(i, pairing.get(i), keys, tables, earlier, (ours, theirs))
         for i in sorted(weights)

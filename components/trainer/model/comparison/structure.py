@@ -217,8 +217,8 @@ def _layer(layer: Any) -> str:
 def _own_variables(layer: Any) -> list[Any]:
     """The variables of a layer that are no sublayer's and no metric's."""
     parts = [*compiled.layers(layer)[1:], *(getattr(layer, "metrics", None) or ())]
-    others = {id(variable) for part in parts for variable in part.variables}
-    return [each for each in layer.weights if id(each) not in others]
+    others = {id(variable) for part in parts for variable in compiled.variables(part)}
+    return [each for each in compiled.weights(layer) if id(each) not in others]
 
 
 def _calls(layer: Any, names: Mapping[int, str]) -> Structure:

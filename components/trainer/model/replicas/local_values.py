@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import compiled, keras3
 
 _STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
 _AVERAGED = (
@@ -36,7 +36,8 @@ def average(model: tf.keras.Model) -> None:
             copies = variable.values
             variable.assign(tf.add_n(copies) / len(copies))
         return
-    for variable in model.variables if isinstance(model, tf.keras.Model) else ():
+    found = compiled.variables(model) if isinstance(model, tf.keras.Model) else ()
+    for variable in found:
         local = variable.synchronization == tf.VariableSynchronization.ON_READ
         if local and variable.aggregation in _AVERAGED:
             variable.assign(variable.read_value())

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras3, partitioned_variables, tracing
+from strategos.components.trainer.compat import (
+    compiled,
+    keras3,
+    partitioned_variables,
+    tracing,
+)
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.transform import feature_ids
 from strategos.components.transform.feature_ids import FeatureIds
@@ -333,7 +338,9 @@ def _handles(model: tf.keras.Model) -> dict[int, int]:
     """The index of its table by the `id` of the handle of each variable here."""
     strategy = tf.distribute.get_strategy()
     found = {}
-    for index, table in enumerate(partitioned_variables.tables(model.variables)):
+    for index, table in enumerate(
+        partitioned_variables.tables(compiled.variables(model))
+    ):
         for part in table:
             variable = keras3.of_tensorflow(part)
             for local in strategy.experimental_local_results(variable):

@@ -114,7 +114,7 @@ def _traced(
     forward = Forward(model, features)
     known = {**ids, **forward.lookups}
     found: list[set[Relation]] = [
-        set() for _ in partitioned_variables.tables(model.variables)
+        set() for _ in partitioned_variables.tables(compiled.variables(model))
     ]
     for source in sorted({x for use in forward.uses for x in use.sources}):
         uses = [x for x in forward.uses if source in x.sources]
@@ -145,7 +145,7 @@ def _all_unknown(
     of_classes = {Relation(label)} if has_classes else set()
     ranks = [
         len(partitioned_variables.shape(table))
-        for table in partitioned_variables.tables(model.variables)
+        for table in partitioned_variables.tables(compiled.variables(model))
     ]
     return [
         (of_features if n > 1 else set()) | (of_classes if n else set()) for n in ranks
@@ -371,8 +371,8 @@ def _declared(
             every = np.concatenate([ids[feature].ids, ids[feature].others])
             bounds = int(every.min()), int(every.max())
             relation = Relation(feature, 0, layer.strategos_offset, *bounds)
-            owner |= {id(variable): relation for variable in layer.weights}
-    tables = partitioned_variables.tables(model.variables)
+            owner |= {id(variable): relation for variable in compiled.weights(layer)}
+    tables = partitioned_variables.tables(compiled.variables(model))
     return {
         index: [owner[id(table[0])]]
         for index, table in enumerate(tables)

@@ -47,9 +47,31 @@ def test_the_failure_that_caused_the_others_is_reported(tmp_path):
         time.sleep(0.2)
         raise KeyError("who")
 
-    message = r"^worker-0: KeyError: 'who'\. .*max_restarts"
-    with pytest.raises(WorkerError, match=message):
+    with pytest.raises(WorkerError, match=r"^worker-0: KeyError: 'who'$"):
         run(work, restarts=0)
+
+
+@pytest.mark.parametrize("kind", [AttributeError, TypeError, NotImplementedError])
+def test_an_error_of_python_code_is_raised_without_a_restart(tmp_path, kind):
+    def work(cluster, reporter, attempt):
+        (tmp_path / f"attempt-{attempt}").touch()
+        raise kind("no such thing")
+
+    with pytest.raises(WorkerError, match=f"^{kind.__name__}: no such thing$"):
+        run_alone(work, restarts=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["attempt-0"]
+
+
+def test_an_error_of_python_code_after_a_lost_connection_is_tried_again():
+    def work(cluster, reporter, attempt):
+        if attempt == 1:
+            return {}
+        try:
+            raise UnavailableError("connection lost")
+        except UnavailableError:
+            raise TypeError("None has no length")  # noqa: B904
+
+    assert run_alone(work) == {"restarts": 1}
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -100,6 +100,7 @@ class Dies(tf.keras.callbacks.Callback):
         self.step, self.marker = context.hyperparameters["dies"]
 
     def on_train_batch_end(self, batch, logs=None):
+        self.model.seen[0].assign_add(1)
         now = self.model.optimizer.iterations == self.step
         if now and not os.path.exists(self.marker):
             open(self.marker, "w").close()
@@ -109,7 +110,11 @@ def callbacks(context):
     return [Dies(context)]
 
 def run_fn(context):
+    context.model.seen = [tf.Variable(0, trainable=False)]  # as the docs say
     custom_loop.run_fn(context)
+    if context.is_chief:
+        with open(context.hyperparameters["dies"][1], "w") as file:
+            file.write(str(int(context.model.seen[0].numpy())))
 """
 
 
@@ -118,18 +123,23 @@ def run_fn(context):
     [("one_device", 60), ("mirrored", 88), ("multi_worker", 90)],
 )
 def test_a_killed_loop_goes_on_from_its_checkpoint_as_one_device_undisturbed(
-    on_one_device, train, digits, tmp_path, strategy, step
+    on_one_device, train, train_only, digits, tmp_path, strategy, step
 ):
     digits.write_module("dying_loop", DYING)
     dies = [step, str(tmp_path / "died")]
-    spec, facts = train("dying_loop", strategy, dies=dies, checkpoint_every="25 steps")
+    by = local.launch if strategy == "one_device" else train_only
+    spec, facts = train(
+        "dying_loop", strategy, by, dies=dies, checkpoint_every="25 steps"
+    )
     its_spec, undisturbed = on_one_device
     assert facts["restarts"] == 1
+    assert (tmp_path / "died").read_text() == str(facts["steps"])
     tolerance = 0 if strategy == "one_device" else 1e-5
     for name, values in undisturbed["history"].items():
         assert facts["history"][name] == pytest.approx(values, abs=tolerance), name
-    theirs = weights_of(its_spec)
-    for name, value in weights_of(spec).items():
+    theirs, ours = weights_of(its_spec), weights_of(spec)
+    assert ours.pop("model/seen/0/.ATTRIBUTES/VARIABLE_VALUE") == facts["steps"]
+    for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], atol=tolerance, err_msg=name)
 
 

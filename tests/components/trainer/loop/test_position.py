@@ -18,20 +18,21 @@ def keeper_of(tmp_path):
     model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
 
-    def make(steps_per_epoch: int, step: int = 0):
+    def make(steps_per_epoch: int):
         store = Checkpoints(str(tmp_path / "checkpoints"), keep=2, is_chief=True)
         agreement = Agreement(tf.distribute.get_strategy(), 1)
         position = Position(steps_per_epoch)
         keeper = Keeper(store, Cadence(steps=1), agreement, position, [])
         keeper.set_model(model)
-        position.step = step
         return keeper, position, model
 
     return make
 
 
 def test_a_checkpoint_with_other_steps_per_epoch_is_rejected_by_name(keeper_of):
-    before, _, _ = keeper_of(10, step=27)
+    before, position, model = keeper_of(10)
+    before.restore(model)
+    position.step = 27
     before.on_epoch_end(2)
     same, position, model = keeper_of(10)
     same.restore(model)

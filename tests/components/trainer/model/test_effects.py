@@ -176,11 +176,15 @@ def watched():
     hidden = tf.keras.layers.Dropout(0.5, name="drop")(inputs)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(hidden))
     model.compile(tf.keras.optimizers.Adam(0.01), "mse")
+    return model, _watch(model)
+
+
+def _watch(model):
     watch = effects.Unchanged(model)
     watch.set_model(model)
     watch.on_train_begin()
     watch.on_epoch_begin(0)
-    return model, watch
+    return watch
 
 
 @pytest.mark.parametrize(
@@ -196,6 +200,21 @@ def test_a_change_during_an_epoch_is_rejected_by_name(watched, change, named):
     model, watch = watched
     exec(change, {"tf": tf, "model": model})
     with pytest.raises(UserError, match=f"callbacks: `{named}`.* was changed during"):
+        watch.on_epoch_end(0)
+
+
+def test_a_schedule_without_a_configuration_is_followed():
+    class Own(tf.keras.optimizers.schedules.LearningRateSchedule):
+        """As in tutorials: without a `get_config`."""
+
+        def __call__(self, step):
+            return 0.5 / (tf.cast(step, tf.float32) + 1.0)
+
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile(tf.keras.optimizers.Adam(Own()), "mse")
+    watch = _watch(model)
+    model.optimizer.beta_1 = 0.5
+    with pytest.raises(UserError, match=r"`optimizer.beta_1` was changed"):
         watch.on_epoch_end(0)
 
 
@@ -220,10 +239,7 @@ def test_keras_3_is_watched_alike():
     model.compile(keras.optimizers.Adam(0.01), "mse")
     model.get_layer("hidden").trainable = False  # Keras 3 applies it in `fit`
     effects.check_compiled(model, "here")
-    watch = effects.Unchanged(model)
-    watch.set_model(model)
-    watch.on_train_begin()
-    watch.on_epoch_begin(0)
+    watch = _watch(model)
     model.optimizer.learning_rate = 0.5
     watch.on_epoch_end(0)
     model.get_layer("hidden").trainable = True

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.model.comparison import structure
 
 ROWS = np.random.default_rng(1).normal(size=(8, 4)).astype("float32")
 LABELS = ROWS[:, :1]
@@ -215,6 +217,67 @@ class Hidden(tf.keras.layers.Layer):
         return self._product(x)
 
 
+class Changed(tf.keras.layers.Layer):
+    """tf-keras layers in containers that TensorFlow itself does not save."""
+
+    def __init__(self, change):
+        super().__init__()
+        dense = tf.keras.layers.Dense
+        self.blocks = {8: dense(8), 4: dense(4)}
+        self.rows = [[dense(3), dense(5)]]
+        change(self.rows[0])
+
+    def call(self, x):
+        for layer in [*self.blocks.values(), *self.rows[0]]:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layers: layers.insert(0, tf.keras.layers.Dense(2)),
+        lambda layers: layers.pop(0),
+        lambda layers: layers.reverse(),
+        lambda layers: layers.__setitem__(0, tf.keras.layers.Dense(7)),
+    ],
+)
+def test_layers_in_dicts_with_numbers_and_changed_lists_are_written(tmp_path, change):
+    def make():
+        inputs = tf.keras.Input((4,))
+        outputs = tf.keras.layers.Dense(1)(Changed(change)(inputs))
+        model = tf.keras.Model(inputs, outputs)
+        model.compile("adam", "mse")
+        return model
+
+    trained, new, resumed = make(), make(), make()
+    trained.fit(ROWS, LABELS, verbose=0)
+    checkpoints.write_weights(trained, f"{tmp_path}/weights")
+    checkpoints.read_weights(new, f"{tmp_path}/weights")
+    np.testing.assert_array_equal(new.predict(ROWS), trained.predict(ROWS))
+    stored_variables.write(trained, f"{tmp_path}/part")
+    assert stored_variables.read(resumed, f"{tmp_path}/part", is_chief=True) == []
+    for model in (trained, resumed):
+        model.fit(ROWS, LABELS, shuffle=False, verbose=0)
+    expected = trained.predict(ROWS)
+    np.testing.assert_allclose(resumed.predict(ROWS), expected, atol=1e-6)
+
+
+def test_a_model_with_an_adapted_vocabulary_is_written(tmp_path):
+    def make():
+        layer = tf.keras.layers.TextVectorization(output_sequence_length=2)
+        layer.adapt(["a b", "c"])
+        inputs = tf.keras.Input((1,), name="s", dtype=tf.string)
+        return tf.keras.Model(inputs, tf.keras.layers.Embedding(5, 2)(layer(inputs)))
+
+    rows = tf.constant([["a b"], ["c c"], ["d"]])
+    written, new = make(), make()
+    checkpoints.write_weights(written, f"{tmp_path}/weights")
+    checkpoints.read_weights(new, f"{tmp_path}/weights")
+    np.testing.assert_array_equal(new(rows), written(rows))
+    assert structure.difference(structure.of(new), structure.of(written)) == ""
+
+
 def test_weights_that_no_attribute_has_are_exported_too(tmp_path):
     def made():
         inputs = tf.keras.Input((4,))
@@ -233,6 +296,8 @@ import sys
 import tensorflow as tf
 from strategos.components.trainer.cluster import devices
 from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.model.comparison import structure
 
 kind, folder, index = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if kind == "mirrored":
