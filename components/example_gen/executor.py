@@ -13,7 +13,13 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.example_gen import columns, inference, shards, spans
+from strategos.components.example_gen import (
+    columns,
+    emptiness,
+    inference,
+    shards,
+    spans,
+)
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
@@ -81,7 +87,10 @@ class Executor(EngineExecutor):
         )
         outcome = _write(runner, data, work)
         _describe(artifact, pattern, chosen, outcome)
+        empty = outcome.empty.found()
+        artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))
         report = inference.describe(profiles) + outcome.changed_numbers()
+        report += emptiness.describe(empty)
         artifact.set_string_custom_property("types", "\n".join(report))
 
 

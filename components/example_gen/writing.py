@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from strategos.components.errors import Place, UserError
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.duplicates import RowHashes
+from strategos.components.example_gen.emptiness import EmptyCells
 from strategos.components.example_gen.inference import Witness
 from strategos.components.example_gen.shards import Piece, Shard
 from strategos.components.example_gen.splitting import Splitter
@@ -85,6 +86,7 @@ class Outcome:
       shortened: By column, the first number of which float32 drops digits, and its
         place.
       hashes: Of the rows, to find those that stand in both splits.
+      empty: The rows without a value, by column.
     """
 
     rows: int
@@ -93,6 +95,7 @@ class Outcome:
     rounded: dict[str, str]
     shortened: dict[str, str]
     hashes: RowHashes
+    empty: EmptyCells
 
     def merge(self, later: Outcome) -> Outcome:
         """Adds the outcome of later shards."""
@@ -101,6 +104,7 @@ class Outcome:
             self.splits[split] = splits.merged(self.splits[split], written)
         self.label = self.label.merge(later.label)
         self.hashes = self.hashes.merge(later.hashes)
+        self.empty = self.empty.merge(later.empty)
         self.rounded = {**later.rounded, **self.rounded}
         self.shortened = {**later.shortened, **self.shortened}
         return self
@@ -153,7 +157,7 @@ class WriteShard:
         Raises:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
-        label, hashes, rows = Label(), RowHashes(), 0
+        label, hashes, empty, rows = Label(), RowHashes(), EmptyCells(), 0
         rounded: dict[str, str] = {}
         shortened: dict[str, str] = {}
         writers = {
@@ -162,6 +166,7 @@ class WriteShard:
         for piece in shard.pieces:
             read = 0
             for raw, batch in self._batches(piece, rounded, shortened):
+                empty.see(batch, piece, read)
                 if self.label in self.kinds:
                     label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
@@ -185,7 +190,7 @@ class WriteShard:
         written = {split: writer.close() for split, writer in writers.items()}
         if sum(records.rows for records, _ in written.values()) != rows:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
-        return Outcome(rows, written, label, rounded, shortened, hashes)
+        return Outcome(rows, written, label, rounded, shortened, hashes, empty)
 
     def _batches(
         self, piece: Piece, rounded: dict[str, str], shortened: dict[str, str]

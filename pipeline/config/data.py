@@ -11,6 +11,7 @@ from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Duration,
+    Filling,
     Function,
     PathText,
     Positive,
@@ -138,6 +139,13 @@ class Data(Section):
         description="Spellings of a missing value in columns whose other values are "
         "numbers, or that the schema declares as numbers. Text columns keep them. An "
         "empty field is missing in every column.",
+    )
+    missing: dict[str, Filling] = Field(
+        default_factory=dict,
+        description="By raw column, the value that `preprocessing_fn` gets in place of "
+        'a missing one: `{shop: "", age: -1}`. Such a column is always dense, '
+        "whether or not a cell is empty today, and may be missing in requests. "
+        "Statistics and gates still count the missing values.",
     )
     on_bad_row: Annotated[
         Literal["fail"],

@@ -197,6 +197,7 @@ def _model_nodes(
         # A module for TFX's Trainer expects the label under the name that it chose.
         label="" if fn_args else config.label,
         custom_config=config.transform.custom_config,
+        missing=config.data.missing,
     )
     transform.add_upstream_node(data["gate"])
     trainer = Trainer(

@@ -135,6 +135,7 @@ def _transform(
     module: str = "preprocessing",
     label: str = "late",
     custom_config: Mapping[str, Any] | None = None,
+    missing: Mapping[str, Any] | None = None,
 ) -> None:
     """Runs Transform's executor on the workload."""
     from tfx.types import standard_artifacts
@@ -156,6 +157,7 @@ def _transform(
         "user_module": workload.user_module(module),
         "label": label,
         "custom_config": custom_config or {},
+        "missing": missing or {},
     }
     Executor().Do(
         {"examples": [raw], "schema": [schema]},

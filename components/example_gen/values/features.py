@@ -114,6 +114,12 @@ def convert(
     return pa.RecordBatch.from_arrays(columns, list(kinds))
 
 
+def count_missing(column: pa.ListArray) -> int:
+    """Number of rows of a feature without any value."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return pc.sum(pc.equal(lengths, 0)).as_py() or 0
+
+
 def first_missing(column: pa.ListArray) -> int | None:
     """Index of the first row of a feature without any value; None without one."""
     lengths = pc.fill_null(pc.list_value_length(column), 0)
