@@ -62,12 +62,11 @@ class EmptyCells:
 
         self._rows += batch.num_rows
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            missing = features.count_missing(column)
-            if missing:
-                self._counts[name] = self._counts.get(name, 0) + missing
-                if name not in self._first:
-                    first = features.first_missing(column)
-                    self._first[name] = piece, row + first
+            missing = features.is_missing(column)
+            count = int(missing.sum())
+            if count:
+                self._counts[name] = self._counts.get(name, 0) + count
+                self._first.setdefault(name, (piece, row + int(missing.argmax())))
 
     def merge(self, later: EmptyCells) -> EmptyCells:
         """Adds what later rows have."""

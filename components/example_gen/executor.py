@@ -30,7 +30,7 @@ from strategos.components.records import FILE_FORMAT
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.user_code.workload_paths import WorkloadPaths
-from strategos.components.wording import first
+from strategos.components.wording import counted, first
 
 _FILES_RECORDED = 50
 
@@ -84,6 +84,7 @@ class Executor(EngineExecutor):
             splitter=splitter,
             label=exec_properties["label"],
             lists=frozenset().union(*(file.lists for _, file in files)),
+            drops_unlabelled=exec_properties["unlabelled"] == "drop",
         )
         outcome = _write(runner, data, work)
         _describe(artifact, pattern, chosen, outcome)
@@ -91,6 +92,9 @@ class Executor(EngineExecutor):
         artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))
         report = inference.describe(profiles) + outcome.changed_numbers()
         report += emptiness.describe(empty)
+        if outcome.unlabelled:
+            rows = counted(outcome.unlabelled, "row")
+            report.append(f"left out: {rows} of {outcome.rows:,} without a label")
         artifact.set_string_custom_property("types", "\n".join(report))
 
 
@@ -162,7 +166,8 @@ def _describe(
         artifact, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )
     examples_utils.set_file_format(artifact, FILE_FORMAT)
-    artifact.set_int_custom_property("rows", outcome.rows)
+    written = outcome.rows - outcome.unlabelled
+    artifact.set_int_custom_property("rows", written)
     for split, (written, _) in outcome.splits.items():
         artifact.set_int_custom_property(f"rows_{split}", written.rows)
     files = [path for span in chosen for path in span.files]

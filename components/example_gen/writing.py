@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -87,6 +88,7 @@ class Outcome:
         place.
       hashes: Of the rows, to find those that stand in both splits.
       empty: The rows without a value, by column.
+      unlabelled: Number of rows that were left out, because their label is missing.
     """
 
     rows: int
@@ -96,10 +98,12 @@ class Outcome:
     shortened: dict[str, str]
     hashes: RowHashes
     empty: EmptyCells
+    unlabelled: int = 0
 
     def merge(self, later: Outcome) -> Outcome:
         """Adds the outcome of later shards."""
         self.rows += later.rows
+        self.unlabelled += later.unlabelled
         for split, written in later.splits.items():
             self.splits[split] = splits.merged(self.splits[split], written)
         self.label = self.label.merge(later.label)
@@ -141,6 +145,7 @@ class WriteShard:
       splitter: Divides the rows.
       label: Name of the label; not watched if it is no column.
       lists: Names of the columns that may have several values in a row.
+      drops_unlabelled: Whether rows without a value of the label are left out.
     """
 
     examples: str
@@ -150,6 +155,7 @@ class WriteShard:
     splitter: Splitter
     label: str
     lists: frozenset[str]
+    drops_unlabelled: bool = False
 
     def __call__(self, shard: Shard) -> Outcome:
         """Writes a shard.
@@ -173,6 +179,7 @@ class WriteShard:
                 train = self.splitter.trains(
                     raw, piece.span, piece.name, first, self.kinds, self.nulls
                 )
+                batch, train = self._labelled(batch, train)
                 records = encode.serialize(batch)
                 if not self.splitter.keys:  # else equal rows have equal keys
                     hashes.add(records, train)
@@ -188,9 +195,23 @@ class WriteShard:
                 )
             rows += read
         written = {split: writer.close() for split, writer in writers.items()}
-        if sum(records.rows for records, _ in written.values()) != rows:
+        unlabelled = rows - sum(records.rows for records, _ in written.values())
+        if unlabelled and not self.drops_unlabelled:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
-        return Outcome(rows, written, label, rounded, shortened, hashes, empty)
+        return Outcome(
+            rows, written, label, rounded, shortened, hashes, empty, unlabelled
+        )
+
+    def _labelled(
+        self, batch: pa.RecordBatch, train: np.ndarray
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """The rows to write, and whether each is in the training split."""
+        if not self.drops_unlabelled or self.label not in self.kinds:
+            return batch, train
+        missing = features.is_missing(batch.column(self.label))
+        if not missing.any():
+            return batch, train
+        return batch.filter(pa.array(~missing)), train[~missing]
 
     def _batches(
         self, piece: Piece, rounded: dict[str, str], shortened: dict[str, str]

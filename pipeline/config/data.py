@@ -13,6 +13,7 @@ from strategos.pipeline.config.types import (
     Duration,
     Filling,
     Function,
+    NotNegative,
     PathText,
     Positive,
     Section,
@@ -147,6 +148,12 @@ class Data(Section):
         "whether or not a cell is empty today, and may be missing in requests. "
         "Statistics and gates still count the missing values.",
     )
+    unlabelled: Literal["keep", "drop"] = Field(
+        "keep",
+        description="What happens to a row without a value of the label: `drop` leaves "
+        "it out of both splits and counts it; `keep` suits a label that "
+        "`preprocessing_fn` makes. No model is trained on a missing label.",
+    )
     on_bad_row: Annotated[
         Literal["fail"],
         not_yet(
@@ -239,6 +246,11 @@ class Distance(Section):
     features: dict[str, _Share] = Field(
         default_factory=dict,
         description="Bounds of single features; 1 lets any distance pass.",
+    )
+    min_rows: NotNegative = Field(
+        200,
+        description="Number of rows, of the smaller data set, below which distances "
+        "are not judged: those of so few rows differ by chance.",
     )
 
 

@@ -139,6 +139,7 @@ def _data_nodes(
         schema_fingerprint=fingerprints.schema,
         label=config.label,
         null_values=_json(config.data.null_values),
+        unlabelled=config.data.unlabelled,
         stack=stack_versions(),
         **parameters.of(node_ids.EXAMPLE_GEN),
     )

@@ -69,6 +69,7 @@ def run(tmp_path_factory) -> Callable[..., Written]:
             "spans": json.dumps(spans),
             "split": json.dumps(split or ratio),
             "null_values": json.dumps(null_values),
+            "unlabelled": "keep",
         }
         properties = dict.fromkeys(empty, "") | settings | properties
         executor.Executor().Do({}, {"examples": [examples]}, properties)

@@ -142,3 +142,24 @@ def test_the_report_counts_empty_cells_and_names_the_first(tmp_path, run, form):
     found = emptiness.from_json(recorded)
     assert (found["x"].rows, found["x"].of, found["x"].all) == (2, 80, False)
     assert found["z"].all and "y" not in found
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path, run, form):
+    table = pa.table(
+        {"n": range(50), "y": [None if n % 7 == 3 else 1.5 + n for n in range(50)]}
+    )
+    if form == "parquet":
+        pq.write_table(table, tmp_path / "a.parquet")
+    else:
+        table.to_pandas().to_csv(tmp_path / "a.csv", index=False)
+    path = tmp_path / f"a.{form}"
+    kept, dropped = run(path, label="y"), run(path, label="y", unlabelled="drop")
+    for split in ("train", "eval"):  # the other rows stay in their split
+        labelled = [row for row in kept.rows(split) if row["y"]]
+        assert dropped.rows(split) == labelled
+        stats = statistics(dropped, split)
+        assert stats.datasets[0].num_examples == len(labelled)
+    assert len(kept.rows()) == 50 and len(dropped.rows()) == 43
+    assert "left out: 7 rows of 50 without a label" in dropped.lines()
+    assert dropped.artifact.get_int_custom_property("rows") == 43
