@@ -102,6 +102,7 @@ class SliceMetrics:
       baseline: The metrics of the model in production, or None.
       errors: Largest error, over both models, of the metrics that are not exact.
       trivial: The trivial model on the same rows, or None if it was not measured.
+      finite: Whether all answers of the candidate are finite.
     """
 
     feature: str | None
@@ -111,6 +112,7 @@ class SliceMetrics:
     baseline: Mapping[str, float] | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
     trivial: Trivial | None = None
+    finite: bool = True
 
     @property
     def name(self) -> str:

@@ -199,7 +199,7 @@ def _check_one_label(
             received=f"{count[wrong[0]]} values of `{name}` in example {row:,} of "
             f"{file}",
             expected="exactly one in each example",
-            remedy="Drop the rows without a label when the data are prepared.",
+            remedy="Leave rows without a label out: `data.unlabelled: drop`.",
         )
 
 

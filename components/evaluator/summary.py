@@ -35,6 +35,15 @@ FEW_EXAMPLES = "few_examples"
 NO_BASELINE = "no_baseline"
 UNDEFINED_BASELINE = "undefined_baseline"
 ONE_LABEL = "one_label"
+UNDEFINED = "undefined"
+
+# Metrics that depend on both labels, or on the positive ones, being there.
+_CAUSES_IN_LABELS = {
+    "auc": "all labels are the same",
+    "pr_auc": "all labels are the same",
+    "recall": "no label is 1",
+    "calibration": "the labels add up to 0",
+}
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,8 @@ class Check:
       ok: Whether the bound holds; a skipped bound does.
       note: Why it was skipped, why the value is undefined, what was compared, and how
         far a metric that is not exact can be off.
-      skipped: `FEW_EXAMPLES`, `NO_BASELINE`, `UNDEFINED_BASELINE` or `ONE_LABEL` if it
-        was skipped.
+      skipped: `FEW_EXAMPLES`, `NO_BASELINE`, `UNDEFINED_BASELINE`, `ONE_LABEL` or
+        `UNDEFINED` if it was skipped.
       feature: The sliced feature; None overall.
       within_error: Whether `received` is so near to the bound that the metric's error
         leaves open whether the bound holds.
@@ -83,8 +92,8 @@ def judge(
 
     Args:
       bounds: By metric: {at_least, at_most, may_drop, may_rise, better_than,
-        min_examples, slices: {feature: {at_least, …}}}; `min_examples` applies to the
-        slices.
+        min_examples, undefined, slices: {feature: {at_least, …}}}; `min_examples` and
+        `undefined` (`skip` by default, or `fail`) apply to the slices.
       slices: The measured slices, including the overall one.
       incomparable: Whether the model in production exists and cannot be evaluated;
         then no bound on a change holds.
@@ -108,11 +117,14 @@ def _judged(
         checks += [_check(metric, *limit, overall) for limit in _limits(bound)]
         for feature, inner in (bound.get("slices") or {}).items():
             few = bound.get("min_examples") or 0
+            skips = bound.get("undefined", "skip") == "skip"
             pieces = [piece for piece in slices if piece.feature == feature]
             for limit in _limits(inner):
                 if not pieces:
                     checks.append(_missing(metric, *limit, feature))
-                checks += [_check(metric, *limit, piece, few) for piece in pieces]
+                checks += [
+                    _check(metric, *limit, piece, few, skips) for piece in pieces
+                ]
     return checks
 
 
@@ -232,7 +244,12 @@ def _trivial(overall: SliceMetrics) -> dict[str, float | None] | None:
 
 
 def _check(
-    metric: str, bound: str, limit: float | None, piece: SliceMetrics, few: int = 0
+    metric: str,
+    bound: str,
+    limit: float | None,
+    piece: SliceMetrics,
+    few: int = 0,
+    skips_undefined: bool = False,
 ) -> Check:
     trivial = piece.trivial
     if bound == "better_than" and trivial and math.isfinite(trivial.metrics[metric]):
@@ -244,6 +261,8 @@ def _check(
         found = _skipped(note, FEW_EXAMPLES)
     elif bound == "better_than" and trivial and trivial.is_perfect:
         found = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
+    elif skips_undefined and _undefined_by_labels(metric, piece):
+        found = _skipped(f"undefined: {_CAUSES_IN_LABELS[metric]}", UNDEFINED)
     elif not math.isfinite(piece.metrics[metric]):
         found = {"received": None, "ok": False, "note": _why_undefined(metric)}
     elif bound in ("may_drop", "may_rise"):
@@ -307,14 +326,15 @@ def _missing(metric: str, bound: str, required: float | None, feature: str) -> C
     return Check(metric, f"{feature}=*", bound, *found, feature)
 
 
+def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:
+    """Whether no model whose answers are finite has this metric on these labels."""
+    if metric not in _CAUSES_IN_LABELS or piece.trivial is None or not piece.finite:
+        return False
+    return not math.isfinite(piece.trivial.metrics[metric])
+
+
 def _why_undefined(metric: str) -> str:
-    causes = {
-        "auc": "all labels are the same",
-        "pr_auc": "all labels are the same",
-        "precision": "no prediction is above 0.5",
-        "recall": "no label is 1",
-        "calibration": "the labels add up to 0",
-    }
+    causes = {**_CAUSES_IN_LABELS, "precision": "no prediction is above 0.5"}
     cause = f"{causes[metric]}, or " if metric in causes else ""
     return f"undefined: {cause}a prediction is not finite"
 

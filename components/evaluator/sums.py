@@ -137,6 +137,7 @@ class Sums:
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(groups)
+            unknown = groups.models[candidate].sums[_UNKNOWN][0]
             for value in sorted(groups.codes, key=_order):
                 i = groups.codes[value]
                 found.append(
@@ -149,6 +150,7 @@ class Sums:
                         and {name: float(v[i]) for name, (v, _) in theirs.items()},
                         _errors(i, ours, theirs),
                         trivial[i],
+                        finite=not unknown[i],
                     )
                 )
         return found

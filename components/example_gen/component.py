@@ -21,6 +21,7 @@ class ExampleGenSpec(component_spec.ComponentSpec):
         "schema_fingerprint": component_spec.ExecutionParameter(type=str),
         "label": component_spec.ExecutionParameter(type=str),
         "null_values": component_spec.ExecutionParameter(type=str),
+        "unlabelled": component_spec.ExecutionParameter(type=str),
         "stack": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {}
@@ -41,7 +42,8 @@ class ExampleGen(base_component.BaseComponent):
       )
 
     `outputs["examples"]` is a standard Examples artifact with the splits `train` and
-    `eval`, and `validation` if `split` asks for it. No row is dropped or shuffled.
+    `eval`, and `validation` if `split` asks for it. No row is shuffled, and none is
+    dropped unless `unlabelled` says so.
     `splitting` documents how rows are divided; `inference`, `columns` and `features`
     document the types of their values. The component has no custom driver: the caller
     selects the spans and computes the fingerprint of their files with the module
@@ -62,6 +64,7 @@ class ExampleGen(base_component.BaseComponent):
         schema_fingerprint: str = "",
         label: str = "",
         null_values: str = "[]",
+        unlabelled: str = "keep",
         stack: str = "",
     ):
         """Constructs an ExampleGen.
@@ -83,6 +86,7 @@ class ExampleGen(base_component.BaseComponent):
           label: Column that must have more than one value; "" checks none.
           null_values: JSON list of spellings of a missing value. They apply to columns
             whose other values are numbers. An empty field is always missing.
+          unlabelled: `drop` leaves out rows without a value of `label`; default `keep`.
           stack: Versions of the libraries, part of the cache key.
         """
         super().__init__(
@@ -95,6 +99,7 @@ class ExampleGen(base_component.BaseComponent):
                 schema_fingerprint=schema_fingerprint,
                 label=label,
                 null_values=null_values,
+                unlabelled=unlabelled,
                 stack=stack,
                 examples=types.Channel(type=standard_artifacts.Examples),
             )

@@ -13,7 +13,13 @@ from tfx.types import artifact_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.example_gen import columns, inference, shards, spans
+from strategos.components.example_gen import (
+    columns,
+    emptiness,
+    inference,
+    shards,
+    spans,
+)
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Source
@@ -24,7 +30,7 @@ from strategos.components.records import FILE_FORMAT, counts
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.user_code.workload_paths import WorkloadPaths
-from strategos.components.wording import first
+from strategos.components.wording import counted, first
 
 _FILES_RECORDED = 50
 
@@ -78,10 +84,17 @@ class Executor(EngineExecutor):
             splitter=splitter,
             label=exec_properties["label"],
             lists=frozenset().union(*(file.lists for _, file in files)),
+            drops_unlabelled=exec_properties["unlabelled"] == "drop",
         )
         outcome = _write(runner, data, work)
         _describe(artifact, pattern, chosen, outcome)
+        empty = outcome.empty.found()
+        artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))
         report = inference.describe(profiles) + outcome.changed_numbers()
+        report += emptiness.describe(empty)
+        if outcome.unlabelled:
+            rows = counted(outcome.unlabelled, "row")
+            report.append(f"left out: {rows} of {outcome.rows:,} without a label")
         artifact.set_string_custom_property("types", "\n".join(report))
 
 
@@ -157,7 +170,8 @@ def _describe(
         artifact, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )
     examples_utils.set_file_format(artifact, FILE_FORMAT)
-    artifact.set_int_custom_property("rows", outcome.rows)
+    written = outcome.rows - outcome.unlabelled
+    artifact.set_int_custom_property("rows", written)
     for split, (written, _) in outcome.splits.items():
         counts.record(artifact, split, written.rows)
     files = [path for span in chosen for path in span.files]

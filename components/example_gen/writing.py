@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strategos.components.errors import Place, UserError
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.duplicates import RowHashes
+from strategos.components.example_gen.emptiness import EmptyCells
 from strategos.components.example_gen.inference import Witness
 from strategos.components.example_gen.shards import Piece, Shard
 from strategos.components.example_gen.splitting import Splitter
@@ -83,6 +85,8 @@ class Outcome:
       shortened: By column, the first number of which float32 drops digits, and its
         place.
       hashes: Of the rows, to find those that stand in several splits.
+      empty: The rows without a value, by column.
+      unlabelled: Number of rows that were left out, because their label is missing.
     """
 
     rows: int
@@ -91,14 +95,18 @@ class Outcome:
     rounded: dict[str, str]
     shortened: dict[str, str]
     hashes: RowHashes
+    empty: EmptyCells
+    unlabelled: int = 0
 
     def merge(self, later: Outcome) -> Outcome:
         """Adds the outcome of later shards."""
         self.rows += later.rows
+        self.unlabelled += later.unlabelled
         for split, written in later.splits.items():
             self.splits[split] = splits.merged(self.splits[split], written)
         self.label = self.label.merge(later.label)
         self.hashes = self.hashes.merge(later.hashes)
+        self.empty = self.empty.merge(later.empty)
         self.rounded = {**later.rounded, **self.rounded}
         self.shortened = {**later.shortened, **self.shortened}
         return self
@@ -135,6 +143,7 @@ class WriteShard:
       splitter: Divides the rows.
       label: Name of the label; not watched if it is no column.
       lists: Names of the columns that may have several values in a row.
+      drops_unlabelled: Whether rows without a value of the label are left out.
     """
 
     examples: str
@@ -144,6 +153,7 @@ class WriteShard:
     splitter: Splitter
     label: str
     lists: frozenset[str]
+    drops_unlabelled: bool = False
 
     def __call__(self, shard: Shard) -> Outcome:
         """Writes a shard.
@@ -151,7 +161,8 @@ class WriteShard:
         Raises:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
-        label, hashes, rows = Label(), RowHashes(self.splitter.splits), 0
+        label, hashes = Label(), RowHashes(self.splitter.splits)
+        empty, rows = EmptyCells(), 0
         rounded: dict[str, str] = {}
         shortened: dict[str, str] = {}
         writers = {
@@ -161,12 +172,14 @@ class WriteShard:
         for piece in shard.pieces:
             read = 0
             for raw, batch in self._batches(piece, rounded, shortened):
+                empty.see(batch, piece, read)
                 if self.label in self.kinds:
                     label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
                 masks = self.splitter.masks(
                     raw, piece.span, piece.name, first, self.kinds, self.nulls
                 )
+                batch, masks = self._labelled(batch, masks)
                 records = encode.serialize(batch)
                 if not self.splitter.keys:  # else equal rows have equal keys
                     hashes.add(records, masks)
@@ -182,9 +195,24 @@ class WriteShard:
                 )
             rows += read
         written = {split: writer.close() for split, writer in writers.items()}
-        if sum(records.rows for records, _ in written.values()) != rows:
+        unlabelled = rows - sum(records.rows for records, _ in written.values())
+        if unlabelled and not self.drops_unlabelled:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
-        return Outcome(rows, written, label, rounded, shortened, hashes)
+        return Outcome(
+            rows, written, label, rounded, shortened, hashes, empty, unlabelled
+        )
+
+    def _labelled(
+        self, batch: pa.RecordBatch, masks: dict[str, np.ndarray]
+    ) -> tuple[pa.RecordBatch, dict[str, np.ndarray]]:
+        """The rows to write, and which of them are in each split."""
+        if not self.drops_unlabelled or self.label not in self.kinds:
+            return batch, masks
+        missing = features.is_missing(batch.column(self.label))
+        if not missing.any():
+            return batch, masks
+        kept = {split: mask[~missing] for split, mask in masks.items()}
+        return batch.filter(pa.array(~missing)), kept
 
     def _batches(
         self, piece: Piece, rounded: dict[str, str], shortened: dict[str, str]

@@ -30,7 +30,7 @@ class Check:
       span: The span's number.
       ok: Whether the bound holds.
       feature: The column; "" for the span as a whole.
-      received: The figure; None for `schema`.
+      received: The figure; None for `schema`, and where too few rows are compared.
       bound: `at_least`, `at_most` or `may_rise`; "" for `schema`.
       required: The bound's number.
       note: What was compared, or what is wrong.
@@ -160,6 +160,18 @@ def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, floa
     return {name: bounds["features"].get(name, bounds["at_most"]) for name in names}
 
 
+def few_rows(found: Statistics, other: Statistics, bounds: Mapping[str, Any]) -> str:
+    """Says that two data sets have too few rows to be compared; "" if they have enough.
+
+    Args:
+      found: Statistics of the data.
+      other: Statistics of the data to compare with.
+      bounds: Has `min_rows`, where the setting exists.
+    """
+    rows, least = min(map(measure.rows, (found, other))), bounds.get("min_rows", 0)
+    return f"{rows:,.0f} rows are fewer than min_rows: {least:,}" * (rows < least)
+
+
 def _apart(
     gate: str,
     span: int,
@@ -168,6 +180,9 @@ def _apart(
     bounds: Mapping[str, Any],
     note: str,
 ) -> Iterator[Check]:
+    if rows := few_rows(found, other, bounds):
+        yield Check(gate, span, True, note=f"not judged: {rows}; {note}")
+        return
     limits = limits_of(bounds, list(measure.types_of(found)))
     for name, value in sorted(distances(found, other, limits).items()):
         limit = limits[name]

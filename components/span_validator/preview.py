@@ -29,8 +29,9 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     Args:
       request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
         for temporary files; `span`, as [number, version]; `reference`, the span to
-        compare with, or None; `model`, the path or URL of a SavedModel, or None;
-        `label`, `task`, `metrics` and perhaps `from_logits` of its evaluation.
+        compare with, or None; `min_rows` of both, below which they are not compared;
+        `model`, the path or URL of a SavedModel, or None; `label`, `task`, `metrics`
+        and perhaps `from_logits` of its evaluation.
 
     Returns:
       `distances` by feature, and `metrics` by name (None where undefined).
@@ -48,7 +49,8 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     if reference:
         found, other = reader.of(span), reader.of(reference[0])
         limits = dict.fromkeys(measure.types_of(found), 1.0)
-        distances = checks.distances(found, other, limits)
+        if not checks.few_rows(found, other, request):
+            distances = checks.distances(found, other, limits)
     metrics = _metrics(reader, span, request) if request["model"] else {}
     return {"distances": distances, "metrics": metrics}
 
@@ -150,7 +152,7 @@ def _kinds_of(model: Location) -> dict[str, Kind]:
 def _written(
     reader: Reader, span: Span, label: str, known: Mapping[str, Kind]
 ) -> tuple[Sequence[str], Mapping[str, Kind]]:
-    """Writes all rows of a span as examples; the files, and the kinds of columns.
+    """Writes a span's rows with a label as examples; files, and the kinds of columns.
 
     Args:
       reader: What reads spans.
@@ -174,6 +176,7 @@ def _written(
         splitter=Splitter((), 1, 1, frozenset({span.number})),
         label=label,
         lists=frozenset(),
+        drops_unlabelled=True,
     )
     runner.fold(data, work, writing.Outcome.merge).publish(reader.folder)
     files = Path(reader.folder, "Split-eval").iterdir()

@@ -44,6 +44,7 @@ class Transform(component.Transform):
         user_module: str,
         label: str,
         custom_config: Mapping[str, Any] | None = None,
+        missing: Mapping[str, str | int | float] | None = None,
     ):
         """Builds the component.
 
@@ -57,6 +58,7 @@ class Transform(component.Transform):
             none.
           custom_config: Second argument of a `preprocessing_fn(inputs, custom_config)`,
             as JSON-able values; by default empty.
+          missing: By raw column, the value in place of a missing one; default: none.
         """
         super().__init__(
             examples=examples,
@@ -69,5 +71,6 @@ class Transform(component.Transform):
                 "user_module": user_module,
                 "label": label,
                 "custom_config": dict(custom_config or {}),
+                "missing": dict(missing or {}),
             },
         )

@@ -13,11 +13,13 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
+from strategos.components.example_gen import emptiness
+from strategos.components.example_gen.emptiness import Emptiness
 from strategos.components.records import FILE_FORMAT, columns, counts, splits
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.transform import analysis, preprocessing, sample
+from strategos.components.transform import analysis, missing, preprocessing, sample
 from strategos.components.transform.materialize import materialize
 from strategos.components.user_code import modules, workload_paths
 
@@ -45,16 +47,18 @@ class Executor(EngineExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         config = json_utils.loads(exec_properties["custom_config"])
         folder, module = workload_paths.user_module(config["user_module"])
-        function = preprocessing.load(
-            folder, module, config["label"], config["custom_config"]
-        )
         raw = input_dict["examples"]
+        empty, fillings = _empty_cells(raw), config["missing"]
+        function = preprocessing.load(
+            folder, module, config["label"], config["custom_config"], fillings, empty
+        )
         (graph_artifact,) = output_dict["transform_graph"]
         graph_artifact.set_string_custom_property(
             "module_file", str(modules.find(folder, module) or module)
         )
         graph = graph_artifact.uri
         schema = _schema(input_dict["schema"])
+        schema = missing.of_varying_length(schema, fillings, empty)
         events.emit("progress", message="analyzing")
         analysis.analyze(self._engine, function, _files(raw, ANALYZED), schema, graph)
         events.emit("progress", message="transforming")
@@ -72,6 +76,7 @@ class Executor(EngineExecutor):
         sampled = splits.evaluated(names)
         records = [file for each in raw for file in _records(each, sampled)]
         sample.write(graph, records)
+        missing.write(graph, empty)
         _describe(transformed[0], names)
 
 
@@ -92,6 +97,17 @@ def _files(raw: list[types.Artifact], split: str) -> list[str]:
 def _records(artifact: types.Artifact, split: str) -> list[str]:
     folder = artifact_utils.get_split_uri([artifact], split)
     return sorted(fileio.glob(io_utils.all_files_pattern(folder)))
+
+
+def _empty_cells(raw: list[types.Artifact]) -> dict[str, Emptiness]:
+    """The columns without a value in some rows, if ExampleGen recorded them."""
+    return {
+        name: found
+        for artifact in raw
+        for name, found in emptiness.from_json(
+            artifact.get_string_custom_property("empty_cells")
+        ).items()
+    }
 
 
 def _rows(raw: list[types.Artifact]) -> int | None:

@@ -86,6 +86,17 @@ def ids_of(output: tft.TFTransformOutput) -> dict[str, FeatureIds]:
     return _ids(loaded.transform_fn)
 
 
+def raw_schema_file(folder: str) -> str:
+    """The schema of the raw examples as the graph parses them.
+
+    It differs from the schema of the run in the columns of `data.missing`.
+
+    Args:
+      folder: Folder of the transform graph.
+    """
+    return f"{folder}/{tft.TFTransformOutput.RAW_METADATA_DIR}/schema.pbtxt"
+
+
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
     """Layers made in the block take their inputs as they are."""

@@ -11,8 +11,11 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import Place, UserError
+from strategos.components.example_gen.emptiness import Emptiness
+from strategos.components.transform import missing
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain
+from strategos.components.wording import nearest
 
 Tensors = Mapping[str, Any]
 
@@ -20,7 +23,12 @@ _DTYPES = (tf.int64, tf.float32, tf.string)
 
 
 def load(
-    folder: str, module: str, label: str, custom_config: Mapping[str, Any]
+    folder: str,
+    module: str,
+    label: str,
+    custom_config: Mapping[str, Any],
+    fillings: missing.Fillings | None = None,
+    empty: Mapping[str, Emptiness] | None = None,
 ) -> Callable[[Tensors], Tensors]:
     """Loads the user's function and wraps it in checks.
 
@@ -30,6 +38,8 @@ def load(
       label: Required output; "" for none.
       custom_config: Passed to a function with an argument of this name, like in TFX's
         Transform.
+      fillings: By raw column, the value in place of a missing one; default: none.
+      empty: The columns without a value in some rows, for messages; default: unknown.
 
     Returns:
       A function from inputs to outputs. It raises UserError if the user's function
@@ -49,13 +59,30 @@ def load(
             outputs = function(inputs)
         except Exception as error:
             message = f"`preprocessing_fn` fails: {explain(error, folder)}"
-            if isinstance(error, KeyError) and error.args[0] not in inputs:
+            if _is_unknown(error, inputs):
                 message += f" is not among the inputs: {', '.join(sorted(inputs))}."
-            raise UserError(message) from error
+            remedy = _remedy(error, inputs, empty or {})
+            raise UserError(message, remedy=remedy) from error
         _check(outputs, label, where)
         return outputs
 
-    return preprocessing_fn
+    return missing.filling(preprocessing_fn, fillings or {})
+
+
+def _is_unknown(error: Exception, inputs: Tensors) -> bool:
+    """Whether the error is about an input that does not exist."""
+    return isinstance(error, KeyError) and error.args[0] not in inputs
+
+
+def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -> str:
+    """What to do about an error of the user's function; "" if that is not known."""
+    if _is_unknown(error, inputs):
+        near = nearest(str(error.args[0]), inputs)
+        return f"Did you mean `{near}`?" if near else ""
+    if "SparseTensor" in str(error):
+        sparse = [n for n, x in inputs.items() if isinstance(x, tf.SparseTensor)]
+        return missing.advice(sparse, empty)
+    return ""
 
 
 def _warn_of_statistics(folder: str, module: str) -> None:

@@ -25,6 +25,7 @@ def column_problems(
     """
     named = [("label", config.label)]
     named += [("data.split.keys", name) for name in config.data.split.keys]
+    named += [("data.missing", name) for name in config.data.missing]
     if config.evaluator:
         named += [("evaluator.slices", name) for name in config.evaluator.slices]
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}

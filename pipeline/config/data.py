@@ -11,7 +11,9 @@ from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Duration,
+    Filling,
     Function,
+    NotNegative,
     PathText,
     Positive,
     Section,
@@ -158,6 +160,19 @@ class Data(Section):
         "numbers, or that the schema declares as numbers. Text columns keep them. An "
         "empty field is missing in every column.",
     )
+    missing: dict[str, Filling] = Field(
+        default_factory=dict,
+        description="By raw column, the value that `preprocessing_fn` gets in place of "
+        'a missing one: `{shop: "", age: -1}`. Such a column is always dense, '
+        "whether or not a cell is empty today, and may be missing in requests. "
+        "Statistics and gates still count the missing values.",
+    )
+    unlabelled: Literal["keep", "drop"] = Field(
+        "keep",
+        description="What happens to a row without a value of the label: `drop` leaves "
+        "it out of both splits and counts it; `keep` suits a label that "
+        "`preprocessing_fn` makes. No model is trained on a missing label.",
+    )
     on_bad_row: Annotated[
         Literal["fail"],
         not_yet(
@@ -251,6 +266,11 @@ class Distance(Section):
     features: dict[str, _Share] = Field(
         default_factory=dict,
         description="Bounds of single features; 1 lets any distance pass.",
+    )
+    min_rows: NotNegative = Field(
+        200,
+        description="Number of rows, of the smaller data set, below which distances "
+        "are not judged: those of so few rows differ by chance.",
     )
 
 

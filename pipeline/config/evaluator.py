@@ -59,6 +59,12 @@ class Bound(Judged):
     min_examples: NotNegative = Field(
         0, description="Number of rows below which a slice is reported but not judged."
     )
+    undefined: Literal["skip", "fail"] = Field(
+        "skip",
+        description="What happens to a slice whose labels leave the metric undefined, "
+        "such as the AUC of rows of one class: `skip` reports it without judging. Over "
+        "all rows, an undefined metric always fails.",
+    )
 
 
 class Evaluator(Section):

@@ -320,6 +320,18 @@ class Config(Section):
             return self.trainer.named_weights or NOTHING
         return attrgetter(parameter.setting)(self)
 
+    @field_validator("data")
+    @classmethod
+    def _label_is_not_invented(cls, data: Data, info: ValidationInfo) -> Data:
+        if info.data.get("label") in data.missing:
+            raise reject(
+                "`missing` names the label: the model would be trained on invented "
+                "values",
+                remedy="Remove it there, and leave rows without a label out: "
+                "`data.unlabelled: drop`.",
+            )
+        return data
+
     @field_validator("evaluator")
     @classmethod
     def _can_be_compared(cls, evaluator: Evaluator | None, info: ValidationInfo):

@@ -140,6 +140,12 @@ def _in_64_bits(number: int) -> int:
     return number
 
 
+def _is_filling(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise reject(received=received(value), expected="a text or a number")
+    return value if isinstance(value, str | float) else _in_64_bits(value)
+
+
 def _in_a_century(text: str) -> str:
     """Rejects durations that overflow a timer, and larger numbers of steps."""
     number, unit = re.fullmatch("([0-9]+) ?([a-z]+)", text).groups()
@@ -254,6 +260,12 @@ Spellings = Annotated[
         ...,
     ],
     Field(strict=False),
+]
+Filling = Annotated[
+    Any,
+    Allowed("a text or a number"),
+    AfterValidator(_is_filling),
+    Field(json_schema_extra={"type": ["string", "number"]}),
 ]
 Positive = Annotated[int, Field(ge=1), AfterValidator(_in_64_bits)]
 NotNegative = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]

@@ -139,6 +139,7 @@ def _data_nodes(
         schema_fingerprint=fingerprints.schema,
         label=config.label,
         null_values=_json(config.data.null_values),
+        unlabelled=config.data.unlabelled,
         stack=stack_versions(),
         **parameters.of(node_ids.EXAMPLE_GEN),
     )
@@ -197,6 +198,7 @@ def _model_nodes(
         # A module for TFX's Trainer expects the label under the name that it chose.
         label="" if fn_args else config.label,
         custom_config=config.transform.custom_config,
+        missing=config.data.missing,
     )
     transform.add_upstream_node(data["gate"])
     trainer = Trainer(

@@ -97,12 +97,14 @@ def _request(
     config: Config, span: Span, reference: Span | None, model: Model
 ) -> dict[str, Any]:
     wanted = sorted(config.schedule.metrics) if config.schedule else []
+    drift = config.schedule.drift if config.schedule else None
     return {
         "pattern": config.data.examples,
         "schema": config.schema_.file or "",
         "null_values": config.data.null_values,
         "span": [span.number, span.version],
         "reference": [reference.number, reference.version] if reference else None,
+        "min_rows": drift.min_rows if drift else 0,
         "model": model.path if wanted else None,
         "label": config.label,
         "task": config.evaluator.task if config.evaluator else "",

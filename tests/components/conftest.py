@@ -136,6 +136,7 @@ def _transform(
     label: str = "late",
     custom_config: Mapping[str, Any] | None = None,
     rows: Mapping[str, int] | None = None,
+    missing: Mapping[str, Any] | None = None,
 ) -> dict[str, int]:
     """Runs Transform's executor on the workload; the recorded numbers of rows.
 
@@ -163,6 +164,7 @@ def _transform(
         "user_module": workload.user_module(module),
         "label": label,
         "custom_config": custom_config or {},
+        "missing": missing or {},
     }
     Executor().Do(
         {"examples": [raw], "schema": [schema]},

@@ -359,6 +359,21 @@ def drift(write, validate):
     return call
 
 
+@pytest.mark.parametrize(("rows", "judged"), [(12, False), (199, False), (200, True)])
+def test_distances_between_few_rows_are_not_judged(
+    write, validate, monkeypatch, rows, judged
+):
+    monkeypatch.setitem(GATES, "drift", {**GATES["drift"], "min_rows": 200})
+    write(1, s=["a", "b"] * 200)
+    write(2, s=["x"] * rows)
+    _, _, checks = validate([2], [1])
+    assert (("drift", "s") in checks) == judged
+    if not judged:
+        check = checks["drift", ""]
+        assert check["ok"]
+        assert f"{rows} rows are fewer than min_rows: 200" in check["note"]
+
+
 def test_a_column_whose_values_are_all_new_drifts_by_one(drift):
     names = [f"name {i}" for i in range(50)] * 10
     check = drift(names, [name.upper() for name in names])

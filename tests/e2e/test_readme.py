@@ -76,13 +76,15 @@ def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
 
 
 def test_a_column_with_empty_cells_that_is_not_filled_is_named(tutorial):
-    path = tutorial.folder / "preprocessing.py"
-    lines = path.read_text().splitlines()
-    (filling,) = (line for line in lines if "sparse_tensor_to_dense" in line)
-    path.write_text(path.read_text().replace(filling, '    shop = inputs["shop"]'))
-    done = tutorial.run(expect=1)
-    (line,) = (line for line in done.stdout.splitlines() if "`shop`" in line)
+    done = tutorial.run("--set", "data.missing.shop=null", expect=1)
+    (line,) = (x for x in done.stdout.splitlines() if "dense values of" in x)
     assert "model.py: `build_model`: the model needs dense values of `shop`" in line
-    advice = filling.partition("= ")[2].replace('"shop"', "COLUMN")
-    assert advice in line
+    assert "line " in line and "data.missing: {COLUMN" in line
     assert "SparseTensor(" not in done.stdout + done.stderr
+
+
+def test_a_filled_column_needs_no_empty_cell(tutorial):
+    for path in tutorial.folder.glob("data/*.csv"):
+        path.write_text(path.read_text().replace(",,", ",south,"))
+    tutorial.run()
+    assert len(_answers(tutorial, ["north", ""])) == 2

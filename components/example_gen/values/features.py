@@ -114,11 +114,16 @@ def convert(
     return pa.RecordBatch.from_arrays(columns, list(kinds))
 
 
+def is_missing(column: pa.ListArray) -> np.ndarray:
+    """Whether each row of a feature has no value, bool[rows]."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return lengths.to_numpy(zero_copy_only=False) == 0
+
+
 def first_missing(column: pa.ListArray) -> int | None:
     """Index of the first row of a feature without any value; None without one."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0)
-    missing = pc.equal(lengths, 0)
-    return _first(missing) if pc.any(missing).as_py() else None
+    missing = is_missing(column)
+    return int(np.argmax(missing)) if missing.any() else None
 
 
 def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transform import missing
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain, location
 
@@ -212,8 +214,14 @@ class UserModule:
     def _explained(
         self, features: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
     ) -> contextlib.AbstractContextManager[None]:
-        folder = self._spec.folder
-        return varying.explained(self._where, folder, features, inputs or {})
+        spec = self._spec
+        return varying.explained(
+            self._where,
+            spec.folder,
+            features,
+            inputs or {},
+            functools.partial(missing.advice_on, spec.transform_graph),
+        )
 
     def _own_loop(self) -> Callable[[Any], Any] | None:
         run_fn = getattr(self._module, "run_fn", None)

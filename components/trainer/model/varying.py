@@ -8,7 +8,7 @@ tensors, not the features.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +24,11 @@ _UNDEFINED = "last dimension of the inputs to a Dense layer should be defined"
 
 @contextlib.contextmanager
 def explained(
-    where: str, folder: str, features: Mapping[str, Any], inputs: Mapping[str, Any]
+    where: str,
+    folder: str,
+    features: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    filling: Callable[[list[str]], str],
 ) -> Iterator[None]:
     """Turns an error about a sparse or ragged tensor into one that names features.
 
@@ -33,6 +37,7 @@ def explained(
       folder: Folder of the user's code.
       features: Tensor or `tf.io` spec of each feature.
       inputs: `Input` of each feature that the model takes; empty if unknown.
+      filling: Says how sparse features become dense, by their names.
 
     Raises:
       UserError: The body failed on such a tensor.
@@ -41,18 +46,23 @@ def explained(
         yield
     except Exception as error:
         text = str(error) if isinstance(error, UserError) else explain(error, folder)
-        advice = _advice(text, features, inputs)
+        advice = _advice(text, features, inputs, filling)
         if not advice:
             raise
         root = error.__cause__ or error
         raise UserError(f"{location(root, folder) or where}: {advice}") from root
 
 
-def _advice(text: str, features: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
+def _advice(
+    text: str,
+    features: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    filling: Callable[[list[str]], str],
+) -> str:
     """The remedy for the features that an error may be about; "" if about none."""
     found: dict[str, str] = {}
     for word, kinds, remedy in (
-        ("SparseTensor", _SPARSE, _fill),
+        ("SparseTensor", _SPARSE, lambda names: f"{_fill(names)} {filling(names)}"),
         ("RaggedTensor", _RAGGED, _pad),
     ):
         names = [
@@ -82,10 +92,7 @@ def _declared(given: Any, kind: type) -> bool:
 def _fill(names: list[str]) -> str:
     return (
         f"the model needs dense values of {_listed(names)}, but a row may have none or "
-        "several: a layer that takes no tf.SparseTensor got one. In "
-        "`preprocessing_fn`, fill the missing values of the column that it is computed "
-        'from: `tft.sparse_tensor_to_dense_with_shape(inputs[COLUMN], [None, 1], "")`, '
-        'with a number in place of "" for a column of numbers.'
+        "several: a layer that takes no tf.SparseTensor got one."
     )
 
 

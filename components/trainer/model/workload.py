@@ -16,6 +16,7 @@ from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transform import missing
 
 
 def training_split(
@@ -107,9 +108,16 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
         )
     if not isinstance(feature_spec[spec.label], tf.io.FixedLenFeature):
         raise UserError(
-            f"`{spec.label}` is of varying length after Transform: a row may lack it",
+            f"`{spec.label}` is missing in some rows{_seen_missing(spec)}",
             key="label",
-            remedy="Require it in the schema (presence and shape), or make it dense in "
-            "`preprocessing_fn`.",
+            remedy="Leave these rows out: `data.unlabelled: drop`. If "
+            "`preprocessing_fn` makes the label of another column, let it return a "
+            "dense one.",
         )
     return feature_spec
+
+
+def _seen_missing(spec: WorkerSpec) -> str:
+    """Where the label is missing, if it is a raw column."""
+    found = missing.load(spec.transform_graph).get(spec.label)
+    return f": {found}" if found else ""

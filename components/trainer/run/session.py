@@ -28,7 +28,7 @@ from strategos.components.trainer.run import tfx_run_fn, verification
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transform import sample
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transform.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
 
 
@@ -127,7 +127,8 @@ def _export(
 ) -> None:
     """Writes the SavedModel and, beside the weights, what rows of tables mean."""
     graph = TransformGraph(context.transform_output)
-    export(model, context, spec.schema_file, folder, spec.null_values, graph)
+    raw_schema = raw_schema_file(spec.transform_graph)
+    export(model, context, raw_schema, folder, spec.null_values, graph)
     features, _ = evaluation.sample(relations.ROWS)
     found = relations.find(model, features, graph.ids(), context.label)
     record.write(found, weights)

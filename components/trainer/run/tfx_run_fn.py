@@ -30,7 +30,7 @@ from strategos.components.trainer.model.user_module import blamed, check_togethe
 from strategos.components.trainer.run.export import describe
 from strategos.components.trainer.run.saved_model import SavedModel
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transform.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
 
 
@@ -99,7 +99,7 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
     used = graph.raw_columns_of(_features(graph, spec.label)) & parsed
     describe(
         folder,
-        spec.schema_file,
+        raw_schema_file(spec.transform_graph),
         spec.label,
         used,
         unused=parsed - used,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from strategos.components.evaluator import summary
-from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.evaluator.metrics import SliceMetrics, Trivial
 
 
 def overall(auc, before=None, examples=1000):
@@ -85,6 +85,46 @@ def test_undefined_metric_fails_its_bound_by_name():
     assert not check.ok
     assert line.startswith("auc, overall: at least 0.5 required, nothing received")
     assert "all labels are the same" in line
+
+
+def one_class(**changes):
+    trivial = Trivial(1.0, {"auc": math.nan}, is_perfect=True)
+    piece = carrier("OO", math.nan, 40)
+    return dataclasses.replace(piece, **{"trivial": trivial} | changes)
+
+
+def test_a_slice_of_one_class_is_not_judged_and_counted():
+    pieces = overall(0.8), one_class(), carrier("UA", 0.9, 500)
+    checks = judge({"slices": {"carrier": {"at_least": 0.6}}}, *pieces)
+    assert [(check.ok, check.skipped) for check in checks] == [
+        (True, summary.UNDEFINED),
+        (True, None),
+    ]
+    assert summarize(checks, *pieces)["reason"] == (
+        "bounds held: 1, skipped: 1 (undefined: all labels are the same)"
+    )
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        one_class(finite=False),
+        one_class(trivial=Trivial(0.5, {"auc": 0.5})),
+        dataclasses.replace(one_class(), feature=None, value=None),
+    ],
+    ids=["a prediction is NaN", "both classes", "overall"],
+)
+def test_an_undefined_metric_that_is_not_due_to_a_slice_of_one_class_fails(piece):
+    whole = (overall(0.8),) if piece.feature else ()
+    bound = {"slices": {"carrier": {"at_least": 0.6}}}
+    checks = judge(bound if piece.feature else {"at_least": 0.6}, *whole, piece)
+    assert [check.ok for check in checks] == [False]
+
+
+def test_a_slice_of_one_class_fails_where_the_bound_says_so():
+    bound = {"slices": {"carrier": {"at_least": 0.6}}, "undefined": "fail"}
+    (check,) = judge(bound, overall(0.8), one_class())
+    assert not check.ok and "all labels are the same" in check.note
 
 
 def test_feature_without_any_value_fails_its_bound():

@@ -60,6 +60,8 @@ def test_one_nan_prediction_makes_its_slices_undefined_and_no_others():
     for piece in (whole, a):
         assert all(math.isnan(piece.metrics[name]) for name in BINARY)
         assert not math.isnan(piece.metrics["mean_label"])
+        assert not piece.finite
+    assert b.finite
     assert not any(math.isnan(value) for value in b.metrics.values())
 
 

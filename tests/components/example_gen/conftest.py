@@ -39,7 +39,11 @@ class Written:
         return [row[name] for row in self.rows()]
 
     def report(self) -> list[str]:
-        """The types in the run's report."""
+        """The types in the run's report, without the count of missing values."""
+        return [line for line in self.lines() if not line.startswith("missing values")]
+
+    def lines(self) -> list[str]:
+        """What the run's report says of the columns."""
         return self.artifact.get_string_custom_property("types").splitlines()
 
 
@@ -65,6 +69,7 @@ def run(tmp_path_factory) -> Callable[..., Written]:
             "spans": json.dumps(spans),
             "split": json.dumps(split or ratio),
             "null_values": json.dumps(null_values),
+            "unlabelled": "keep",
         }
         properties = dict.fromkeys(empty, "") | settings | properties
         executor.Executor().Do({}, {"examples": [examples]}, properties)

@@ -60,6 +60,7 @@ def _write(table: str, folder: str) -> None:
         "pattern": table,
         "spans": "[]",
         "null_values": "[]",
+        "unlabelled": "keep",
         "split": json.dumps({"by": "ratio", "keys": [], "train": 8, "eval": 2}),
     }
     example_gen.Executor().Do({}, {"examples": [examples]}, properties)

@@ -41,11 +41,15 @@ def _undeclared(keras, name, features):
     return lambda: keras.layers.Dense(1)(given), {}
 
 
+def _fill(names):
+    return f"fill {', '.join(names)}"
+
+
 @pytest.mark.parametrize("make", [_added, _subclassed, _undeclared])
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("shop", "tft.sparse_tensor_to_dense_with_shape(inputs[COLUMN], [None, 1]"),
+        ("shop", "fill shop"),
         ("words", "Declare the input with `ragged=True`"),
     ],
 )
@@ -56,7 +60,7 @@ def test_the_feature_is_named_with_what_to_do(make, name, remedy, features, tmp_
     call, inputs = make(tf.keras, name, features)
     with (
         pytest.raises(UserError) as raised,
-        varying.explained("model.py", str(tmp_path), features, inputs),
+        varying.explained("model.py", str(tmp_path), features, inputs, _fill),
     ):
         call()
     text = str(raised.value)
@@ -68,7 +72,7 @@ def test_the_feature_is_named_with_what_to_do(make, name, remedy, features, tmp_
 def test_other_errors_stay_as_they_are(features, tmp_path):
     with (
         pytest.raises(ValueError, match="no such unit"),
-        varying.explained("model.py", str(tmp_path), features, {}),
+        varying.explained("model.py", str(tmp_path), features, {}, _fill),
     ):
         raise ValueError("no such unit")
 
@@ -79,6 +83,6 @@ def test_an_input_that_is_declared_is_not_blamed(features, tmp_path):
     inputs = {"shop": tf.keras.Input((None,), name="shop", sparse=True)}
     with (
         pytest.raises(ValueError, match="of another SparseTensor"),
-        varying.explained("model.py", str(tmp_path), features, inputs),
+        varying.explained("model.py", str(tmp_path), features, inputs, _fill),
     ):
         raise ValueError("of another SparseTensor")

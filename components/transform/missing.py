@@ -1,0 +1,195 @@
+"""Missing values: columns that may lack one, and how `data.missing` fills them.
+
+A column that `data.missing` names is of varying length in the raw spec, whether or not
+today's data have an empty cell of it, and dense in the graph: the same for analysis,
+training and serving. The raw examples, their statistics and requests keep the gap.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.errors import UserError
+from strategos.components.example_gen import emptiness
+from strategos.components.example_gen.emptiness import Emptiness
+from strategos.components.transform.graph import TransformGraph
+from strategos.components.wording import nearest
+
+Fillings = Mapping[str, str | int | float]
+"""Value in place of a missing one, by raw column."""
+
+_SHOWN = 5  # columns
+_FILE = "missing.json"
+_TYPES = {str: schema_pb2.BYTES, int: schema_pb2.INT, float: schema_pb2.FLOAT}
+
+
+def filled(value: tf.Tensor | tf.SparseTensor, filling: str | int | float) -> tf.Tensor:
+    """A raw column as a dense tensor, whether or not today's data have empty cells.
+
+    For a `preprocessing_fn` of a pipeline without `data.missing`.
+
+    Args:
+      value: `inputs[COLUMN]`: [rows, 1] if dense, at most one value a row if sparse.
+      filling: Stands in place of a missing value.
+
+    Returns:
+      [rows, 1], of the dtype of `value`.
+    """
+    if not isinstance(value, tf.SparseTensor):
+        return value
+    default = tf.constant(filling, value.dtype)
+    return tft.sparse_tensor_to_dense_with_shape(value, [None, 1], default)
+
+
+def filling(
+    function: Callable[[Mapping[str, Any]], Any], fillings: Fillings
+) -> Callable[[Mapping[str, Any]], Any]:
+    """Wraps a function of raw columns, so that it gets the `fillings` of missing ones.
+
+    Args:
+      function: `preprocessing_fn(inputs)`.
+      fillings: By column; the other columns stay as they are.
+    """
+
+    def preprocessing_fn(inputs: Mapping[str, Any]) -> Any:
+        dense = {name: filled(inputs[name], value) for name, value in fillings.items()}
+        return function({**inputs, **dense})
+
+    return preprocessing_fn if fillings else function
+
+
+def of_varying_length(
+    schema: schema_pb2.Schema,
+    fillings: Fillings,
+    empty: Mapping[str, Emptiness],
+) -> schema_pb2.Schema:
+    """The schema of the raw examples, where columns of `fillings` may be missing.
+
+    Args:
+      schema: Of the raw examples.
+      fillings: By column.
+      empty: The columns without a value in some rows.
+
+    Raises:
+      UserError: A column of `fillings` does not exist, has several values in a row, or
+        holds values of another type.
+    """
+    found = schema_pb2.Schema.FromString(schema.SerializeToString())
+    features = {feature.name: feature for feature in found.feature}
+    groups = found.tensor_representation_group
+    for name, value in fillings.items():
+        if name not in features:
+            raise _unknown(name, features)
+        feature = features[name]
+        _check_single(feature)
+        if name in empty and empty[name].all:
+            feature.type = _TYPES[type(value)]  # no value has shown the type
+        _check_type(feature, value)
+        feature.ClearField("shape")
+        for group in groups.values():
+            group.tensor_representation.pop(name, None)
+    return found
+
+
+def advice(names: Iterable[str], empty: Mapping[str, Emptiness]) -> str:
+    """What to do where code does not expect whether a column is sparse.
+
+    Args:
+      names: The raw columns that are sparse.
+      empty: The columns without a value in some rows.
+    """
+    found = [
+        f"`{name}` has {empty[name]}." if name in empty else f"`{name}` is sparse."
+        for name in sorted(names)[:_SHOWN]
+    ]
+    return " ".join(
+        [
+            *found,
+            "A column is a tf.SparseTensor if a cell of it is empty, else dense. "
+            'With `data.missing: {COLUMN: ""}`, or a number in place of "", it is '
+            "dense whatever the data; then `preprocessing_fn` needs no filling.",
+        ]
+    )
+
+
+def advice_on(graph: str, features: Iterable[str]) -> str:
+    """What to do about transformed features that are sparse.
+
+    Args:
+      graph: Folder of the transform graph.
+      features: Their names.
+    """
+    transform = TransformGraph(tft.TFTransformOutput(graph))
+    columns = transform.raw_features_of(features)
+    spec = transform.raw_spec
+    sparse = [n for n in columns if not isinstance(spec[n], tf.io.FixedLenFeature)]
+    return advice(sparse, load(graph))
+
+
+def write(graph: str, empty: Mapping[str, Emptiness]) -> None:
+    """Writes beside the transform graph which columns have no value in some rows.
+
+    Args:
+      graph: Folder of the transform graph.
+      empty: By column.
+    """
+    with tf.io.gfile.GFile(f"{graph}/{_FILE}", "w") as file:
+        file.write(emptiness.to_json(empty))
+
+
+def load(graph: str) -> dict[str, Emptiness]:
+    """Reads what `write` wrote; {} if Transform wrote nothing.
+
+    Args:
+      graph: Folder of the transform graph.
+    """
+    if not tf.io.gfile.exists(f"{graph}/{_FILE}"):
+        return {}
+    with tf.io.gfile.GFile(f"{graph}/{_FILE}") as file:
+        return emptiness.from_json(file.read())
+
+
+def _unknown(name: str, features: Mapping[str, Any]) -> UserError:
+    near = nearest(name, features)
+    return UserError(
+        f"the data have no column `{name}`",
+        key="data.missing",
+        expected=", ".join(sorted(features)),
+        remedy=f"Did you mean `{near}`?" if near else "",
+    )
+
+
+def _check_single(feature: schema_pb2.Feature) -> None:
+    counts = feature.value_count
+    several = feature.HasField("value_count") and counts.max != 1
+    if several or math.prod(dim.size for dim in feature.shape.dim) != 1:
+        raise UserError(
+            f"`{feature.name}` may have several values in a row",
+            key="data.missing",
+            remedy="Only a column of single values can be filled: remove it there, and "
+            "use the tf.SparseTensor in `preprocessing_fn`.",
+        )
+
+
+def _check_type(feature: schema_pb2.Feature, value: str | int | float) -> None:
+    allowed = {
+        schema_pb2.BYTES: ("a text", str),
+        schema_pb2.INT: ("a whole number", int),
+        schema_pb2.FLOAT: ("a number", (int, float)),
+    }
+    described, types = allowed[feature.type]
+    if not isinstance(value, types):
+        kind = schema_pb2.FeatureType.Name(feature.type)
+        raise UserError(
+            f"the column is {kind}",
+            key=f"data.missing.{feature.name}",
+            received=json.dumps(value, ensure_ascii=False),
+            expected=described,
+        )
