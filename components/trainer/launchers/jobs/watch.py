@@ -50,7 +50,8 @@ class Watch:
         self._start_timeout = start_timeout
         self._clock = clock
         self._output = scheduler.output(job, attempt)
-        self._beat = HeartbeatMonitor(clock, _SILENT_SECONDS)
+        self._beat: Any = None  # the last one that could be read
+        self._monitor = HeartbeatMonitor(clock, _SILENT_SECONDS)
         self._since: dict[str, float] = {}
         self._asked = -_ASK_SECONDS
         self._logged = ""
@@ -129,24 +130,29 @@ class Watch:
     def _failure(self, known: bool) -> Failure | None:
         """How the job failed, if it has."""
         job, beat = self.job, self._attempt.heartbeat()
-        silent = self._beat.is_lost(beat)
-        if job.phase == "waiting" and known and (beat is None or job.partial):
-            self._check_pending()
-            self._beat = HeartbeatMonitor(self._clock, _SILENT_SECONDS)
+        self._beat = self._beat if beat is None else beat
+        silent, begun = self._monitor.is_lost(self._beat), self._beat is not None
+        waits = job.phase == "waiting" and known and (not begun or job.partial)
+        too_long = self._lasts("waiting", waits, self._scheduler.pending_timeout)
+        if waits:
+            self._check_pending(too_long)
+            self._monitor = HeartbeatMonitor(self._clock, _SILENT_SECONDS)
             return None
-        if job.phase == "ended" or (not known and silent):
-            return self._ending() if self._lasts("ended", _LATE_SECONDS) else None
-        if beat is None and self._lasts("starting", self._start_timeout):
+        gone = job.phase == "ended" or (not known and silent)
+        ended = self._lasts("ended", gone, _LATE_SECONDS)
+        if gone:
+            return self._ending() if ended else None
+        if self._lasts("starting", not begun, self._start_timeout):
             what = f"started no task within {self._start_timeout:g} s"
             return self._failed(what)
-        if beat is not None and silent:
+        if begun and silent:
             return self._failed(f"sent no heartbeat for {_SILENT_SECONDS:g} s")
         return None
 
-    def _check_pending(self) -> None:
+    def _check_pending(self, too_long: bool) -> None:
         job, limit = self.job, self._scheduler.pending_timeout
         self._log(f"waiting for {self.label}: {job.state}")
-        if not job.hopeless and not self._lasts("waiting", limit):
+        if not job.hopeless and not too_long:
             return
         when = "cannot start" if job.hopeless else f"has not started within {limit:g} s"
         raise UserError(
@@ -171,8 +177,11 @@ class Watch:
         hint = f"{self.job.hint} {self._output.last_lines()}".strip()
         return Failure(self.label, what, hint=hint, preempted=preempted)
 
-    def _lasts(self, what: str, seconds: float) -> bool:
-        """Whether `what`, true now, has been true for longer than `seconds`."""
+    def _lasts(self, what: str, holds: bool, seconds: float) -> bool:
+        """Whether `what` holds now, and has at each look for longer than `seconds`."""
+        if not holds:
+            self._since.pop(what, None)
+            return False
         now = self._clock()
         return now - self._since.setdefault(what, now) > seconds
 

@@ -202,6 +202,29 @@ def test_controller_that_does_not_answer_is_not_a_job_that_is_gone(watched):
     assert ending == {"facts": {}} and seconds >= 100
 
 
+@pytest.mark.parametrize("unreadable", [1, 20])
+def test_heartbeat_that_cannot_be_read_for_a_while_ends_no_job(watched, unreadable):
+    """Longer after the start than a job may take to start."""
+
+    def beats(number):
+        def beat(batch, attempt):
+            batch.become("running", "RUNNING")
+            run = attempt.gang / "1"
+            run.mkdir(parents=True, exist_ok=True)
+            (attempt.gang / "call.json").write_text('{"id": "1"}')
+            readable = number % 60 < 60 - unreadable
+            text = json.dumps({"beat": number})
+            (run / "run.json").write_text(text if readable else "")
+
+        return beat
+
+    def ends(batch, attempt):
+        attempt.put_answer(facts={})
+
+    ending, seconds = watched(Batch(), None, None, *map(beats, range(150)), ends)
+    assert ending == {"facts": {}} and seconds >= 150
+
+
 def test_silent_job_and_job_without_tasks_fail(watched):
     def starts(batch, attempt):
         batch.become("running", "RUNNING")
