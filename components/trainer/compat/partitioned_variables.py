@@ -6,6 +6,7 @@ A partitioner splits a variable along its first axis into variables named `…/p
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -46,8 +47,18 @@ def shape(table: Sequence[tf.Variable]) -> list[int]:
     return [sum(part.shape[0] for part in table), *first[1:]]
 
 
+def use_tables(model: tf.keras.Model) -> None:
+    """Makes `get_weights` and `set_weights` of a model those of this module.
+
+    Args:
+      model: A built model.
+    """
+    model.get_weights = functools.partial(get_weights, model)
+    model.set_weights = functools.partial(set_weights, model)
+
+
 def get_weights(model: tf.keras.Model) -> list[np.ndarray]:
-    """The result of `model.get_weights()` as if no table were split."""
+    """The variables' values as if no table were split; without vocabularies."""
     return [
         np.concatenate([part.numpy() for part in table])
         if len(table) > 1

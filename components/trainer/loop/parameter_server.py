@@ -95,8 +95,7 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
       model: Its variables are on parameter servers.
       ordinary: Built by the same function outside of any strategy.
     """
-    model.get_weights = functools.partial(partitioned_variables.get_weights, model)
-    model.set_weights = functools.partial(partitioned_variables.set_weights, model)
+    partitioned_variables.use_tables(model)
     model.set_weights(ordinary.get_weights())
     # Split tables can only be restored once they exist, not while they are created.
     optimizers.build(model, own=True)
@@ -108,7 +107,8 @@ def _placement(variables: list[tf.Variable]) -> list[str]:
     """Which server holds which variables, as log lines."""
     held: collections.Counter[str] = collections.Counter()
     for variable in variables:
-        size = variable.shape.num_elements() * variable.dtype.size
+        count = variable.shape.num_elements() or 0  # None: what `adapt` has counted
+        size = count * variable.dtype.size
         held[_server_of(variable)] += size
     lines = [f"{server} holds {held[server]:,} bytes" for server in sorted(held)]
     for table in partitioned_variables.tables(variables):

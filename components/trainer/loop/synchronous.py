@@ -19,9 +19,11 @@ from strategos.components.files import filesystems
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import (
+    compiled,
     keras3,
     keras_names,
     optimizers,
+    partitioned_variables,
     rates,
 )
 from strategos.components.trainer.data import dataset, file_shards
@@ -172,6 +174,9 @@ class Training:
         if self._context.replicas > 1:
             local_values.report_means(model)
         self._code.check(model, outputs, self._examples)
+        if len(compiled.weights(model)) < len(model.weights):
+            # Callbacks that keep the best weights cannot keep an adapted vocabulary.
+            partitioned_variables.use_tables(model)
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:
@@ -211,11 +216,7 @@ class Training:
         )
 
     def _check_steps(self) -> None:
-        """Rejects an epoch without a step.
-
-        Raises:
-          UserError: The epoch's only batch is smaller than a full one, and left out.
-        """
+        """Rejects an epoch whose only batch is not a full one, and left out."""
         if not self._context.steps_per_epoch:
             raise UserError(
                 f"but the {self._context.rows:,} rows of an epoch do not fill a "

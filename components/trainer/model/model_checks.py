@@ -42,6 +42,7 @@ class ModelChecker:
         self._folder = folder
         self._label = label
         self._strategy = strategy
+        self._outputs: Any = None  # of the model outside of any strategy
 
     def check_kind(self, model: Any) -> None:
         """Rejects what `build_model` returned unless it is a compiled model.
@@ -139,7 +140,10 @@ class ModelChecker:
                 return call()
             if tf.distribute.has_strategy():
                 tracing.shapes(call)  # creates variables where no replica does
-            return tracing.values(lambda: local_values.of_first(call))
+                if self._strategy == "parameter_server":
+                    return self._outputs  # only a worker's call finds its tables
+            self._outputs = tracing.values(lambda: local_values.of_first(call))
+            return self._outputs
 
     def check_output(
         self,
