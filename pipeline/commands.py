@@ -99,16 +99,6 @@ def report(config: Config, result: orchestration.Result) -> int:
     return result.exit_code
 
 
-def validate(arguments: argparse.Namespace) -> int:
-    """`strategos validate`: reports all problems at once, without TensorFlow."""
-    config = load(arguments).config
-    data = config.data.listing()
-    reject(config, data)
-    reject_training(config, data, probe=False)
-    print(f"{arguments.pipeline}: no problems found")
-    return ExitCode.DONE
-
-
 def config(arguments: argparse.Namespace) -> int:
     """`strategos config`: the effective settings, each with its origin."""
     from strategos.pipeline.config import loading
@@ -326,16 +316,28 @@ def reject(config: Config, data: Listing) -> None:
       config: The effective settings.
       data: The files that `data.examples` names.
     """
+    from strategos.pipeline.config import loading
+
+    problems = file_problems(config, data)
+    if problems:
+        raise loading.ConfigError(problems, str(config.path))
+
+
+def file_problems(config: Config, data: Listing) -> list[UserError]:
+    """The problems with files, modules, folders and `notify`.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+    """
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.config import loading
     from strategos.pipeline.run import notification
 
     problems = file_checks.check(config, data)
     problems += engine_checks.check(config)
     problems += notification.problems(config)
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    return problems
 
 
 def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
