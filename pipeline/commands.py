@@ -102,21 +102,6 @@ def report(config: Config, result: orchestration.Result) -> int:
     return result.exit_code
 
 
-def validate(arguments: argparse.Namespace) -> int:
-    """`strategos validate`: reports all problems at once, without TensorFlow."""
-    config = load(arguments).config
-    data = config.data.listing()
-    reject(config, data)
-    reject_training(config, data, probe=False)
-    print(f"{arguments.pipeline}: no problems found")
-    if not config.is_named:
-        print(
-            f"note: `name` is not set. Add `name: {config.name}`, so that history, "
-            "cache and the model in production never depend on the folder's name."
-        )
-    return ExitCode.DONE
-
-
 def config(arguments: argparse.Namespace) -> int:
     """`strategos config`: the effective settings, each with its origin."""
     from strategos.pipeline.config import loading
@@ -357,6 +342,16 @@ def reject(config: Config, data: Listing) -> None:
       config: The effective settings.
       data: The files that `data.examples` names.
     """
+    _raise_all(config, file_problems(config, data))
+
+
+def file_problems(config: Config, data: Listing) -> list[UserError]:
+    """The problems with files, modules, folders and `notify`.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+    """
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
     from strategos.pipeline.run import notification
@@ -364,7 +359,7 @@ def reject(config: Config, data: Listing) -> None:
     problems = file_checks.check(config, data)
     problems += engine_checks.check(config)
     problems += notification.problems(config)
-    _raise_all(config, problems)
+    return problems
 
 
 def reject_training(config: Config, data: Listing, *, probe: bool) -> None:

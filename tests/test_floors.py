@@ -34,6 +34,7 @@ TRAINER_FLOORS = [
 ]
 COMMANDS = (
     *("clean_command", "image_command", "models_command", "recurring_command"),
+    "validate_command",
     *("remote_command", "retrain_command", "schedule_command"),
 )
 PIPELINE_FLOORS = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.example_gen.listing import Listing
-from strategos.components.files import arrow_files
+from strategos.components.files import arrow_files, patterns
 from strategos.components.files.filesystems import (
     is_remote,
     missing,
@@ -175,7 +176,15 @@ class _Source:
 
 def _read_module(config: Config, key: str, module: str) -> _Source | UserError | None:
     """The parsed module, or the problem with it; None if it is not Python source."""
-    path = modules.find(str(config.folder), module) or _installed(module)
+    path = modules.find(str(config.folder), module)
+    if path is None and module.partition(".")[0] in sys.stdlib_module_names:
+        return config.problem(
+            key,
+            f"`{module}` is a module of Python, and no other one is in "
+            f"{shown(config.folder)}",
+            remedy="Name a module of your own, such as `model`.",
+        )
+    path = path or _installed(module)
     if path is None:
         return _no_module(config, key, module)
     if path.suffix != ".py":
@@ -253,7 +262,7 @@ def _installed(module: str) -> Path | None:
     return origin.parent if "." in module else origin
 
 
-def _no_module(config: Config, key: str, module: str) -> UserError:
+def _no_module(config: Config, key: str, module: str, note: str = "") -> UserError:
     others = modules.local_modules(str(config.folder))
     near = nearest(module, others)
     if module.endswith(".py"):
@@ -361,11 +370,20 @@ def root_problems(config: Config) -> Iterator[UserError]:
     Args:
       config: The effective settings.
     """
+    data = patterns.fixed_folder(config.data.examples)
+    if config.run.root == "/":
+        remedy = "Name a folder, such as `runs`."
+        yield config.problem(
+            "run.root", "received /, which holds all else", remedy=remedy
+        )
     for key, folder in config.pusher.folders.items() if config.pusher else ():
         if f"{config.run.root}/".startswith(f"{folder.rstrip('/')}/"):
             message = f"models must not be pushed over the root, {config.run.root}"
             remedy = "Name another folder."
             yield config.problem(key, message, remedy=remedy)
+        elif f"{data}/".startswith(f"{folder.rstrip('/')}/"):
+            message = f"models must not be pushed among the data, {data}"
+            yield config.problem(key, message, remedy="Name another folder.")
     if any(sign in config.run.root for sign in "*?["):
         yield config.problem(
             "run.root",

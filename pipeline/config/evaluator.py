@@ -115,10 +115,12 @@ class Evaluator(Section):
         errors = []
         for metric, bound in bounds.items():
             errors += _direction_errors(metric, bound, (metric,))
+            errors += _range_errors(metric, bound, (metric,))
             errors += _trivial_errors(metric, bound, (metric,))
             for feature, limits in bound.slices.items():
                 loc = (metric, "slices", feature)
                 errors += _direction_errors(metric, limits, loc)
+                errors += _range_errors(metric, limits, loc)
                 errors += _trivial_errors(metric, limits, loc)
                 errors += _not_among(feature, info, "slices", loc)
             task = info.data.get("task")
@@ -196,6 +198,21 @@ def _direction_errors(
             f"{metric} is better when {'higher' if higher else 'lower'}",
             remedy=f"Use `{right}`.",
         )
+
+
+def _range_errors(
+    metric: str, limits: Limits, loc: tuple[str, ...]
+) -> Iterator[InitErrorDetails]:
+    """Yields an error for a limit that no value of the metric can reach."""
+    higher = METRICS[metric].higher_is_better if metric in METRICS else None
+    if higher is None:
+        return
+    if higher and limits.at_least is not None and limits.at_least > 1:
+        message = f"{limits.at_least:g}, but {metric} is at most 1: nothing can pass"
+        yield reject_at((*loc, "at_least"), message, expected="0 to 1")
+    if limits.at_most is not None and limits.at_most < 0:
+        message = f"{limits.at_most:g}, but {metric} is at least 0: nothing can pass"
+        yield reject_at((*loc, "at_most"), message, expected="at least 0")
 
 
 def _trivial_errors(

@@ -20,7 +20,12 @@ from pydantic import ValidationError
 
 from strategos.components.errors import Place, UserError
 from strategos.pipeline.config import introspect
-from strategos.pipeline.config.problems import ConfigError, from_pydantic
+from strategos.pipeline.config.problems import (
+    ConfigError,
+    Repaired,
+    from_pydantic,
+    repaired,
+)
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.config.types import PASSWORD_VARIABLE, absolute
 from strategos.pipeline.config.yaml_tree import (
@@ -116,22 +121,30 @@ def _validate(
     path = path.parent.resolve() / path.name
     places = {".".join(p): e.place for p, e in entry.leaves() if p}
     context = {"path": path, "password": password, "places": places}
+    settings = _plain(entry, ())
     try:
-        config = Config.model_validate(_plain(entry, ()), context=context)
+        config = Config.model_validate(settings, context=context)
+        rest = Repaired(config, frozenset())
     except ValidationError as error:
         problems = problems + from_pydantic(error, Config, _locator(entry))
-        config = None
-    if problems or config is None:
-        raise ConfigError(_sorted(problems, entry), entry.place.source)
+        rest = repaired(settings, error, Config, context)
+    if problems:
+        about = entry.place.source
+        raise ConfigError(in_reading_order(problems, about), about, rest)
     return Loaded(config, _origins(config, entry, password))
 
 
-def _sorted(problems: list[UserError], main: Entry) -> list[UserError]:
-    """Sorts in reading order: the main file first, then overlays, then flags."""
+def in_reading_order(problems: Sequence[UserError], main: str) -> list[UserError]:
+    """Sorts problems: the main file first, then overlays, then flags.
+
+    Args:
+      problems: One without a place counts as the first of the main file.
+      main: The main file.
+    """
 
     def order(problem: UserError) -> tuple:
-        place = problem.place or main.place
-        first = place.source == main.place.source
+        place = problem.place or Place(main, 1, 1)
+        first = place.source == main
         return not first, not place.line, place.source, place.line, place.column
 
     return sorted(problems, key=order)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +21,9 @@ from strategos.pipeline.config import introspect
 _SHOWN = 60
 _NAMES = 12
 _REJECTED = "rejected"
+_BECAUSE = "because"
+_NOTHING = "nothing"  # in place of a required text
+_ROUNDS = 20  # of repairs; each removes or adds a value
 
 
 class ConfigError(BadInputError):
@@ -26,16 +31,23 @@ class ConfigError(BadInputError):
 
     Attributes:
       problems: Every problem that was found.
+      repaired: The settings without the invalid ones, from `repaired`, or None.
     """
 
-    def __init__(self, problems: Sequence[UserError], about: str = "the settings"):
+    def __init__(
+        self,
+        problems: Sequence[UserError],
+        about: str = "the settings",
+        repaired: Any = None,
+    ):
         """Joins the problems into one message.
 
         Args:
           problems: At least one.
           about: The file or settings that the title names, if there are several.
+          repaired: The settings without the invalid ones, or None.
         """
-        self.problems = list(problems)
+        self.problems, self.repaired = list(problems), repaired
         count = len(self.problems)
         title = f"{count} problems in {about}:\n" if count > 1 else ""
         super().__init__(title + "\n".join(map(str, self.problems)))
@@ -56,7 +68,8 @@ def reject(message: str = "", **fields: str) -> PydanticCustomError:
 
     Args:
       message: What is wrong.
-      **fields: `received`, `expected` and `remedy` of a `UserError`.
+      **fields: `received`, `expected` and `remedy` of a `UserError`; `because`, the key
+        path of the setting that needs a section which does not exist.
     """
     return PydanticCustomError(_REJECTED, "{message}", {"message": message, **fields})
 
@@ -121,7 +134,7 @@ def from_pydantic(
             if not any(_meant(loc, other, model) for other in unknown):
                 problems.append(_missing(where, loc, model))
         elif details["type"] == _REJECTED:
-            given = details["ctx"]
+            given = {k: v for k, v in details["ctx"].items() if k != _BECAUSE}
             problems.append(BadInputError(key=_dotted(loc), place=where, **given))
         else:
             problems.append(_wrong_value(where, loc, details, model))
@@ -198,3 +211,99 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> UserErro
 
 def _dotted(loc: tuple) -> str:
     return ".".join(str(part) for part in loc if part != introspect.KEY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Repaired:
+    """A valid config that lacks some values.
+
+    Attributes:
+      config: The config.
+      left_out: The key paths of what it lacks.
+    """
+
+    config: Any
+    left_out: frozenset[str]
+
+    def concerns(self, key: str) -> bool:
+        """Whether a problem with `key` may only follow from what is left out.
+
+        Args:
+          key: Such as `trainer.epochs`.
+        """
+        return any(
+            f"{key}.".startswith(f"{path}.") or f"{path}.".startswith(f"{key}.")
+            for path in self.left_out
+        )
+
+
+def repaired(
+    settings: Mapping[str, Any],
+    error: ValidationError,
+    model: type[BaseModel],
+    context: Any,
+) -> Repaired | None:
+    """Returns the config without the values at fault, so that files can be checked.
+
+    An invalid value is left out, and a missing required one is replaced by a text that
+    names nothing: a problem of these keys is known already.
+
+    Args:
+      settings: What `model` rejected.
+      error: What it raised.
+      model: The top-level model.
+      context: The context of the validation.
+
+    Returns:
+      The config; None if the rest is none.
+    """
+    rest, left_out = copy.deepcopy(dict(settings)), set()
+    for _ in range(_ROUNDS):
+        # From the end, as the indices of a list move up.
+        for each in sorted(error.errors(), key=lambda e: str(e["loc"]), reverse=True):
+            path = tuple(part for part in each["loc"] if part != introspect.KEY)
+            left_out.add(".".join(map(str, path)))
+            because = each.get("ctx", {}).get(_BECAUSE)
+            if each["type"] == "missing" and _fill(rest, path, model):
+                continue
+            _remove(rest, because.split(".") if because else path)
+        try:
+            config = model.model_validate(rest, context=context)
+        except ValidationError as next_error:
+            error = next_error
+        else:
+            return Repaired(config, frozenset(left_out))
+    return None
+
+
+def _fill(rest: Any, path: Sequence[Any], model: type[BaseModel]) -> bool:
+    """Gives a missing key a value; returns False if no text can be one."""
+    annotation = introspect.at(model, path)
+    value = {} if introspect.model_at(model, path) else _NOTHING
+    described = introspect.describe(annotation) if annotation else ""
+    if value and described.startswith(("a list", "a mapping", "a whole", "a number")):
+        return False
+    for part in path[:-1]:
+        rest = rest[part]
+    rest[path[-1]] = value
+    return True
+
+
+def _remove(rest: Any, path: Sequence[Any]) -> None:
+    """Removes the deepest value on `path` that exists."""
+    for number, part in enumerate(path):
+        try:
+            inner = rest[part]
+        except (KeyError, IndexError, TypeError):
+            return
+        is_last = number == len(path) - 1
+        if is_last or not _has(inner, path[number + 1]):
+            del rest[part]
+            return
+        rest = inner
+
+
+def _has(value: Any, part: Any) -> bool:
+    if isinstance(value, dict):
+        return part in value
+    return isinstance(value, list) and isinstance(part, int) and part < len(value)

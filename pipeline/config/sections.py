@@ -26,7 +26,7 @@ from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.engine import Engine
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.operating import Notify, Pusher, Schedule
-from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.trainer import (
     Callbacks,
     Checkpoint,
@@ -323,13 +323,9 @@ class Config(Section):
     @field_validator("data")
     @classmethod
     def _label_is_not_invented(cls, data: Data, info: ValidationInfo) -> Data:
-        if info.data.get("label") in data.missing:
-            raise reject(
-                "`missing` names the label: the model would be trained on invented "
-                "values",
-                remedy="Remove it there, and leave rows without a label out: "
-                "`data.unlabelled: drop`.",
-            )
+        if (label := info.data.get("label")) in data.missing:
+            found = "trains on invented labels; rows without one: `unlabelled: drop`"
+            raise_all([reject_at(("missing", label), found)])
         return data
 
     @field_validator("evaluator")
@@ -342,6 +338,7 @@ class Config(Section):
                 "none is evaluated",
                 remedy="Add `evaluator: {task: …, metrics: […]}`, or remove "
                 "`trainer.compare_fresh`.",
+                because="trainer.compare_fresh",
             )
         return evaluator
 
@@ -354,6 +351,7 @@ class Config(Section):
                 "`trainer.distribution.launcher: vertex` creates jobs, but without "
                 "this section no project is named",
                 remedy="Add `vertex: {project: …, image: …, root: gs://…}`.",
+                because="trainer.distribution.launcher",
             )
         return vertex
 
@@ -367,6 +365,7 @@ class Config(Section):
                 "without this section none is pushed",
                 remedy="Add `pusher: {to: DIR}`, or set `trainer.warm_start` to a "
                 "model's folder.",
+                because="trainer.warm_start",
             )
         return pusher
 

@@ -126,6 +126,8 @@ _SHOWN = 100  # Characters of a flag in a message.
 _USAGE = "for example `--set trainer.batch_size=512`"
 
 
+_ENTRIES = 100_000  # of a file; aliases within aliases multiply
+_STANDARD = re.compile("tag:yaml.org,2002:(str|null|bool|int|float|seq|map)")
 _DIGITS = 100  # Python cannot convert more than 4,300.
 
 
@@ -171,11 +173,19 @@ def _parse(
             return Entry(None, place, place), []
         reader = _Reader(place, in_file)
         return reader.entry(node, place), reader.problems
+    except _TooManyEntriesError:
+        remedy = "Write it without aliases (`*name`) of lists that contain aliases."
+        message = f"has more than {_ENTRIES:,} values"
+        return None, [BadInputError(message, place=place, remedy=remedy)]
     except yaml.YAMLError as error:
         return None, [_syntax_problem(error, text, place, in_file)]
     except RecursionError:
         remedy = "Check the brackets."
         return None, [BadInputError("is nested too deeply", place=place, remedy=remedy)]
+
+
+class _TooManyEntriesError(Exception):
+    """A file whose aliases stand for more entries than any settings have."""
 
 
 class _Reader:
@@ -189,10 +199,18 @@ class _Reader:
         self._place = place
         self._in_file = in_file
         self._open: list[yaml.Node] = []
+        self._entries = 0
         self.problems: list[UserError] = []
 
     def entry(self, node: yaml.Node, key_place: Place) -> Entry:
         place = self._where(node)
+        self._entries += 1
+        if self._entries > _ENTRIES:
+            raise _TooManyEntriesError
+        if not _STANDARD.fullmatch(node.tag):
+            message = f"the tag {node.tag} is not supported"
+            self._reject(place, message, "Remove the tag.")
+            return Entry(None, place, key_place)
         if any(node is outer for outer in self._open):
             self._reject(place, "an alias that contains itself", "Write the value out.")
             return Entry(None, place, key_place)
@@ -234,10 +252,7 @@ class _Reader:
             return int(text, base)
         if tag == "float":
             return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-        if tag in ("str", "null", "bool"):
-            return {"str": text, "null": None, "bool": text.lower() == "true"}[tag]
-        self._reject(place, f"the tag {node.tag} is not supported", "Remove the tag.")
-        return None
+        return {"str": text, "null": None, "bool": text.lower() == "true"}[tag]
 
     def _where(self, node: yaml.Node) -> Place:
         if not self._in_file:

@@ -251,6 +251,20 @@ def test_models_are_not_pushed_over_the_root(workload):
     assert problem.key == "pusher.to" and "over the root" in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("run.root=/", "received /, which holds all else"),
+        ("pusher.to=data", "models must not be pushed among the data"),
+        ("trainer.module=os", "`os` is a module of Python"),
+    ],
+)
+def test_a_place_that_cannot_be_meant_is_rejected(workload, setting, message):
+    key = setting.partition("=")[0]
+    (problem,) = [each for each in found(workload, setting) if each.key == key]
+    assert message in str(problem)
+
+
 @pytest.mark.parametrize("key", ["run.root", "pusher.to"])
 def test_a_remote_folder_of_unknown_kind_is_rejected(workload, key):
     server = "run.metadata=mysql://me@host/db"

@@ -148,3 +148,17 @@ def test_a_config_knows_where_a_key_is_given(workload):
     assert str(config.where("trainer.epochs")) == "--set trainer.epochs=2"
     assert str(config.where("data.spans")) == f"{workload}:4:3"
     assert str(config.where("run.root")) == str(workload)
+
+
+def test_aliases_that_multiply_are_refused_at_once(workload):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    workload.write_text(workload.read_text() + "\n".join(lines) + "\n")
+    with pytest.raises(ConfigError, match=r"more than 100,000 values"):
+        load(workload)
+
+
+@pytest.mark.parametrize("value", ["!!set {a}", "!!python/tuple [1]", "!x {a: 1}"])
+def test_a_tag_is_refused_on_a_list_and_a_mapping_as_on_text(workload, value):
+    with pytest.raises(ConfigError, match=r"the tag .* is not supported"):
+        load(workload, sets=[f"trainer.hyperparameters.units={value}"])

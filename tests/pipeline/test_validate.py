@@ -1,0 +1,55 @@
+"""`strategos validate` names every mistake at once, and no one that only follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategos.pipeline import cli
+
+
+def validated(capsys, path):
+    """Exit code, and the keys of the problems that are named."""
+    code = cli.main(["validate", str(path)])
+    lines = capsys.readouterr().err.splitlines()
+    heads = [line for line in lines if line[:1] != " " and " problems in " not in line]
+    return code, [head.removeprefix("strategos: ").split(": ")[1] for head in heads]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "key"),
+    [
+        ("epochs: many", "trainer.epochs"),  # of type
+        ("warm_start: latest", "pusher"),  # of two sections
+        ("epoch: 3", "trainer.epoch"),  # of spelling
+    ],
+)
+def test_a_mistake_in_the_settings_hides_none_in_the_files(
+    write, workload, capsys, mistake, key
+):
+    text = workload.read_text().replace("pusher: {to: serving}\n", "")
+    text = text.replace("label: late", "label: lade").replace("[tail]", "[tale]")
+    text = text.replace("{module: preprocessing}", "{module: preprocesing}")
+    text = text.replace("  module: model", f"  module: modell\n  {mistake}")
+    code, keys = validated(capsys, write("wrong.yaml", text))
+    files = {"label", "data.split.keys", "transform.module", "trainer.module"}
+    assert code == 2
+    assert sorted(keys) == sorted({key, *files})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys"),
+    [
+        ("label: late\n", "", ["label"]),
+        ("label: late\n", "label: [1]\n", ["label"]),
+        ("transform: {module: preprocessing}\n", "", ["transform"]),
+        ("  examples: data/span-{SPAN}/*.csv\n", "", ["data.examples"]),
+        ("  metrics: [auc, log_loss]\n", "", ["evaluator.metrics"]),
+        ("[auc, log_loss]", "[auc, log_los]", ["evaluator.metrics.1"]),
+        ("to: serving", "too: serving", ["pusher.too"]),
+    ],
+)
+def test_nothing_is_named_that_only_follows(write, workload, capsys, old, new, keys):
+    text = workload.read_text()
+    assert old in text
+    code, found = validated(capsys, write("wrong.yaml", text.replace(old, new)))
+    assert (code, found) == (2, keys)
