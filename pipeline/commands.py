@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
         without_baseline=arguments.without_baseline,
+        take_over=arguments.take_over,
     )
 
 
@@ -277,25 +278,11 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
     """
     from strategos.pipeline.checks import cluster
 
-    _raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
+    raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
 
 
-def reject_pod(config: Config) -> None:
-    """Raises a ConfigError if no pod can run the whole pipeline, with all reasons.
-
-    A push into the pod is only reported: a pipeline may be tried without a volume.
-
-    Args:
-      config: The effective settings.
-    """
-    from strategos.pipeline.checks import cluster
-
-    _raise_all(config, cluster.check_pod(config, config.data.listing()))
-    for note in cluster.pod_notes(config):
-        print(f"note: {note}", file=sys.stderr)
-
-
-def _raise_all(config: Config, problems: Sequence[UserError]) -> None:
+def raise_all(config: Config, problems: Sequence[UserError]) -> None:
+    """Raises a ConfigError with all problems, if there are any."""
     from strategos.pipeline.config import loading
 
     if problems:
@@ -364,7 +351,7 @@ def reject(config: Config, data: Listing) -> None:
     problems = file_checks.check(config, data)
     problems += engine_checks.check(config)
     problems += notification.problems(config)
-    _raise_all(config, problems)
+    raise_all(config, problems)
 
 
 def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
@@ -377,7 +364,7 @@ def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
     """
     from strategos.pipeline.checks import training
 
-    _raise_all(config, training.check(config, data, probe=probe))
+    raise_all(config, training.check(config, data, probe=probe))
 
 
 def connection(config: Config) -> Any:
@@ -405,5 +392,5 @@ def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
         found = training.choose(config)
     except UserError as error:
         problems.append(error)
-    _raise_all(config, problems)
+    raise_all(config, problems)
     return found
