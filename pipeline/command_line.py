@@ -107,15 +107,20 @@ def _settings() -> argparse.ArgumentParser:
 
 
 def _add_running(commands, parents) -> None:
-    baseline = argparse.ArgumentParser(add_help=False)
-    baseline.add_argument(
+    judging = argparse.ArgumentParser(add_help=False)
+    judging.add_argument(
         "--without-baseline",
         action="store_true",
         help="judge the model without comparing it with the one in production; the "
         "run records it",
     )
+    judging.add_argument(
+        "--take-over",
+        metavar="PLACE",
+        help="push although the root at PLACE pushed the newest version in pusher.to",
+    )
     run = commands.add_parser(
-        "run", parents=[*parents, baseline], help="run the pipeline once"
+        "run", parents=[*parents, judging], help="run the pipeline once"
     )
     run.add_argument(
         "--runner",
@@ -167,7 +172,7 @@ def _add_running(commands, parents) -> None:
     )
     retrain = commands.add_parser(
         "retrain",
-        parents=[*parents, baseline],
+        parents=[*parents, judging],
         help="run if new data or the model's age require it",
     )
     retrain.add_argument(

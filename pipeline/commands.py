@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
         without_baseline=arguments.without_baseline,
+        take_over=arguments.take_over,
     )
 
 
@@ -262,25 +263,11 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
     """
     from strategos.pipeline.checks import cluster
 
-    _raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
+    raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
 
 
-def reject_pod(config: Config) -> None:
-    """Raises a ConfigError if no pod can run the whole pipeline, with all reasons.
-
-    A push into the pod is only reported: a pipeline may be tried without a volume.
-
-    Args:
-      config: The effective settings.
-    """
-    from strategos.pipeline.checks import cluster
-
-    _raise_all(config, cluster.check_pod(config, config.data.listing()))
-    for note in cluster.pod_notes(config):
-        print(f"note: {note}", file=sys.stderr)
-
-
-def _raise_all(config: Config, problems: Sequence[UserError]) -> None:
+def raise_all(config: Config, problems: Sequence[UserError]) -> None:
+    """Raises a ConfigError with all problems, if there are any."""
     from strategos.pipeline.config import loading
 
     if problems:
@@ -342,7 +329,7 @@ def reject(config: Config, data: Listing) -> None:
       config: The effective settings.
       data: The files that `data.examples` names.
     """
-    _raise_all(config, file_problems(config, data))
+    raise_all(config, file_problems(config, data))
 
 
 def file_problems(config: Config, data: Listing) -> list[UserError]:
@@ -372,7 +359,7 @@ def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
     """
     from strategos.pipeline.checks import training
 
-    _raise_all(config, training.check(config, data, probe=probe))
+    raise_all(config, training.check(config, data, probe=probe))
 
 
 def connection(config: Config) -> Any:
@@ -400,5 +387,5 @@ def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
         found = training.choose(config)
     except UserError as error:
         problems.append(error)
-    _raise_all(config, problems)
+    raise_all(config, problems)
     return found

@@ -15,7 +15,7 @@ from strategos.components.pusher import targets
 from strategos.pipeline import commands
 from strategos.pipeline.history import contexts
 from strategos.pipeline.history import models as history
-from strategos.pipeline.history.store import Store
+from strategos.pipeline.history.store import NoRunsError, Store
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -135,4 +135,15 @@ def _pushing(arguments: argparse.Namespace) -> Config:
 
 
 def _store(config: Config) -> Store:
-    return Store(commands.connection(config), root=config.run.root)
+    """ML Metadata of the root; of none, if versions exist that others pushed.
+
+    Such are the versions of runs on a cluster, and of another machine. Manifests say
+    what they are.
+    """
+    try:
+        return Store(commands.connection(config), root=config.run.root)
+    except NoRunsError:
+        folders = config.pusher.folders.values()
+        if not any(targets.of(folder).versions() for folder in folders):
+            raise
+        return Store.empty(config.run.root)

@@ -33,7 +33,7 @@ _FACTS = (
     "warnings",
 )
 """Attributes of a `Run` that no service knows."""
-_LOCAL_ONLY = ("from_node", "to_node", "from_scratch")
+_LOCAL_ONLY = ("from_node", "to_node", "from_scratch", "take_over")
 _REMOTE_ONLY = ("follow", "terminate")
 
 

@@ -86,6 +86,7 @@ def _asked(arguments: argparse.Namespace, decision: Decision) -> dict[str, Any]:
     return {
         "new": decision.new_numbers,
         "without_baseline": arguments.without_baseline,
+        "take_over": arguments.take_over,
     }
 
 
@@ -156,6 +157,7 @@ def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> i
                 past,
                 reason=reason,
                 without_baseline=arguments.without_baseline,
+                take_over=arguments.take_over,
             )
         code = commands.report(config, result)
         if code not in (ExitCode.DONE, ExitCode.STOPPED):

@@ -40,7 +40,7 @@ def schedule(arguments: argparse.Namespace) -> int:
         return recurring_command.schedule(arguments)
     config = commands.load(arguments).config
     if arguments.what == "export" and arguments.to == "cronjob":
-        commands.reject_pod(config)
+        _reject_pod(config)
     else:
         commands.reject(config, config.data.listing())
     every = seconds(arguments.every)
@@ -49,6 +49,21 @@ def schedule(arguments: argparse.Namespace) -> int:
         return ExitCode.DONE
     _Clock(config, _tick(arguments), every).run()
     return ExitCode.DONE
+
+
+def _reject_pod(config: Config) -> None:
+    """Raises a ConfigError if no pod can run the whole pipeline, with all reasons.
+
+    A push into the pod is only reported: a pipeline may be tried without a volume.
+
+    Args:
+      config: The effective settings.
+    """
+    from strategos.pipeline.checks import cluster
+
+    commands.raise_all(config, cluster.check_pod(config, config.data.listing()))
+    for note in cluster.pod_notes(config):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _tick(arguments: argparse.Namespace) -> list[str]:

@@ -12,6 +12,13 @@ WEIGHTS_VARIABLE = "STRATEGOS_PUSH_WEIGHTS"
 Runs on a cluster find the weights there; their artifacts are out of each other's reach.
 """
 
+PUSHER_VARIABLE = "STRATEGOS_PUSHED_BY"
+"""Environment variable: JSON of who pushes, as in the key `PUSHED_BY` of a manifest."""
+
+PUSHED_BY = "pushed_by"
+"""Key of a manifest: `root`, the identity of a history of runs, and for people
+`place` and `pipeline`."""
+
 SLOT = "slot"
 """Property of a PushedModel: `CANARY` for a model on trial; missing otherwise."""
 

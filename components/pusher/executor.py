@@ -21,6 +21,8 @@ from strategos.components.pusher import (
     ABORTED_VARIABLE,
     CANARY,
     NEWEST_VARIABLE,
+    PUSHED_BY,
+    PUSHER_VARIABLE,
     SLOT,
     endpoint,
     manifest,
@@ -64,6 +66,7 @@ class Executor(tfx_pusher.Executor):
             exec_properties["baseline"],
             input_dict,
         )
+        about |= _pushed_by()
         (trained,) = input_dict["model"]
         before = trained.get_string_custom_property("warm_start")
         with weights.added(model, before, live or target) as (whole, facts):
@@ -78,6 +81,12 @@ class Executor(tfx_pusher.Executor):
             _link(path, pushed.uri)
         self._MarkPushed(pushed, path, str(version))
         logging.info("Pushed %s.", path)
+
+
+def _pushed_by() -> dict[str, Any]:
+    """What a manifest says of who pushes; {} if unknown."""
+    who = os.environ.get(PUSHER_VARIABLE)
+    return {PUSHED_BY: json.loads(who)} if who else {}
 
 
 def _push(

@@ -191,8 +191,10 @@ def _number(name: str) -> int | None:
 
 def identity(about: Mapping[str, Any]) -> tuple[Any, ...]:
     """The values that differ between two models, from their manifests."""
-    number = about.get("model")
-    return (number, about.get("fingerprint")) if number else (object(),)
+    number, fingerprint = about.get("model"), about.get("fingerprint")
+    if number or not (about.get("run_id") and fingerprint):
+        return (number, fingerprint) if number else (object(),)
+    return about["run_id"], fingerprint  # pushed on a cluster
 
 
 def was_in(pushed: str, destination: str) -> bool:

@@ -33,7 +33,8 @@ class Version:
       version: Its number.
       path: Its folder.
       live: Whether model servers load it: the newest complete version.
-      pushed_at: Unix seconds; None for a version that ML Metadata does not know.
+      pushed_at: Unix seconds; None for a version that ML Metadata does not know and
+        that has no manifest.
       run_id: The run that pushed the model first.
       spans: The (number, version) of the spans that the model was trained on.
       metrics: Overall metrics of the model's evaluation.
@@ -90,10 +91,28 @@ def versions(store: Store, destination: str) -> list[Version]:
     target = targets.of(destination)
     numbers = target.versions()
     complete = [number for number in numbers if target.serves(number)]
-    listed = _described(store, target, numbers)
+    listed = _with_copies(_described(store, target, numbers))
     return [
         dataclasses.replace(each, live=each.version in complete[-1:]) for each in listed
     ]
+
+
+def _with_copies(listed: list[Version]) -> list[Version]:
+    """Recognizes copies that rollbacks made and ML Metadata does not know.
+
+    Args:
+      listed: Versions, newest first.
+    """
+    first: dict[tuple[Any, ...], int] = {}
+    found = []
+    for each in reversed(listed):
+        model = (each.run_id, each.model, each.fingerprint)
+        if each.run_id and each.fingerprint:
+            origin = first.setdefault(model, each.version)
+            if not each.artifact and origin != each.version:
+                each = dataclasses.replace(each, rollback_of=origin)
+        found.append(each)
+    return found[::-1]
 
 
 @reads_store
@@ -192,6 +211,7 @@ def _with_manifest(version: Version, about: Mapping[str, Any]) -> Version:
     names = ("strategy", "fingerprint", "signatures")
     return dataclasses.replace(
         version,
+        pushed_at=version.pushed_at or float(version.version),
         run_id=about.get("run_id") or None,
         spans=tuple((number, nth) for number, nth in about.get("spans", ())),
         metrics=about.get("metrics", {}),

@@ -45,6 +45,7 @@ class Store:
       root: The pipeline root; None if unknown.
       mlmd: The `ml_metadata.MetadataStore`.
       is_local: Whether the database is a file, not on a server.
+      is_kept: Whether what is written stays after the process.
     """
 
     def __init__(
@@ -75,10 +76,22 @@ class Store:
                 )
             own.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE
         self.root = root
+        self.is_kept = not own.HasField("fake_database")
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
             if self.is_local:
                 moved_root.follow_if_free(self.mlmd, root)
+
+    @classmethod
+    def empty(cls, root: str) -> Store:
+        """Returns a store without any run, in memory.
+
+        Args:
+          root: The pipeline root, which has no runs.
+        """
+        connection = mlmd.ConnectionConfig()
+        connection.fake_database.SetInParent()
+        return cls(connection, root=root)
 
     @contextlib.contextmanager
     def readable(self) -> Iterator[None]:

@@ -17,7 +17,6 @@ from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.errors import UserError
 from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
-from strategos.components.pusher import ABORTED_VARIABLE, NEWEST_VARIABLE, targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
@@ -27,6 +26,7 @@ from strategos.pipeline.plan import (
     graph,
     partial,
     production,
+    pushing,
     tfx_adapter,
 )
 from strategos.pipeline.plan.plan import Plan
@@ -79,6 +79,7 @@ class Options:
         hand, which takes the newest span as new.
       without_baseline: Judge the candidate without the model in production; the run's
         reason says so.
+      take_over: The place of another root, whose models this run may replace.
     """
 
     from_node: str | None = None
@@ -87,6 +88,7 @@ class Options:
     reason: str = ""
     new: frozenset[int] = frozenset()
     without_baseline: bool = False
+    take_over: str | None = None
 
     @property
     def partial(self) -> bool:
@@ -196,7 +198,7 @@ def plan(
     ir = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
     reused = partial.mark(ir, options, config, connection)
-    pushes = _of_pushes(config, connection)  # before the model in production is read
+    pushes = pushing.environment(ir, config, connection, options.take_over)
     keys = _substitute(
         *(ir, values, config, connection, reused),
         without_baseline=options.without_baseline,
@@ -250,19 +252,6 @@ def _withdraw_damaged(
     contents.withdraw(store, damages)
     for damage in damages:
         events.emit("warning", message=f"{damage}. It is made again.")
-
-
-def _of_pushes(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> dict[str, str]:
-    """The environment by which Pusher knows what it must not push."""
-    if not config.pusher:
-        return {}
-    if config.pusher.canary:
-        store = metadata.store(connection, config.run.metadata_timeout_seconds)
-        aborted = production.aborted(store, config.pusher.canary)
-        return {ABORTED_VARIABLE: json.dumps(aborted)}
-    return {NEWEST_VARIABLE: str(targets.of(config.pusher.to).newest() or 0)}
 
 
 def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ml_metadata.proto import metadata_store_pb2
 
 from strategos.components import exported
-from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
+from strategos.components.files.filesystems import is_remote
+from strategos.components.pusher import ABORTED, CANARY, PUSHED_BY, SLOT, targets
 from strategos.components.runtime_parameters import NOTHING
-from strategos.pipeline.root import RUN_CONTEXT, recent
+from strategos.pipeline.root import RUN_CONTEXT, identity, recent
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -218,6 +220,33 @@ def _generation(
             return generation
         model = before[0]
     return most
+
+
+def pusher_of(
+    store: ml_metadata.MetadataStore, pipeline: str, root: str
+) -> dict[str, str]:
+    """Returns what the manifests of a root's pushes say of it, see `PUSHED_BY`.
+
+    Args:
+      store: ML Metadata.
+      pipeline: The pipeline's name.
+      root: The pipeline root.
+    """
+    place = root if is_remote(root) else f"{socket.gethostname()}:{root}"
+    return {"root": identity.of(store), "pipeline": pipeline, "place": place}
+
+
+def other_pusher(destination: str, who: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Returns the other root that pushed the newest version in a folder, if one did.
+
+    Args:
+      destination: `pusher.to` or `pusher.canary`.
+      who: From `pusher_of`.
+    """
+    target = targets.of(destination)
+    newest = target.newest()
+    found = target.manifest(newest).get(PUSHED_BY) if newest is not None else None
+    return found if found and found.get("root") != who["root"] else None
 
 
 def aborted(store: ml_metadata.MetadataStore, slot: str) -> list[int]:

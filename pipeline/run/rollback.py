@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError
-from strategos.components.pusher import endpoint, targets
+from strategos.components.pusher import PUSHED_BY, endpoint, targets
 from strategos.pipeline.history import models
+from strategos.pipeline.plan import production
 from strategos.pipeline.run import canary, pushes
 
 if TYPE_CHECKING:
@@ -43,7 +44,11 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
     version = _choose(versions, wanted, config.pusher.to)
     with targets.local(version.path) as folder:
         pushes.check_that_it_loads(version, folder)
-        pushed = target.push(folder, config.pusher.keep)
+        about = target.manifest(version.version)
+        if about and store.is_kept:
+            who = production.pusher_of(store.mlmd, config.name, config.run.root)
+            about = {**about, PUSHED_BY: who}
+        pushed = target.push(folder, config.pusher.keep, about or None)
     at = config.pusher.endpoint
     endpoint.follow(at.settings() if at else None, target, pushed)
     facts = {models.ROLLBACK_OF: version.origin}
@@ -59,7 +64,7 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
         if not earlier:
             later = ", ".join(str(each.version) for each in others)
             raise BadInputError(
-                f"{to} has no version before the model that is live",
+                f"{to} has no version before the one that is live",
                 key="strategos rollback",
                 remedy=f"Name another version: {later}." if later else "",
             )

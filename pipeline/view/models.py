@@ -81,6 +81,6 @@ def _origin(version: Version) -> str:
         return f"rolled back to {version.rollback_of}"
     if version.promoted_from:
         return f"{version.run_id or '?'} (canary {version.promoted_from})"
-    if version.pushed_at is None:
+    if not version.artifact:
         return f"{version.run_id or ''} (not in this root's ML Metadata)".strip()
     return version.run_id or "?"

@@ -139,6 +139,15 @@ def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
     assert os.listdir(serving) == ["7"]
 
 
+def test_a_manifest_says_who_pushed(model, serving, tmp_path, monkeypatch):
+    execute(model, serving, tmp_path / "0", number=1)
+    who = {"root": "5f", "pipeline": "flights", "place": "host:/runs"}
+    monkeypatch.setenv("STRATEGOS_PUSHED_BY", json.dumps(who))
+    execute(model, serving, tmp_path / "1", number=2)
+    found = [about_version(serving, each) for each in versions(serving)]
+    assert [about.get("pushed_by") for about in found] == [None, who]
+
+
 def test_a_link_among_the_versions_is_removed_and_what_it_names_stays(model, serving):
     precious = saved_model(serving.parent / "precious", b"keep")
     serving.mkdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import BadInputError, UserError
+from strategos.pipeline import cli
 from strategos.pipeline.history import attempts, models
 from strategos.pipeline.plan import production
 from strategos.pipeline.run import pushes, rollback
@@ -56,6 +57,48 @@ def test_the_model_before_the_live_one_becomes_live(house, roll_back):
     assert content(house, again) == "model of 10"
     with pytest.raises(BadInputError, match="no version before the model that is live"):
         roll_back()
+
+
+@pytest.fixture
+def from_elsewhere(workload):
+    """A workload without a root, whose three versions a cluster has pushed."""
+    for number in (10, 20, 30):
+        folder = workload.parent / "serving" / str(number)
+        about = folder / "assets.extra" / "manifest.json"
+        about.parent.mkdir(parents=True)
+        (folder / "saved_model.pb").write_text(f"model of {number}")
+        facts = {"run_id": f"run-{number}", "fingerprint": f"key-{number}", "model": 0}
+        facts |= {"spans": [[number, None]], "metrics": {"auc": number / 100}}
+        about.write_text(json.dumps(facts | {"pushed_by": {"root": "a cluster's"}}))
+    return workload
+
+
+def test_versions_are_known_by_their_manifests_where_no_root_is(
+    from_elsewhere, monkeypatch, capsys
+):
+    monkeypatch.setattr(pushes.worker_process, "run", lambda *_, **__: {})
+
+    def listed():
+        assert cli.main(["models", str(from_elsewhere), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        return [(each["version"], each["rollback_of"]) for each in found]
+
+    assert listed() == [(30, None), (20, None), (10, None)]
+    assert cli.main(["models", str(from_elsewhere)]) == 0
+    assert "run-30" in capsys.readouterr().out
+    copies = []
+    for origin in (20, 10):
+        assert cli.main(["rollback", str(from_elsewhere)]) == 0
+        assert f"a copy of {origin}\n" in capsys.readouterr().out
+        copies.insert(0, (listed()[0][0], origin))
+    assert listed() == [*copies, (30, None), (20, None), (10, None)]
+    newest = from_elsewhere.parent / "serving" / str(copies[0][0])
+    about = json.loads((newest / "assets.extra" / "manifest.json").read_text())
+    assert about["pushed_by"] == {"root": "a cluster's"}
+    assert not (from_elsewhere.parent / "runs").exists()
+    shutil.rmtree(from_elsewhere.parent / "serving")
+    assert cli.main(["models", str(from_elsewhere)]) == 1
+    assert "no runs yet under" in capsys.readouterr().err
 
 
 def test_the_next_run_compares_with_the_model_that_is_live(house, roll_back):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -81,6 +82,7 @@ def plan(workload):
         data = config.data.listing()
         made = planning.plan(config, data, connection, asked, files, client)
         make.ir, make.facts = made.ir, made.facts
+        make.environment = made.environment
         nodes = (node.pipeline_node for node in made.ir.nodes)
         return {node.node_info.id: node.parameters.parameters for node in nodes}
 
@@ -98,6 +100,40 @@ def test_a_run_without_a_baseline_compares_with_nothing_and_records_so(plan, wor
     assert alone["BaselineModel"]["baseline"].field_value.string_value == "none"
     told = "Due: new data. Judged without the model in production (--without-baseline)."
     assert plan.facts["reason"] == told
+
+
+def test_two_roots_do_not_push_to_one_place_unless_one_is_taken_over(plan, workload):
+    """Such as a second operator's, or that of production by mistake."""
+
+    def pushed_by():
+        return json.loads(plan.environment["STRATEGOS_PUSHED_BY"])
+
+    folder = workload.parent
+    about = folder / "serving" / "7" / "assets.extra" / "manifest.json"
+    about.parent.mkdir(parents=True)
+    (folder / "serving" / "7" / "saved_model.pb").touch()
+    about.write_text("{}")  # pushed before manifests said by whom
+    plan()
+    first = pushed_by()
+    assert first["place"].endswith(f":{folder}/runs") and first["pipeline"] == "flights"
+    about.write_text(json.dumps({"pushed_by": first}))
+    plan()
+    assert pushed_by() == first
+    other = "run.root=other"
+    with pytest.raises(BadInputError, match="pusher.to: .*of another root") as refused:
+        plan(other)
+    assert f"--take-over {first['place']}" in str(refused.value)
+    plan(other, to_node="EvaluationGate")  # pushes nothing
+    with pytest.raises(BadInputError):
+        plan(other, take_over="elsewhere:/runs")
+    plan(other, take_over=first["place"])
+    assert pushed_by()["root"] != first["root"]
+    about.write_text(json.dumps({"pushed_by": pushed_by()}))
+    plan(other)
+    shutil.move(folder / "other", folder / "moved")
+    plan("run.root=moved")
+    with pytest.raises(BadInputError, match="of another root"):
+        plan()
 
 
 @pytest.mark.parametrize(
