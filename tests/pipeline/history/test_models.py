@@ -55,7 +55,7 @@ def test_the_model_before_the_live_one_becomes_live(house, roll_back):
     assert live.spans == ((1, None), (20, None))
     again = roll_back()
     assert content(house, again) == "model of 10"
-    with pytest.raises(BadInputError, match="no version before the model that is live"):
+    with pytest.raises(BadInputError, match="no version before the one that is live"):
         roll_back()
 
 
