@@ -92,7 +92,9 @@ def test_training_reads_all_rows_that_were_written(workload, make_spec, tmp_path
     def files():
         return tuple(sorted(map(str, folder.iterdir())))
 
-    spec = make_spec()
+    spec = make_spec(train_rows=999)
+    with pytest.raises(UserError, match="Split-train is damaged: read 1,000 .* 999 "):
+        read.training_split(spec, cluster=None, agreement=None)  # both for `shard`
     assert read.split(spec, files(), 300).rows == 300
     for part in (folder, folder.with_name("Columns-eval")):
         for file in list(part.iterdir()):
