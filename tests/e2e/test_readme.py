@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -73,6 +75,33 @@ def test_the_tutorial_runs_and_answers_rows_with_an_empty_cell(tutorial):
     answers = _answers(tutorial, ["north", "south", ""])
     assert len(answers) == 3
     assert answers[0] > answers[1]
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare of util-linux")
+def test_a_user_who_is_not_root_runs_the_tutorial(tutorial):
+    """A user namespace takes root's rights from a process, and keeps its files."""
+    user = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    environment = tutorial.cold_environment()
+    if subprocess.run([*user, "true"], capture_output=True).returncode:
+        pytest.skip("user namespaces are not allowed here")
+
+    def strategos(command, *arguments):
+        words = tutorial.command(command, str(tutorial.yaml), *arguments)
+        done = subprocess.run(
+            [*user, *words, *tutorial.sets()],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=500,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    strategos("validate")
+    assert "  pushed  " in strategos("run")
+    assert "cached" in strategos("run")
+    (version,) = (path.name for path in (tutorial.folder / "serving").iterdir())
+    assert version in strategos("models")
 
 
 def test_a_column_with_empty_cells_that_is_not_filled_is_named(tutorial):
