@@ -127,10 +127,10 @@ def _export(
 ) -> None:
     """Writes the SavedModel and, beside the weights, what rows of tables mean."""
     graph = TransformGraph(context.transform_output)
-    export(model, context, spec.schema_file, folder, spec.null_values, graph)
     features, _ = evaluation.sample(relations.ROWS)
     found = relations.find(model, features, graph.ids(), context.label)
-    record.write(found, weights)
+    record.write(found, weights)  # first: the weights are kept if the export fails
+    export(model, context, spec.schema_file, folder, spec.null_values, graph)
 
 
 def _rebuilt(
