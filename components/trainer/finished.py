@@ -4,7 +4,8 @@ The worker moves the model to its folder and then writes a mark to the folder of
 checkpoints. The orchestrator removes that folder once the model is registered in ML
 Metadata. If the orchestrator dies before, or ML Metadata does not answer, the next run
 with the same data, settings and code finds the mark and reuses the model instead of
-training again.
+training again. If the export fails, the trained weights are kept there: the next run
+only exports.
 
 In an object store that TensorFlow cannot open, model and logs are copies of local ones.
 """
@@ -24,6 +25,7 @@ from strategos.components.trainer.spec import WorkerSpec
 
 ASIDE = ".tmp-export"
 MARK = "finished.json"
+TRAINED = "trained"
 
 _PARTS = (FACTS, WEIGHTS_DIR, SERVING_DIR)  # in this order: the SavedModel is last
 
@@ -122,6 +124,52 @@ def mark(spec: WorkerSpec) -> None:
     if not filesystems.needs_copies(spec.checkpoint_dir):
         gfile.makedirs(spec.checkpoint_dir)
     _write(f"{spec.checkpoint_dir}/{MARK}", content)
+
+
+def keep_weights(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> str:
+    """Keeps the weights of a training whose export has failed.
+
+    Args:
+      spec: The training.
+      weights: Local folder of the weights.
+      facts: The facts of the training.
+
+    Returns:
+      The folder that gets them, a value for `trainer.warm_start`.
+
+    Raises:
+      OSError, OpError: They cannot be written.
+    """
+    from tensorflow.io import gfile
+
+    kept = f"{spec.checkpoint_dir}/{TRAINED}"
+    if filesystems.needs_copies(kept):
+        arrow_files.upload(weights, f"{kept}/{WEIGHTS_DIR}")
+    else:
+        gfile.makedirs(f"{kept}/{WEIGHTS_DIR}")
+        for file in filter(Path.is_file, Path(weights).iterdir()):
+            to = f"{kept}/{WEIGHTS_DIR}/{file.name}"
+            gfile.copy(str(file), to, overwrite=True)
+    _write(f"{kept}/{FACTS}", {"facts": facts, "how": _how(spec)})
+    return kept
+
+
+def take_weights(spec: WorkerSpec, weights: str) -> dict[str, Any] | None:
+    """Reads what `keep_weights` kept of an equal training.
+
+    Args:
+      spec: The training.
+      weights: Local folder that gets the weights.
+
+    Returns:
+      The facts of the training; None if no weights were kept.
+    """
+    kept = f"{spec.checkpoint_dir}/{TRAINED}"
+    found = _read(f"{kept}/{FACTS}")
+    if found is None or found["how"] != _how(spec):
+        return None
+    _copy(f"{kept}/{WEIGHTS_DIR}", weights)
+    return found["facts"]
 
 
 def forget(model_dir: str) -> None:

@@ -127,11 +127,11 @@ def _export(
 ) -> None:
     """Writes the SavedModel and, beside the weights, what rows of tables mean."""
     graph = TransformGraph(context.transform_output)
-    raw_schema = raw_schema_file(spec.transform_graph)
-    export(model, context, raw_schema, folder, spec.null_values, graph)
     features, _ = evaluation.sample(relations.ROWS)
     found = relations.find(model, features, graph.ids(), context.label)
-    record.write(found, weights)
+    record.write(found, weights)  # first: the weights are kept if the export fails
+    raw_schema = raw_schema_file(spec.transform_graph)
+    export(model, context, raw_schema, folder, spec.null_values, graph)
 
 
 def _rebuilt(

@@ -9,13 +9,15 @@ the training strategy. The exporting process is watched like the tasks.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from strategos.components import events, exported
+from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.trainer import finished
 from strategos.components.trainer.cluster import strategy
@@ -30,7 +32,7 @@ from strategos.components.trainer.gang.ports import Ports
 from strategos.components.trainer.hosts import worker
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.worker_process import serve
+from strategos.components.worker_process import WorkerError, serve
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
@@ -82,12 +84,45 @@ def _train(
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
             return session.train(local, operation, cluster, f"{folder}/weights")
 
-        if membership:
+        facts = None if membership else finished.take_weights(spec, folder)
+        if facts:
+            text = "exporting the weights of a run whose export had failed"
+            events.emit("note", message=text)
+        elif membership:
             facts = worker.train(membership, here, train, limits)
         else:
             clusters = _on_free_ports(here, choice)
             facts = gang.run(choice.tasks, clusters, train, limits)
-        return _export(spec, facts, folder, limits) if facts else {}
+        if not facts:
+            return {}
+        with _weights_kept(spec, folder, facts):
+            return _export(spec, facts, folder, limits)
+
+
+@contextlib.contextmanager
+def _weights_kept(
+    spec: WorkerSpec, weights: str, facts: dict[str, Any]
+) -> Iterator[None]:
+    """Keeps the weights if the export fails; the error names the next steps."""
+    try:
+        yield
+    except (UserError, WorkerError) as error:
+        if "exported" in facts:  # by a stock module: no weights are known
+            raise
+        try:
+            kept = finished.keep_weights(spec, weights, facts)
+        except Exception as full:  # of either file system
+            watchdog.log(f"the weights cannot be kept: {full}")
+            raise error from None
+        advice = (
+            "The training is not lost. With unchanged code (a package installed, a "
+            "disk freed), the next run only exports. After a change of the code, start "
+            f"from the weights: strategos run --set trainer.warm_start={kept}"
+        )
+        if isinstance(error, UserError):
+            remedy = " ".join(filter(None, (error.remedy, advice)))
+            raise error.but(remedy=remedy) from error
+        raise WorkerError(f"{str(error).rstrip('. ')}. {advice}") from error
 
 
 def _on_free_ports(

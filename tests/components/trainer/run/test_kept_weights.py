@@ -1,0 +1,48 @@
+"""A training whose export fails is not lost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.trainer import finished
+from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.operation import Operation
+
+# Each call leaves a mark; the second one is the export's.
+MODULE = """
+from pathlib import Path
+import model
+
+def build_model(context):
+    marks = Path(context.hyperparameters["marks"])
+    calls = len(list(marks.iterdir()))
+    (marks / str(calls)).touch()
+    if calls == 1:
+        import a_package_that_is_missing
+    return model.build_model(context)
+"""
+
+
+def test_after_a_failed_export_the_next_run_only_exports_or_starts_from_the_weights(
+    workload, make_spec, tmp_path
+):
+    workload.write_module("kept", MODULE)
+    given = {"units": [16], "marks": str(tmp_path)}
+    spec, later, changed = (
+        make_spec(module="kept", hyperparameters=given) for _ in range(3)
+    )
+    kept = f"{spec.checkpoint_dir}/{finished.TRAINED}"
+    advice = f"next run only exports.*--set trainer.warm_start={kept}$"
+    with pytest.raises(UserError, match=f"(?s)a_package_that_is_missing.*{advice}"):
+        launch(spec, Operation())
+    later = dataclasses.replace(later, checkpoint_dir=spec.checkpoint_dir)
+    facts = launch(later, Operation())
+    assert len(list(tmp_path.iterdir())) == 3
+    last = {name: facts["history"][f"val_{name}"][-1] for name in facts["evaluation"]}
+    assert facts["evaluation"] == pytest.approx(last, abs=1e-5)
+    weights = f"{kept}/Format-Weights"
+    warm = launch(dataclasses.replace(changed, warm_start=weights), Operation())
+    assert warm["history"]["loss"][0] < min(facts["history"]["loss"][:-1])
