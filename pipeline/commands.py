@@ -291,23 +291,21 @@ def prepare_image_data(config: Config, target: str) -> None:
         orchestration.prepare_data(config, config.data.listing())
 
 
-def compile_to(
-    config: Config, target: str, output: Path, *, without_baseline: bool = False
-) -> None:
+def compile_to(config: Config, target: str, output: Path, **options: Any) -> None:
     """Compiles the pipeline for a target, after `reject_target`.
 
     Args:
       config: The effective settings.
       target: `kubeflow` or `vertex`.
       output: The file to write.
-      without_baseline: As of `planning.Options`.
+      **options: `without_baseline` and `take_over`, as of `planning.Options`.
     """
     from strategos.pipeline.view import quiet
 
     quiet.hush()
     from strategos.pipeline.plan.cluster import compiling, steps
 
-    compiling.compile_to(config, target, output, without_baseline=without_baseline)
+    compiling.compile_to(config, target, output, **options)
     if target == "kubeflow":
         for note in steps.notes(config.kubeflow):
             print(f"note: {note}")

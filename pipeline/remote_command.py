@@ -33,7 +33,7 @@ _FACTS = (
     "warnings",
 )
 """Attributes of a `Run` that no service knows."""
-_LOCAL_ONLY = ("from_node", "to_node", "from_scratch", "take_over")
+_LOCAL_ONLY = ("from_node", "to_node", "from_scratch")
 _REMOTE_ONLY = ("follow", "terminate")
 
 
@@ -77,8 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     commands.prepare_image_data(config, target)
     with temporary.folder() as folder:
         file = Path(folder, "pipeline")
-        lone = arguments.without_baseline
-        commands.compile_to(config, target, file, without_baseline=lone)
+        names = ("without_baseline", "take_over")
+        options = {name: getattr(arguments, name) for name in names}
+        commands.compile_to(config, target, file, **options)
         run_id = service.submit(file, config.name)
     print(f"run {run_id} submitted: {service.link(run_id)}", flush=True)
     if arguments.wait:

@@ -45,7 +45,6 @@ class Store:
       root: The pipeline root; None if unknown.
       mlmd: The `ml_metadata.MetadataStore`.
       is_local: Whether the database is a file, not on a server.
-      is_kept: Whether what is written stays after the process.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class Store:
                 )
             own.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE
         self.root = root
-        self.is_kept = not own.HasField("fake_database")
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
             if self.is_local:

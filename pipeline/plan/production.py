@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ml_metadata.proto import metadata_store_pb2
 
 from strategos.components import exported
+from strategos.components.errors import BadInputError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.pusher import ABORTED, CANARY, PUSHED_BY, SLOT, targets
 from strategos.components.runtime_parameters import NOTHING
@@ -236,17 +237,32 @@ def pusher_of(
     return {"root": identity.of(store), "pipeline": pipeline, "place": place}
 
 
-def other_pusher(destination: str, who: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Returns the other root that pushed the newest version in a folder, if one did.
+def reject_other(
+    destination: str, about: Mapping[str, Any], root: str, take_over: str | None
+) -> None:
+    """Rejects a run that would push where another root pushed the newest version.
 
     Args:
       destination: `pusher.to` or `pusher.canary`.
-      who: From `pusher_of`.
+      about: The manifest of the newest version; {} without one.
+      root: The identity of the run's root.
+      take_over: As of `planning.Options`.
+
+    Raises:
+      BadInputError: Another root did, and is not taken over.
     """
-    target = targets.of(destination)
-    newest = target.newest()
-    found = target.manifest(newest).get(PUSHED_BY) if newest is not None else None
-    return found if found and found.get("root") != who["root"] else None
+    other = about.get(PUSHED_BY)
+    if not other or other.get("root") == root or take_over in other.values():
+        return
+    place = other.get("place")
+    raise BadInputError(
+        f"where the newest version was pushed by pipeline `{other.get('pipeline')}` of "
+        f"another root, {place}",
+        key="pusher.to",
+        received=destination,
+        remedy="Set another folder; or, if this root takes its place: "
+        f"--take-over {place}",
+    )
 
 
 def aborted(store: ml_metadata.MetadataStore, slot: str) -> list[int]:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
+from strategos.components.errors import BadInputError
 from strategos.components.pusher import (
     ABORTED_VARIABLE,
     NEWEST_VARIABLE,
@@ -45,16 +46,13 @@ def environment(
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     who = production.pusher_of(store, config.name, config.run.root)
     for key, folder in config.pusher.folders.items():
-        other = production.other_pusher(folder, who)
-        if other and take_over not in other.values():
-            raise config.problem(
-                key,
-                "where the newest version was pushed by pipeline "
-                f"`{other.get('pipeline')}` of another root, {other.get('place')}",
-                received=folder,
-                remedy="Set another folder; or, if this root takes its place: "
-                f"--take-over {other.get('place')}",
-            )
+        target = targets.of(folder)
+        newest = target.newest()
+        about = {} if newest is None else target.manifest(newest)
+        try:
+            production.reject_other(folder, about, who["root"], take_over)
+        except BadInputError as error:
+            raise config.located(error.but(key=key)) from error
     found = {PUSHER_VARIABLE: json.dumps(who)}
     if config.pusher.canary:
         aborted = production.aborted(store, config.pusher.canary)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import BadInputError
 from strategos.components.pusher import PUSHED_BY, endpoint, targets
 from strategos.pipeline.history import models
-from strategos.pipeline.plan import production
 from strategos.pipeline.run import canary, pushes
 
 if TYPE_CHECKING:
@@ -44,16 +43,23 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
     version = _choose(versions, wanted, config.pusher.to)
     with targets.local(version.path) as folder:
         pushes.check_that_it_loads(version, folder)
-        about = target.manifest(version.version)
-        if about and store.is_kept:
-            who = production.pusher_of(store.mlmd, config.name, config.run.root)
-            about = {**about, PUSHED_BY: who}
-        pushed = target.push(folder, config.pusher.keep, about or None)
+        about = _manifest(target, version.version)
+        pushed = target.push(folder, config.pusher.keep, about)
     at = config.pusher.endpoint
     endpoint.follow(at.settings() if at else None, target, pushed)
     facts = {models.ROLLBACK_OF: version.origin}
     pushes.record(store.mlmd, config, version, target.path(pushed), _TYPE, facts)
     return version, pushed
+
+
+def _manifest(target: targets.Target, version: int) -> dict[str, Any] | None:
+    """The manifest for a copy of a version; None if the version has none.
+
+    The root whose model is live stays the one that may push.
+    """
+    about, live = target.manifest(version), target.newest()
+    who = None if live is None else target.manifest(live).get(PUSHED_BY)
+    return {**about, PUSHED_BY: who} if about else None
 
 
 def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version:
@@ -64,7 +70,7 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
         if not earlier:
             later = ", ".join(str(each.version) for each in others)
             raise BadInputError(
-                f"{to} has no version before the one that is live",
+                f"{to} has no version before the model that is live",
                 key="strategos rollback",
                 remedy=f"Name another version: {later}." if later else "",
             )

@@ -152,7 +152,6 @@ def house(tmp_path):
         to=str(tmp_path / "serving"),
         config=SimpleNamespace(
             name="flights",
-            run=SimpleNamespace(root=str(tmp_path)),
             pusher=SimpleNamespace(
                 to=str(tmp_path / "serving"),
                 canary=str(tmp_path / "canary"),

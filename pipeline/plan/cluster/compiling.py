@@ -19,7 +19,7 @@ import yaml
 
 from strategos.components import node_ids, runtime_parameters
 from strategos.components.container import ENTRY
-from strategos.components.pusher import WEIGHTS_VARIABLE
+from strategos.components.pusher import PUSHER_VARIABLE, WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import archive
 from strategos.components.user_code.workload_paths import WorkloadPaths
@@ -43,7 +43,12 @@ class _Dumper(yaml.SafeDumper):
 
 
 def compile_to(
-    config: Config, target: str, output: Path, *, without_baseline: bool = False
+    config: Config,
+    target: str,
+    output: Path,
+    *,
+    without_baseline: bool = False,
+    take_over: str | None = None,
 ) -> None:
     """Writes the pipeline of `config` for `target` to a file.
 
@@ -55,13 +60,14 @@ def compile_to(
         spec) or `vertex` (JSON: the pipeline job).
       output: The file; replaced as a whole.
       without_baseline: As of `planning.Options`.
+      take_over: As of `planning.Options`.
 
     Raises:
       BadInputError: The modules cannot be uploaded.
     """
     section, modules = getattr(config, target), uploads.upload(config, target)
     baseline = NOTHING if without_baseline else resolve.PRODUCTION
-    job = _compile(config, section, target, baseline)
+    job = _compile(config, section, target, baseline, take_over)
     for node, url in modules.items():
         _set_environment(job["pipelineSpec"], node, {archive.VARIABLE: url})
     if target == "vertex":
@@ -77,7 +83,11 @@ def compile_to(
 
 
 def _compile(
-    config: Config, section: Kubeflow | Vertex, target: str, baseline: str
+    config: Config,
+    section: Kubeflow | Vertex,
+    target: str,
+    baseline: str,
+    take_over: str | None,
 ) -> Json:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
@@ -103,18 +113,28 @@ def _compile(
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
-    resolve.add_to(spec, resolve.Question.of(moved, key), defaults, section.image)
+    question = resolve.Question.of(moved, key, take_over)
+    resolve.add_to(spec, question, defaults, section.image)
     operation, engine = moved.operation(), config.run.engine.settings()
     on_engine = engine.to_environment()
     if engine.runner != "direct":  # workers import the user's modules from there
         on_engine |= WorkloadPaths(folder=str(moved.folder)).to_environment()
     _set_environment(spec, node_ids.TRAINER, operation.to_environment())
-    if config.trainer.warm_start == LATEST:
-        _set_environment(spec, node_ids.PUSHER, {WEIGHTS_VARIABLE: "1"})
+    if config.pusher:
+        _set_environment(spec, node_ids.PUSHER, _of_pushes(config, section))
     for node in spec["components"].keys() & node_ids.ON_ENGINE:
         _set_environment(spec, node, on_engine)
     steps.configure(spec, section, config.run.cache)
     return job
+
+
+def _of_pushes(config: Config, section: Kubeflow | Vertex) -> dict[str, str]:
+    root = section.root
+    who = {"root": root, "pipeline": config.name, "place": root}
+    found = {PUSHER_VARIABLE: json.dumps(who)}
+    if config.trainer.warm_start == LATEST:
+        found[WEIGHTS_VARIABLE] = "1"
+    return found
 
 
 def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:

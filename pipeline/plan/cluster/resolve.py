@@ -63,6 +63,8 @@ class Question:
       serving: `gates.skew.serving`, as steps see it; "" without that setting.
       fresh_every: `trainer.fresh_every`.
       cache: `run.cache`; if false, an unchanged candidate is another model.
+      root: The root of the artifacts.
+      take_over: As of `planning.Options`.
     """
 
     pattern: str
@@ -76,14 +78,17 @@ class Question:
     serving: str = ""
     fresh_every: int | None = None
     cache: bool = True
+    root: str = ""
+    take_over: str | None = None
 
     @classmethod
-    def of(cls, config: Config, key: str) -> Question:
+    def of(cls, config: Config, key: str, take_over: str | None = None) -> Question:
         """The question for settings with the paths of steps.
 
         Args:
           config: The settings, see `paths.moved`.
           key: `caching.candidate_key` of the graph without values of its parameters.
+          take_over: As of `planning.Options`.
         """
         complete = config.data.completeness or Completeness()
         to = config.pusher.to if config.pusher else ""
@@ -99,6 +104,8 @@ class Question:
             serving=config.serving or "",
             fresh_every=config.trainer.fresh_every,
             cache=config.run.cache,
+            root=config.run.root,
+            take_over=take_over,
         )
 
 
@@ -177,7 +184,8 @@ def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
       A value for each of `_OUTPUTS`.
 
     Raises:
-      BadInputError: A parameter is impossible, or its spans do not exist.
+      BadInputError: A parameter is impossible, its spans do not exist, or another root
+        pushed the newest version.
     """
     if not question.gangs:
         _reject_gangs(parameters["distribution"])
@@ -189,6 +197,9 @@ def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
     )
     to = question.destination
     serving = production.described(to) if to else None
+    if serving:
+        about = serving.about, question.root, question.take_over
+        production.reject_other(to, *about)
     found = {
         "spans": json.dumps([[span.number, span.version] for span in data.chosen]),
         "data_fingerprint": spans.fingerprint(data.chosen),

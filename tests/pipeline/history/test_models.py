@@ -69,7 +69,8 @@ def from_elsewhere(workload):
         (folder / "saved_model.pb").write_text(f"model of {number}")
         facts = {"run_id": f"run-{number}", "fingerprint": f"key-{number}", "model": 0}
         facts |= {"spans": [[number, None]], "metrics": {"auc": number / 100}}
-        about.write_text(json.dumps(facts | {"pushed_by": {"root": "a cluster's"}}))
+        who = {"root": "a cluster's" if number > 10 else "an earlier one"}
+        about.write_text(json.dumps(facts | {"pushed_by": who}))
     return workload
 
 

@@ -78,6 +78,20 @@ def push(serving, version, **about):
     return f"{folder}/weights"
 
 
+def test_a_run_does_not_push_over_another_root_unless_it_takes_that_over(
+    workload, tmp_path
+):
+    config = loading.load(workload, (), [f"pusher.to={tmp_path / 'serving'}"]).config
+    question = resolve.Question.of(config, "code")
+    place = "vm:/runs"
+    push(tmp_path / "serving", 10, pushed_by={"root": question.root, "place": "x"})
+    resolve.answer(question, RUN)
+    push(tmp_path / "serving", 11, pushed_by={"root": "5f", "place": place})
+    with pytest.raises(BadInputError, match=f"another root, {place}"):
+        resolve.answer(question, RUN)
+    resolve.answer(resolve.Question.of(config, "code", place), RUN)
+
+
 def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
     workload, write, tmp_path
 ):
