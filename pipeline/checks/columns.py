@@ -54,7 +54,12 @@ def _no_column(
 ) -> UserError:
     near = nearest(name, columns)
     message, remedy = "", f"Did you mean `{near}`?" if near else ""
-    if key == "label" and name in _texts_of(config, config.transform.module):
+    spelled = next((c for c in columns if _alike(c, name)), None)
+    if spelled is not None:
+        remedy = f"Write `{spelled}` there: upper and lower case count."
+        if spelled != spelled.strip():
+            remedy = f"The header has {spelled!r}: remove the spaces in the file."
+    elif key == "label" and name in _texts_of(config, config.transform.module):
         message = (
             ": only `preprocessing_fn` makes it, but the model is evaluated on the raw "
             "column"
@@ -65,6 +70,11 @@ def _no_column(
         )
     message = f"{shown(path)} has no column `{name}`{message}"
     return config.problem(key, message, expected=listed(columns), remedy=remedy)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names differ in upper and lower case, and spaces, alone."""
+    return one.strip().casefold() == other.strip().casefold()
 
 
 def _texts_of(config: Config, module: str) -> set[str]:
