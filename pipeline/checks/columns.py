@@ -31,8 +31,8 @@ def column_problems(
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
-            source = sources.open_source(path)
-            rows = source.count_rows(1)
+            source = _first_with_rows(files)
+            path, rows = source.path, source.count_rows(1)
         except UserError as error:
             yield config.located(error, "data.examples")
             continue
@@ -47,6 +47,15 @@ def column_problems(
         for key, name in named:
             if columns and name not in columns:
                 yield _no_column(config, key, name, path, columns)
+
+
+def _first_with_rows(files: Sequence[str]) -> sources.Source:
+    """Opens the first file; the next one while its header says that it has no rows."""
+    for path in files:
+        source = sources.open_source(path)
+        if not source.is_empty:
+            return source
+    return sources.open_source(files[0])
 
 
 def _no_column(
