@@ -86,7 +86,8 @@ def check_same(files: Sequence[Source]) -> None:
             f"{'has' if len(paths) == 1 else 'have'}",
             place=Place(lacking),
             remedy="All files need the same columns: add it here, or take it out "
-            "there.",
+            "there. Or name a schema, `schema.file`, that declares it as optional: "
+            f'`feature {{ name: "{name}" type: FLOAT presence {{ }} }}` (or its type).',
         )
 
 

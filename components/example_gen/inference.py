@@ -241,15 +241,21 @@ def describe(profiles: Mapping[str, Profile]) -> list[str]:
 
 def _nearly_numeric(profile: Profile) -> bool:
     """Whether only a few values make a column text instead of a number."""
-    return (
-        profile.kind == Kind.BYTES
-        and profile.numbers >= _NEARLY_ALL * profile.values
-        and profile.numbers > 0
+    witness = profile.because_of.get(Kind.BYTES)
+    if profile.kind != Kind.BYTES or witness is None:
+        return False
+    return numerals.has_separators(witness.value) or (
+        profile.numbers >= _NEARLY_ALL * profile.values and profile.numbers > 0
     )
 
 
 def _doubt(name: str, profile: Profile) -> str:
     witness = profile.because_of[Kind.BYTES]
+    if numerals.has_separators(witness.value):
+        return (
+            f"`{name}` is BYTES: {witness} has separators of thousands or a decimal "
+            "comma. Where it is a number, write it as 1234.5."
+        )
     why = numerals.why_not(witness.value)
     if why:
         return (

@@ -16,6 +16,7 @@ from strategos.components import events
 from strategos.components.example_gen import spans
 from strategos.components.example_gen.inference import Profile
 from strategos.components.example_gen.sources import Part, Source, open_source
+from strategos.components.example_gen.sources.source import no_row
 from strategos.components.example_gen.values import numerals
 from strategos.components.example_gen.values.whole_numbers import WholeNumbers
 from strategos.components.files import arrow_files, patterns, reading
@@ -67,12 +68,18 @@ class Shard:
 def open_files(chosen: Sequence[spans.Span]) -> list[File]:
     """The files of the spans, in order, each with its span.
 
+    Files that are known to have no rows, as Spark writes beside others, are left out.
+
     Raises:
-      UserError: A file cannot be opened, or is not what its name says.
+      UserError: A file cannot be opened, or is not what its name says; or none of them
+        has rows.
     """
     files = [(span, path) for span in chosen for path in span.files]
     sources = arrow_files.each(open_source, [path for _, path in files])
-    return [(span, source) for (span, _), source in zip(files, sources, strict=True)]
+    if all(source.is_empty for source in sources):
+        raise no_row(sources[0].path)
+    pairs = zip(files, sources, strict=True)
+    return [(span, source) for (span, _), source in pairs if not source.is_empty]
 
 
 def rows_of(shards: Sequence[Shard]) -> int | None:

@@ -94,7 +94,8 @@ def find_editions(pattern: str) -> list[Span]:
         raise NoFilesError(
             _nothing_found(pattern),
             key="data.examples",
-            remedy="Correct the pattern, or put the data there.",
+            remedy=_folder_remedy(pattern)
+            or "Correct the pattern, or put the data there.",
         )
     for edition, paths in editions.items():
         _reject_overlap(edition, paths, regex)
@@ -102,6 +103,17 @@ def find_editions(pattern: str) -> list[Span]:
         Span(number, None if version < 0 else version, dates.get(number), tuple(paths))
         for (number, version), paths in sorted(editions.items())
     ]
+
+
+def _folder_remedy(pattern: str) -> str:
+    """What to write where the pattern is a folder; "" if it is none."""
+    if is_remote(pattern) or not os.path.isdir(pattern):
+        return ""
+    names = sorted(name for name in os.listdir(pattern) if name.endswith(SUFFIXES))
+    suffix = next((s for s in SUFFIXES if names and names[0].endswith(s)), SUFFIXES[0])
+    return (
+        f"It is a folder; for the files in it write `{pattern.rstrip('/')}/*{suffix}`."
+    )
 
 
 def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[Span]:

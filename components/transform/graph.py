@@ -121,8 +121,8 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
     sources: dict[str, set[str]] = {}
     names = _flat_names(graph.structured_outputs)
     for name, tensor in zip(names, graph.outputs, strict=True):
-        ancestors = {op.name for op in _ancestors(tensor.op)}
-        found = {raw_of[op] for op in ancestors & raw_of.keys()}
+        above = {op.name for op in ancestors(tensor.op)}
+        found = {raw_of[op] for op in above & raw_of.keys()}
         sources[name] = sources.get(name, set()) | found
     return sources
 
@@ -182,7 +182,8 @@ def _flat_names(structure: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _ancestors(op: tf.Operation) -> set[tf.Operation]:
+def ancestors(op: tf.Operation) -> set[tf.Operation]:
+    """An operation, and those that it is computed from."""
     found, todo = {op}, [op]
     while todo:
         new = {tensor.op for tensor in todo.pop().inputs} - found

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_transform import impl_helper
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
@@ -26,8 +27,11 @@ from strategos.components.trainer.data.columns import is_fixed, widths
 from strategos.components.transform import raw
 from strategos.components.transform.graph import TransformGraph
 from strategos.components.user_code.user_errors import operation_error
-from strategos.components.wording import cut
+from strategos.components.wording import abridged, counted, cut
 
+_Done = tuple[dict[str, WrittenSplit], dict[str, int]]
+
+_SHOWN_NAMES = 8
 _SHOWN = 500  # characters of a row in an error
 
 
@@ -57,9 +61,11 @@ def materialize(
     shards = [(split, file) for split, some in files.items() for file in some]
     work = _Shard(graph, examples)
     try:
-        found = fold(engine, shards, work, _merge, examples) if shards else {}
+        done = fold(engine, shards, work, _merge, examples) if shards else ({}, {})
     finally:
         _load.cache_clear()  # another graph may come to the same folder
+    found, not_finite = done
+    _warn(not_finite, sum(records.rows for records, _ in found.values()))
     nothing = Written(), Written()
     written = {split: found.get(split, nothing) for split in files}
     splits.publish(examples, written)
@@ -68,28 +74,58 @@ def materialize(
 
 @dataclasses.dataclass(frozen=True)
 class _Shard:
-    """Transforms one file; the result is what was written of its split."""
+    """Transforms one file; the result is what was written of its split.
+
+    And, by feature, the number of rows with a number that is not finite.
+    """
 
     graph: str
     examples: str
 
-    def __call__(self, shard: tuple[str, str]) -> dict[str, WrittenSplit]:
+    def __call__(self, shard: tuple[str, str]) -> _Done:
         split, file = shard
         transformer = _transformer(self.graph)
         writer = splits.SplitWriter(self.examples)
+        not_finite: dict[str, int] = collections.Counter()
         for batch in transformer.transformed(file):
+            not_finite.update(_not_finite(batch))
             writer.write(encode.serialize(batch), transformer.compact(batch))
             progress.add(batch.num_rows)
-        return {split: writer.close()}
+        return {split: writer.close()}, not_finite
 
 
-def _merge(
-    earlier: dict[str, WrittenSplit], later: dict[str, WrittenSplit]
-) -> dict[str, WrittenSplit]:
-    for split, written in later.items():
-        mine = earlier.get(split)
-        earlier[split] = splits.merged(mine, written) if mine else written
-    return earlier
+def _merge(earlier: _Done, later: _Done) -> _Done:
+    found, not_finite = earlier
+    for split, written in later[0].items():
+        mine = found.get(split)
+        found[split] = splits.merged(mine, written) if mine else written
+    return found, collections.Counter(not_finite) + collections.Counter(later[1])
+
+
+def _not_finite(batch: pa.RecordBatch) -> dict[str, int]:
+    """By feature, the number of rows with a number that is not finite."""
+    found = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_floating(column.type.value_type):
+            broken = ~np.isfinite(column.values.to_numpy(zero_copy_only=False))
+            if broken.any():
+                ends = column.offsets.to_numpy()
+                before = np.append(0, np.cumsum(broken))[ends]
+                found[name] = int(np.count_nonzero(np.diff(before)))
+    return found
+
+
+def _warn(not_finite: Mapping[str, int], rows: int) -> None:
+    """Warns of features that most losses of training cannot take."""
+    if not_finite:
+        shown = [f"`{name}` in {n:,}" for name, n in sorted(not_finite.items())]
+        events.emit(
+            "warning",
+            message="`preprocessing_fn` makes NaN or infinite numbers, of "
+            f"{counted(rows, 'row')}: {abridged(shown, _SHOWN_NAMES)}. One NaN or "
+            "infinite value makes a mean and a variance of all rows NaN; look for a "
+            "division by zero, a logarithm, and such numbers in the data.",
+        )
 
 
 _loading = threading.Lock()

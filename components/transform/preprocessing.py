@@ -13,12 +13,17 @@ from strategos.components import events
 from strategos.components.errors import Place, UserError
 from strategos.components.example_gen.emptiness import Emptiness
 from strategos.components.transform import missing
+from strategos.components.transform.graph import ancestors
 from strategos.components.user_code import modules
-from strategos.components.user_code.user_errors import explain
-from strategos.components.wording import nearest
+from strategos.components.user_code.user_errors import explain, is_own
+from strategos.components.wording import nearest, quoted
 
 Tensors = Mapping[str, Any]
 
+_OF_TEXT = (
+    "`tf.strings.to_number` makes numbers of texts. The run's report says why a column "
+    "is text; correct the value there if it should be a number."
+)
 _DTYPES = (tf.int64, tf.float32, tf.string)
 
 
@@ -64,6 +69,7 @@ def load(
             remedy = _remedy(error, inputs, empty or {})
             raise UserError(message, remedy=remedy) from error
         _check(outputs, label, where)
+        _reject_casts_of_text(inputs, outputs, folder)
         return outputs
 
     return missing.filling(preprocessing_fn, fillings or {})
@@ -82,7 +88,36 @@ def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -
     if "SparseTensor" in str(error):
         sparse = [n for n, x in inputs.items() if isinstance(x, tf.SparseTensor)]
         return missing.advice(sparse, empty)
+    if "tf.string" in str(error) or "string to" in str(error):
+        texts = [f"`{n}`" for n, each in inputs.items() if each.dtype == tf.string]
+        return f"Columns of text: {', '.join(sorted(texts))}. {_OF_TEXT}" * bool(texts)
     return ""
+
+
+def _reject_casts_of_text(inputs: Tensors, outputs: Tensors, folder: str) -> None:
+    """Rejects `tf.cast` of a text to a number, which only fails when it is run.
+
+    Raises:
+      UserError: Names the line and the columns.
+    """
+    graphs = [g for g in (getattr(t, "graph", None) for t in inputs.values()) if g]
+    for op in graphs[0].get_operations() if graphs and outputs else ():
+        if op.type != "Cast" or op.inputs[0].dtype != tf.string:
+            continue
+        above = {each.name for each in ancestors(op)}
+        names = [
+            name
+            for name, value in inputs.items()
+            for part in tf.nest.flatten(value, expand_composites=True)
+            if part.op.name in above and part.dtype == tf.string
+        ]
+        lines = [f for f in op.traceback if is_own(f.filename, folder)]
+        where = Place(lines[-1].filename, lines[-1].lineno) if lines else None
+        raise UserError(
+            f"`tf.cast` makes no number of a text: {', '.join(quoted(names))}",
+            place=where,
+            remedy=_OF_TEXT,
+        )
 
 
 def _warn_of_statistics(folder: str, module: str) -> None:

@@ -61,11 +61,17 @@ def location(error: BaseException, folder: str) -> str | None:
     """
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     frames += _QUOTED_FRAME.findall(str(error))  # AutoGraph's frames are only quoted
-    own = [frame for frame in frames if _is_own(frame[0], folder)]
+    own = [frame for frame in frames if is_own(frame[0], folder)]
     return f"{own[-1][0]}:{own[-1][1]}" if own else None
 
 
-def _is_own(filename: str, folder: str) -> bool:
+def is_own(filename: str, folder: str) -> bool:
+    """Whether a file is of the user's code.
+
+    Args:
+      filename: The file.
+      folder: Folder of the user's code.
+    """
     path = Path(filename).resolve()
     if not path.is_relative_to(Path(folder).resolve()):
         return False

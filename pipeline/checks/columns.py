@@ -31,8 +31,8 @@ def column_problems(
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
-            source = sources.open_source(path)
-            rows = source.count_rows(1)
+            source = _first_with_rows(files)
+            path, rows = source.path, source.count_rows(1)
         except UserError as error:
             yield config.located(error, "data.examples")
             continue
@@ -49,12 +49,26 @@ def column_problems(
                 yield _no_column(config, key, name, path, columns)
 
 
+def _first_with_rows(files: Sequence[str]) -> sources.Source:
+    """Opens the first file; the next one while its header says that it has no rows."""
+    for path in files:
+        source = sources.open_source(path)
+        if not source.is_empty:
+            return source
+    return sources.open_source(files[0])
+
+
 def _no_column(
     config: Config, key: str, name: str, path: str, columns: Sequence[str]
 ) -> UserError:
     near = nearest(name, columns)
     message, remedy = "", f"Did you mean `{near}`?" if near else ""
-    if key == "label" and name in _texts_of(config, config.transform.module):
+    spelled = next((c for c in columns if _alike(c, name)), None)
+    if spelled is not None:
+        remedy = f"Write `{spelled}` there: upper and lower case count."
+        if spelled != spelled.strip():
+            remedy = f"The header has {spelled!r}: remove the spaces in the file."
+    elif key == "label" and name in _texts_of(config, config.transform.module):
         message = (
             ": only `preprocessing_fn` makes it, but the model is evaluated on the raw "
             "column"
@@ -65,6 +79,11 @@ def _no_column(
         )
     message = f"{shown(path)} has no column `{name}`{message}"
     return config.problem(key, message, expected=listed(columns), remedy=remedy)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names differ in upper and lower case, and spaces, alone."""
+    return one.strip().casefold() == other.strip().casefold()
 
 
 def _texts_of(config: Config, module: str) -> set[str]:

@@ -21,6 +21,8 @@ from strategos.pipeline.config import introspect
 _SHOWN = 60
 _NAMES = 12
 _REJECTED = "rejected"
+_SYNONYMS = {"min": "at_least", "minimum": "at_least", "threshold": "at_least"}
+_SYNONYMS |= {"max": "at_most", "maximum": "at_most"}
 _BECAUSE = "because"
 _NOTHING = "nothing"  # in place of a required text
 _ROUNDS = 20  # of repairs; each removes or adds a value
@@ -160,7 +162,8 @@ def _unknown_key(where: Place, loc: tuple, model: type[BaseModel]) -> UserError:
         for key in introspect.keys(model)
         if key.path[-1] == name and "NAME" not in key.path
     ]
-    near = nearest(name, known)
+    near = _SYNONYMS.get(name) if _SYNONYMS.get(name) in known else None
+    near = near or nearest(name, known)
     if near:
         remedy = f"Did you mean `{near}`?"
     elif elsewhere:

@@ -7,6 +7,7 @@ not.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -85,6 +86,14 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
     except (OSError, UnicodeDecodeError) as error:
         return None, [_unreadable(Path(path), error)]
     entry, problems = _parse(text, Place(name, 1, 1), in_file=True)
+    if _is_python(name, text, entry):
+        return None, [
+            BadInputError(
+                "is Python, not YAML",
+                place=Place(name),
+                remedy="Name the pipeline's YAML; Python modules stand beside it.",
+            )
+        ]
     if entry is None or isinstance(entry.value, dict):
         return entry, problems
     problems.append(
@@ -96,6 +105,17 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
         )
     )
     return None, problems
+
+
+def _is_python(name: str, text: str, entry: Entry | None) -> bool:
+    """Whether a file that has no settings is a Python module."""
+    if not name.endswith(".py") and entry and isinstance(entry.value, dict):
+        return any(key.startswith(_STATEMENTS) for key in entry.value)
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError):
+        return name.endswith(".py")
+    return any(not isinstance(node, ast.Expr | ast.AnnAssign) for node in body)
 
 
 def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
@@ -128,6 +148,7 @@ _USAGE = "for example `--set trainer.batch_size=512`"
 
 _ENTRIES = 100_000  # of a file; aliases within aliases multiply
 _STANDARD = re.compile("tag:yaml.org,2002:(str|null|bool|int|float|seq|map)")
+_STATEMENTS = ("def ", "class ", "import ", "from ", "if ")
 _DIGITS = 100  # Python cannot convert more than 4,300.
 
 

@@ -172,7 +172,7 @@ def _schema_node(
         return ImportSchemaGen(
             schema_file=paths.schema, fingerprint=fingerprints.schema
         )
-    from tfx.components import SchemaGen
+    from strategos.components.schema_gen.component import SchemaGen
 
     return SchemaGen(statistics=statistics, infer_feature_shape=True)
 

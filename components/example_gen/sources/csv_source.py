@@ -158,6 +158,7 @@ class CsvSource(Source):
             raise UserError(self._explain(WHOLE, error)) from error
         if not header:
             raise UserError(_empty(self.path))
+        _check_separator(self.path, header)
         check_names(self.path, header)
         return tuple(header)
 
@@ -219,6 +220,27 @@ class CsvSource(Source):
         return (
             f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
             f"comma-separated fields; correct the file."
+        )
+
+
+def _check_separator(path: str, header: Sequence[str]) -> None:
+    """Rejects a header that is not one of comma-separated columns.
+
+    Raises:
+      UserError: Names the likely cause.
+    """
+    if header[0].lower().startswith("sep=") and len(header) <= 2:
+        raise UserError(
+            f"{path}: line 1 is `{','.join(header)}`, which is for Excel. Remove the "
+            "line: the header comes first, and fields are separated by commas."
+        )
+    found = [sign for sign in ";\t|" if len(header) == 1 and sign in header[0]]
+    if found:
+        raise UserError(
+            f"{path}: the header is one column, `{header[0][:100]}`. Fields are "
+            f"separated by commas, not by {found[0]!r}: write the file again, in "
+            f"pandas by `pandas.read_csv(path, sep={found[0]!r}).to_csv(path, "
+            "index=False)`."
         )
 
 

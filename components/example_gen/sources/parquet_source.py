@@ -13,6 +13,7 @@ from strategos.components.example_gen.sources.source import (
     Part,
     Source,
     check_names,
+    no_row,
 )
 from strategos.components.files import reading
 from strategos.components.files.filesystems import is_remote
@@ -47,11 +48,10 @@ class ParquetSource(Source):
         self.lists = frozenset(
             name for name, data_type in self._types.items() if is_list(data_type)
         )
+        # Arrow reads such columns of one row group at a time only.
+        self._by_group = any(map(_has_nested_dictionary, self._types.values()))
         rows = self.rows_of(WHOLE)
-        if not rows:
-            raise UserError(
-                f"{path}: has no row. Remove the file, or put the data there."
-            )
+        self.is_empty = not rows
         size = sum(size for _, size in self._groups)
         per_batch = _BATCH_BYTES * rows // max(size, 1)
         self._batch_rows = min(max(per_batch, 1), MAX_ROWS)
@@ -87,6 +87,8 @@ class ParquetSource(Source):
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
+        if self.is_empty:
+            raise no_row(self.path)
         return self._read(part)
 
     def _read(
@@ -97,7 +99,8 @@ class ParquetSource(Source):
         groups = range(len(self._groups))[part.start : part.stop]
         with self._open() as file:
             try:
-                yield from file.iter_batches(self._batch_rows, groups, names)
+                for some in [[g] for g in groups] if self._by_group else [groups]:
+                    yield from file.iter_batches(self._batch_rows, some, names)
             except (pa.ArrowException, OSError) as error:
                 raise UserError(self._unreadable(error)) from error
 
@@ -145,6 +148,15 @@ class ParquetSource(Source):
             f"{self.path}: cannot be read as Parquet: {error}. The file may be "
             f"incomplete: write or copy it anew."
         )
+
+
+def _has_nested_dictionary(data_type: pa.DataType) -> bool:
+    """Whether the values of a list are encoded by a dictionary."""
+    from pyarrow import types
+
+    from strategos.components.example_gen.values.arrow_types import is_list
+
+    return is_list(data_type) and types.is_dictionary(data_type.value_type)
 
 
 def _suspects(file: pyarrow.parquet.ParquetFile) -> frozenset[str]:

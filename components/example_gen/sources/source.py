@@ -43,6 +43,7 @@ class Source(abc.ABC):
       path: Path of the file.
       names: Column names, in the order of the file.
       lists: Names of the columns that may have several values in a row.
+      is_empty: Whether the header says that the file has no rows.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -51,6 +52,7 @@ class Source(abc.ABC):
     path: str
     names: tuple[str, ...]
     lists: frozenset[str] = frozenset()
+    is_empty: bool = False
 
     @abc.abstractmethod
     def __init__(self, path: str):
@@ -60,8 +62,7 @@ class Source(abc.ABC):
           path: A file that `check` accepts.
 
         Raises:
-          UserError: The file is malformed or has no columns; or it has no rows, if the
-            header holds their number.
+          UserError: The file is malformed or has no columns.
         """
 
     @classmethod
@@ -163,6 +164,11 @@ class Source(abc.ABC):
           part: Part of the file that contains the row.
           row: Index of the row in the part, from 0.
         """
+
+
+def no_row(path: str) -> UserError:
+    """The error of a file that has columns, but no row."""
+    return UserError(f"{path}: has no row. Remove the file, or put the data there.")
 
 
 def check_names(path: str, names: Sequence[str]) -> None:

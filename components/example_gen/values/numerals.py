@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,9 @@ _WHOLE = rf"^{_SPACES}[+-]?[0-9]+{_SPACES}$"
 _LEADING_ZEROS = rf"^{_SPACES}[+-]?0[0-9]+{_SPACES}$"
 _NAN = rf"^{_SPACES}[+-]?(?i:nan){_SPACES}$"
 _INFINITE = rf"^{_SPACES}[+-]?(?i:inf|infinity){_SPACES}$"
+_SEPARATED = (
+    r"\s*[+-]?[0-9]{1,3}(?:(?:,[0-9]{3})+(?:\.[0-9]+)?|(?:\.[0-9]{3})*,[0-9]+)\s*"
+)
 _INT64 = 2**63
 _EXACT = 2**53  # float64 represents all whole numbers up to here
 _EXACT_POWER = 22  # and all powers of ten
@@ -134,6 +138,11 @@ def why_not(text: str) -> str:
     if _matches(value, _WHOLE)[0]:
         return "is beyond int64"
     return ""
+
+
+def has_separators(text: str) -> bool:
+    """Whether a text is a number with separators of thousands, or a decimal comma."""
+    return re.fullmatch(_SEPARATED, text) is not None
 
 
 def of_floats(values: pa.Array) -> pa.DoubleArray:

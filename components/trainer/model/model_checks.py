@@ -237,7 +237,11 @@ class ModelChecker:
             raise UserError(
                 f"`{self._label}` is a string after Transform",
                 key="label",
-                remedy="Make a number of it in `preprocessing_fn`.",
+                remedy="Make a number of it in `preprocessing_fn`: "
+                f'`tf.cast(inputs["{self._label}"] == "VALUE", tf.int64)` for two '
+                "classes, where VALUE is the one to predict; for more, "
+                f'`tft.compute_and_apply_vocabulary(inputs["{self._label}"], '
+                f'vocab_filename="{self._label}")`.',
             )
 
     def _check_loss(

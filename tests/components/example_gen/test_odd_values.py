@@ -151,3 +151,27 @@ def test_unsigned_integer_beyond_int64_is_refused_by_row(tmp_path, run):
         run(tmp_path / "a.parquet")
     received = "row 2: column `x`: received '9223372036854775808'"
     assert received in str(caught.value)
+
+
+def test_a_parquet_file_without_rows_beside_full_ones_is_passed_over(tmp_path, run):
+    full = pa.table({"x": [1.5, 2.5] * 20, "s": ["a", "b"] * 20})
+    pq.write_table(full, tmp_path / "b.parquet")
+    pq.write_table(full.slice(0, 0), tmp_path / "a.parquet")
+    untyped = pa.table({"x": pa.array([], pa.string()), "s": pa.nulls(0)})
+    pq.write_table(untyped, tmp_path / "c.parquet")
+    written = run(tmp_path / "*.parquet")
+    assert len(written.rows()) == 40
+    assert written.report() == ["FLOAT: x", "BYTES: s"]
+    with pytest.raises(UserError, match=r"a\.parquet: has no row"):
+        run(tmp_path / "a.parquet")
+
+
+def test_lists_of_dictionaries_in_several_row_groups_are_read(tmp_path, run):
+    lists = [["a", "b"], ["c"], None, ["a"]] * 10
+    coded = pa.array(lists, pa.list_(pa.dictionary(pa.int32(), pa.string())))
+    table = pa.table({"x": coded, "n": range(40)})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=7)
+    rows = {row["n"][0]: row["x"] for row in run(path).rows()}
+    expected = [[x.encode() for x in each or []] for each in lists]
+    assert [rows[n] for n in range(40)] == expected

@@ -374,3 +374,20 @@ def test_settings_for_a_preprocessing_fn_that_takes_none_are_rejected(write, wor
     assert found(workload, setting) == []
     write("preprocessing.py", "from elsewhere import preprocessing_fn\n")
     assert found(workload, setting) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "remedy"),
+    [
+        ("tail, late", "The header has ' late': remove the spaces in the file."),
+        ("tail,Late", "Write `Late` there: upper and lower case count."),
+    ],
+)
+def test_a_header_that_is_spelled_otherwise_is_named(write, workload, header, remedy):
+    write("odd/a.csv", f"{header}\nx,1\n")
+    (problem,) = [
+        each
+        for each in found(workload, "data.examples=odd/*.csv")
+        if each.key == "label"
+    ]
+    assert remedy in str(problem)

@@ -178,3 +178,18 @@ def test_problems_of_all_layers_come_together_in_reading_order(write, workload):
     found = problems(main, overlays=[overlay], sets=["trainer.epochs=x"])
     places = [str(problem.place) for problem in found]
     assert places == [f"{main}:9:15", f"{overlay}:2:9", "--set trainer.epochs=x"]
+
+
+@pytest.mark.parametrize(
+    "text", ["import os\n\nname = 'x'\n", "def f():\n    return 1\n"]
+)
+def test_python_in_place_of_yaml_is_named(write, text):
+    with pytest.raises(ConfigError, match="is Python, not YAML"):
+        load(write("pipeline.yaml", text))
+
+
+def test_a_bound_of_another_name_is_understood(workload):
+    sets = ["evaluator.bounds={auc: {min: 0.7}}"]
+    (problem,) = problems(workload, sets=sets)
+    assert problem.key == "evaluator.bounds.auc.min"
+    assert "Did you mean `at_least`?" in str(problem)

@@ -1,0 +1,1 @@
+"""SchemaGen: TFX's, which keeps columns without a value in one split."""

@@ -1,0 +1,65 @@
+"""Headers that are not what they seem: the likely cause is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategos.components.errors import UserError
+from strategos.components.example_gen import sources, spans
+from strategos.components.example_gen.values import numerals
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b\n1;2\n", "separated by commas, not by ';'"),
+        ("a\tb\n1\t2\n", r"not by '\t'"),
+        ("sep=,\na,b\n1,2\n", "line 1 is `sep=,`, which is for Excel"),
+        ("sep=;\na;b\n1;2\n", "line 1 is `sep=;`, which is for Excel"),
+    ],
+)
+def test_another_separator_is_named(tmp_path, text, message):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(UserError) as raised:
+        sources.open_source(str(path))
+    assert message in str(raised.value)
+
+
+def test_a_folder_in_place_of_a_pattern_is_named_with_the_pattern(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.parquet").write_bytes(b"")
+    with pytest.raises(UserError) as raised:
+        spans.find_spans(str(tmp_path / "data"))
+    assert f"write `{tmp_path}/data/*.parquet`" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *[(x, True) for x in ("1,234", "-1,234,567.5", "1.234,5", "0,5", " 12,5 ")],
+        *[(x, False) for x in ("1234", "1.5", "1,23,4", "a,b", "12345,678.9", "1_000")],
+    ],
+)
+def test_separators_of_thousands_are_known(text, expected):
+    assert numerals.has_separators(text) == expected
+
+
+def test_numbers_with_separators_are_named(tmp_path, run):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n" + "".join(f'"1,{n}.5",{n % 2}\n' for n in range(100, 140)))
+    (line,) = (line for line in run(path).report() if "separators" in line)
+    assert line.startswith(f"`x` is BYTES: '1,100.5' ({path}: line 2) has separators")
+
+
+def test_a_new_column_in_a_newer_file_is_named_with_the_way_out(tmp_path, run):
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,0\n2,1\n" * 20)
+    (tmp_path / "b.csv").write_text("x,y,z\n" + "1,0,5\n2,1,6\n" * 20)
+    with pytest.raises(UserError, match="schema.file") as raised:
+        run(tmp_path / "*.csv")
+    declared = 'feature { name: "z" type: FLOAT presence { } }'
+    assert declared in str(raised.value)
+    schema = tmp_path / "s.pbtxt"
+    plain = 'feature { name: "x" type: INT } feature { name: "y" type: INT } '
+    schema.write_text(plain + declared)
+    assert len(run(tmp_path / "*.csv", schema_file=str(schema)).rows()) == 80
