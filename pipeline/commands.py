@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,8 +109,12 @@ def config(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.config import loading
 
     loaded = load(arguments)
-    show = loading.effective_json if arguments.json else loading.effective
-    print(show(loaded).rstrip("\n"))
+    if arguments.json:
+        text = loading.effective_json(loaded)
+    else:
+        screen = shutil.get_terminal_size() if sys.stdout.isatty() else None
+        text = loading.effective(loaded, screen and screen.columns)
+    print(text.rstrip("\n"))
     return ExitCode.DONE
 
 

@@ -95,16 +95,30 @@ def load(
     return _validate(entry, Path(path), environ.get(PASSWORD_VARIABLE), problems)
 
 
-def effective(loaded: Loaded) -> str:
-    """The settings as YAML, each value with its origin as a comment."""
-    rows = list(_rows(loaded.config.model_dump(mode="json", by_alias=True)))
-    width = max(len(text) for text, _ in rows) + 2
-    lines = []
-    for text, key in rows:
+def effective(loaded: Loaded, width: int | None = None) -> str:
+    """The settings as YAML, each value with its origin as a comment.
+
+    Args:
+      loaded: From `load`.
+      width: Columns of the terminal. A comment without room beside its value stands
+        in the next line. None: every comment stands beside its value.
+    """
+    rows = []
+    for text, key in _rows(loaded.config.model_dump(mode="json", by_alias=True)):
         origin = loaded.origins.get(key, "")
         if key == "run.metadata" and loaded.config.metadata_password:
             origin += f"; password **** from {PASSWORD_VARIABLE} (environment)"
-        lines.append(f"{text:<{width}}# {origin}" if origin else text)
+        rows.append((text, f"  # {origin}" if origin else ""))
+    room = max(len(text) for text, _ in rows)
+    if width:
+        room = max(0, min(room, width - max(len(comment) for _, comment in rows)))
+    column = max((len(text) for text, _ in rows if len(text) <= room), default=0)
+    lines = []
+    for text, comment in rows:
+        if comment and len(text) > column:
+            lines.append(text)
+            text = ""
+        lines.append(f"{text:<{column}}{comment}".rstrip() if comment else text)
     return "\n".join(lines) + "\n"
 
 

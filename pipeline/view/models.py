@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from strategos.pipeline.view import terminal
 if TYPE_CHECKING:
     from strategos.pipeline.history.models import Version
 
-_METRICS = 3  # shown for each version
+_ORIGIN_WIDTH = 28  # Room for a run's id, which is folded if it is narrower.
 
 
 def show(
@@ -33,21 +34,37 @@ def show(
     if not versions:
         console.print(f"no versions yet in {folder}", soft_wrap=True)
         return
-    names = list(dict.fromkeys(name for each in versions for name in each.metrics))
-    names = sorted(names)[:_METRICS]
+    names = sorted({name for each in versions for name in each.metrics})
+    columns = {
+        "version": [str(each.version) for each in versions],
+        "": [_state(each) for each in versions],
+        "pushed": [_age(each.pushed_at) for each in versions],
+        "spans": [_spans(each) for each in versions],
+    }
+    shown = _fitting(names, columns, console.width)
+    for name in shown:
+        columns[name] = [_number(each.metrics.get(name)) for each in versions]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in ("version", "", "pushed", "spans", *names, "run"):
+    for heading in columns:
         table.add_column(heading, no_wrap=True)
-    for each in versions:
-        table.add_row(
-            str(each.version),
-            _state(each),
-            _age(each.pushed_at),
-            _spans(each),
-            *(_number(each.metrics.get(name)) for name in names),
-            _origin(each),
-        )
+    table.add_column("run", overflow="fold")
+    for row in zip(*columns.values(), map(_origin, versions), strict=True):
+        table.add_row(*row)
     terminal.show(console, table)
+    if hidden := names[len(shown) :]:
+        console.print(terminal.hidden(hidden, console), soft_wrap=True)
+
+
+def _fitting(
+    names: Sequence[str], columns: Mapping[str, Sequence[Text | str]], width: int
+) -> Sequence[str]:
+    """The first of `names` that fit beside `columns` and the run."""
+    room = width - _ORIGIN_WIDTH
+    room -= sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items())
+    taken = itertools.accumulate(
+        max(len(name), terminal.NUMBER_WIDTH) + 2 for name in names
+    )
+    return names[: sum(end <= room for end in taken)]
 
 
 def _state(version: Version) -> Text | str:

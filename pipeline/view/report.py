@@ -30,7 +30,6 @@ _WORST = 5  # Slices shown per metric that has bounds.
 _FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides there.
 _FAILURES = 10  # Failed bounds shown.
 _WARNINGS = 10  # Warnings shown.
-_NUMBER_WIDTH = 7  # Of a metric in the history, with its sign.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
 _VERBATIM = {
     "pushed",
@@ -87,15 +86,23 @@ def history_table(
     if not runs:
         console.print("no runs yet")
     else:
-        terminal.show(console, _history(runs, console))
+        columns, metrics = _history_columns(runs), _history_metrics(runs)
+        shown = _fitting(metrics, columns, console.width)
+        terminal.show(console, _history(runs, columns, shown, console))
+        if hidden := metrics[len(shown) :]:
+            console.print(terminal.hidden(hidden, console), soft_wrap=True)
     if decision:
         console.print()
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision["at"]))
         _paragraph(console, "decided", f"{at}: {decision['reason']}")
 
 
-def _history(runs: Sequence[Run], console: Console) -> Table:
-    columns = _history_columns(runs)
+def _history(
+    runs: Sequence[Run],
+    columns: Mapping[str, Sequence[str]],
+    metrics: Sequence[str],
+    console: Console,
+) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("", no_wrap=True)
     for name, cells in columns.items():
@@ -104,7 +111,6 @@ def _history(runs: Sequence[Run], console: Console) -> Table:
         table.add_column(
             name, no_wrap=True, min_width=width, justify="right" if right else "left"
         )
-    metrics = _fitting(_history_metrics(runs), columns, console.width)
     for name in metrics:
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -140,7 +146,7 @@ def _fitting(
     taken = 3 + sum(max(map(len, (k, *v))) + 2 for k, v in columns.items())
     fitting = []
     for name in metrics[: max(1, width // 20 - 3)]:
-        taken += max(len(name), _NUMBER_WIDTH) + 2
+        taken += max(len(name), terminal.NUMBER_WIDTH) + 2
         if taken + _REMARK_WIDTH <= width:
             fitting.append(name)
     return fitting

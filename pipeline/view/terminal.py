@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from rich.console import Console, RenderableType
@@ -14,8 +14,11 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
+from strategos.components.wording import counted
+
 _WIDE = 1000  # Wider than any table.
 PLAIN_WIDTH = 100  # Of tables that go into a file or a pipe.
+NUMBER_WIDTH = 7  # Of a metric in a list of runs or versions, with its sign.
 
 # State of a node or outcome of a run: symbol, the same in ASCII, style.
 _LOOKS = {
@@ -81,6 +84,20 @@ def number(value: float | None, sign: str = "") -> str:
     if abs(value) >= 10:
         return f"{value:{sign}.2f}"
     return f"{value:{sign}.4f}"
+
+
+def hidden(metrics: Sequence[str], to: Console) -> Text:
+    """The line below a table that some metrics have no room in.
+
+    Args:
+      metrics: Their names, at least one.
+      to: The console.
+    """
+    ways = "--json shows them"
+    if to.is_terminal:
+        ways = "a wider terminal or --json shows them"
+    text = f"{counted(len(metrics), 'more metric')} ({', '.join(metrics)}): {ways}"
+    return Text(text, style="dim")
 
 
 def show(to: Console, renderable: RenderableType, indent: int = 0) -> None:

@@ -110,6 +110,14 @@ def test_effective_settings_show_origins_aligned(workload):
     assert len({line.index(" # ") for line in lines if " # " in line}) == 1
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_effective_settings_fit_a_terminal_but_for_single_long_values(workload, width):
+    loaded = load(workload)
+    lines = effective(loaded, width).splitlines()
+    assert not [line for line in lines if len(line) > width and "  # " in line]
+    assert sum("# " in line for line in lines) == effective(loaded).count("  # ")
+
+
 def test_effective_settings_read_back_as_the_same_settings(write, workload):
     odd = (
         "trainer.hyperparameters={a: '1e-3', b: 'yes: no', c: ['x, y', '{z}', ''],"
