@@ -71,6 +71,7 @@ class WorkerSpec:
       settings: Everything else that changes the result.
       warm_start: `Format-Weights` of an earlier model to start from, or "".
       null_values: Spellings of a missing number in the data, `data.null_values`.
+      files: Files that the module needs, `trainer.files`, relative to `folder`.
     """
 
     folder: str
@@ -91,6 +92,7 @@ class WorkerSpec:
     settings: Settings = dataclasses.field(default_factory=Settings)
     warm_start: str = ""
     null_values: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
         """This training with its inputs elsewhere.
@@ -114,7 +116,7 @@ class WorkerSpec:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WorkerSpec:
         """Builds a spec from the values that `to_json` returned."""
-        texts = ("train_files", "eval_files", "null_values")
+        texts = ("train_files", "eval_files", "null_values", "files")
         tuples = {key: tuple(values.get(key, ())) for key in texts}
         settings = Settings(**values.get("settings", {}))
         return cls(**{**values, **tuples, "settings": settings})
