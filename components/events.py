@@ -37,6 +37,17 @@ def open_sink(path: str | None, **context: Any) -> None:
     _context["sink"] = path
 
 
+def join_sink(path: str | None, node: str | None) -> None:
+    """Opens a run's event file in a worker of that run which sees it, and has none.
+
+    Args:
+      path: The event file; None without one.
+      node: Id of the node that the worker works for.
+    """
+    if _sink is None and path and os.path.isfile(path):
+        open_sink(path, node=node)
+
+
 def sink_path() -> str | None:
     """The event file of this process, to pass to a child process; None without one."""
     return _context.get("sink")

@@ -91,7 +91,8 @@ class Trainer(base_component.BaseComponent):
           transform_graph: Graph that transformed the examples.
           schema: Schema of the raw examples.
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
-            no `folder` where the environment names it (see `workload_paths`).
+            no `folder` where the environment names it (see `workload_paths`). `files`,
+            if there are any, lists `trainer.files`.
           label: Name of the label among the transformed features.
           settings: JSON of `spec.Settings`: all other settings that change results.
           null_values: As for ExampleGen; the exported model keeps them.

@@ -74,6 +74,7 @@ class WorkerSpec:
       eval_split: Split of `eval_files`: `validation`, or `eval` if there is none.
       train_rows: Number of rows that were written to `train_files`; 0 if unknown.
       eval_rows: Number of rows that were written to `eval_files`; 0 if unknown.
+      files: Files that the module needs, `trainer.files`, relative to `folder`.
     """
 
     folder: str
@@ -97,6 +98,7 @@ class WorkerSpec:
     eval_split: str = "eval"
     train_rows: int = 0
     eval_rows: int = 0
+    files: tuple[str, ...] = ()
 
     def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
         """This training with its inputs elsewhere.
@@ -120,7 +122,7 @@ class WorkerSpec:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WorkerSpec:
         """Builds a spec from the values that `to_json` returned."""
-        texts = ("train_files", "eval_files", "null_values")
+        texts = ("train_files", "eval_files", "null_values", "files")
         tuples = {key: tuple(values.get(key, ())) for key in texts}
         settings = Settings(**values.get("settings", {}))
         return cls(**{**values, **tuples, "settings": settings})

@@ -14,7 +14,7 @@ from strategos.components.errors import Place, UserError
 from strategos.components.example_gen.emptiness import Emptiness
 from strategos.components.transform import missing
 from strategos.components.transform.graph import ancestors
-from strategos.components.user_code import modules
+from strategos.components.user_code import modules, uses
 from strategos.components.user_code.user_errors import explain, is_own
 from strategos.components.wording import nearest, quoted
 
@@ -53,15 +53,19 @@ def load(
     Raises:
       UserError: The module cannot be imported or has no such function.
     """
-    function = modules.function(folder, module, "preprocessing_fn")
+    with uses.recording():
+        function = modules.function(folder, module, "preprocessing_fn")
     if "custom_config" in inspect.signature(function).parameters:
         function = functools.partial(function, custom_config=dict(custom_config))
     _warn_of_statistics(folder, module)
     where = f"{modules.find(folder, module)}: `preprocessing_fn`"
+    sink, node = events.sink_path(), events.current_node()
 
     def preprocessing_fn(inputs: Tensors) -> Tensors:
+        events.join_sink(sink, node)  # in a worker of Beam
         try:
-            outputs = function(inputs)
+            with uses.recording():
+                outputs = function(inputs)
         except Exception as error:
             message = f"`preprocessing_fn` fails: {explain(error, folder)}"
             if _is_unknown(error, inputs):

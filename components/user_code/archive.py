@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,19 +29,20 @@ _OLDEST = (1980, 1, 1, 0, 0, 0)
 _READABLE = 0o644 << 16
 
 
-def pack(folder: str, module: str, parent: Path) -> Path:
+def pack(folder: str, module: str, parent: Path, declared: Sequence[str] = ()) -> Path:
     """Writes the archive of a module; returns its path.
 
     Args:
       folder: Folder of the workload's modules.
       module: Name of the module.
       parent: The folder for the archive.
+      declared: Further files, see `fingerprint.fingerprint`.
 
     Raises:
       OSError: A file cannot be read.
     """
     home = Path(folder).resolve()
-    members = fingerprint.members(folder, module)
+    members = fingerprint.members(folder, module, declared)
     root = os.path.commonpath([home, *(path.parent for path in members)])
     aside = parent / f"{module}.part"
     with zipfile.ZipFile(aside, "w") as archive:
@@ -54,7 +55,9 @@ def pack(folder: str, module: str, parent: Path) -> Path:
     return aside.rename(parent / f"{module}-{_digest(aside)}{_SUFFIX}")
 
 
-def upload(folder: str, module: str, url: str, key: str) -> str:
+def upload(
+    folder: str, module: str, url: str, key: str, declared: Sequence[str] = ()
+) -> str:
     """Uploads the archive of a module, unless it exists; returns its URL.
 
     Args:
@@ -62,12 +65,13 @@ def upload(folder: str, module: str, url: str, key: str) -> str:
       module: Name of the module.
       url: `s3://…` or `gs://…` of the folder of archives.
       key: The setting that names `url`, for messages.
+      declared: Further files, see `fingerprint.fingerprint`.
 
     Raises:
       UserError: The object store does not answer, or rejects that.
     """
     with temporary.folder() as scratch:
-        file = pack(folder, module, Path(scratch))
+        file = pack(folder, module, Path(scratch), declared)
         target = f"{url.rstrip('/')}/{file.name}"
         try:
             files, path = arrow_files.connect(target), arrow_files.path_of(target)

@@ -6,9 +6,11 @@ Reads the source only, and imports nothing. Included:
   or elsewhere on the import path, but for installed packages and the standard library;
 - files that the code names by a literal (`open("vocab.txt")`, `HERE / "assets" /
   "vocab.txt"`), whole;
-- environment variables that the code reads by a literal name, if requested.
+- environment variables that the code reads by a literal name, if requested;
+- files that the settings declare (`transform.files`, `trainer.files`).
 
-Not included: computed names, whole folders, and installed packages.
+Not included: computed names, whole folders, and installed packages. Those that are
+really used are recorded while the code runs, see `uses`.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from strategos.components.files import digests
@@ -36,6 +39,7 @@ def fingerprint(
     module: str,
     environ: Mapping[str, str] | None = None,
     memo: Path | None = None,
+    files: Sequence[str] = (),
 ) -> str:
     """A hash of everything that determines what a module does.
 
@@ -45,36 +49,54 @@ def fingerprint(
       environ: Environment, to include the variables that the code reads; None to
         include no variables.
       memo: JSON file that caches digests, see `digests.digests`.
+      files: Files, folders and globs, relative to `folder`, that are included too.
     """
-    code = _Code(Path(folder).resolve())
+    code = _Code(Path(folder).resolve(), files)
     code.add(module)
     digest = hashlib.sha256()
     for name, source in sorted(code.sources.items()):
         digest.update(f"{name}\0".encode() + source.content + b"\0")
-    files = sorted(code.files())
-    contents = digests.digests([str(path) for _, path in files], memo)
-    for (name, _), content in zip(files, contents, strict=True):
+    named = sorted(code.files())
+    contents = digests.digests([str(path) for _, path in named], memo)
+    for (name, _), content in zip(named, contents, strict=True):
         digest.update(f"{name}\0{content}\0".encode())
     for name in sorted(code.variables()) if environ is not None else ():
         digest.update(f"{name}={environ.get(name)}\0".encode())
     return digest.hexdigest()[:16]
 
 
-def members(folder: str, module: str) -> dict[Path, Path]:
+def members(folder: str, module: str, files: Sequence[str] = ()) -> dict[Path, Path]:
     """The files whose contents `fingerprint` hashes.
 
     Args:
       folder: Folder of the workload's modules.
       module: Name of the module.
+      files: As for `fingerprint`.
 
     Returns:
       The path of each file, by the absolute path that it needs beside the module. A
       module elsewhere on the import path needs one in `folder`. Files that the code
       names by an absolute path outside of `folder` are left out.
     """
-    code = _Code(Path(folder).resolve())
+    code = _Code(Path(folder).resolve(), files)
     code.add(module)
     return code.members()
+
+
+def declared(folder: str | Path, pattern: str) -> list[Path]:
+    """The files that a pattern of the settings names, and those in such folders.
+
+    Args:
+      folder: Folder of the workload's modules.
+      pattern: A path or a glob, relative to `folder`.
+    """
+    found = glob.glob(os.path.join(folder, pattern), recursive=True)
+    below = (each for path in map(Path, found) for each in (path, *path.rglob("*")))
+    return sorted({each for each in below if each.is_file() and _is_own(each)})
+
+
+def _is_own(path: Path) -> bool:
+    return "__pycache__" not in path.parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +122,9 @@ class _Source:
 class _Code:
     """The sources of a module and of the modules that it imports, by name."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, declared: Sequence[str] = ()):
         self._folder = folder
+        self._declared = declared
         self.sources: dict[str, _Source] = {}
 
     def add(self, module: str) -> None:
@@ -120,16 +143,25 @@ class _Code:
                 todo.extend(_imports(source))
 
     def files(self) -> set[tuple[str, Path]]:
-        """Existing files that the code names, each with the name in the code."""
+        """Existing files that code or settings name, each with its name there."""
         return {
             (name, path)
             for source in self.sources.values()
             for name, path in _files(source, {self._folder, source.path.parent})
+        } | {
+            (os.path.relpath(path, self._folder), path)
+            for pattern in self._declared
+            for path in declared(self._folder, pattern)
         }
 
     def members(self) -> dict[Path, Path]:
         """See the function of this name."""
-        found = {}
+        found = {
+            path: path
+            for pattern in self._declared
+            for path in declared(self._folder, pattern)
+            if not os.path.isabs(pattern)
+        }
         for source in self.sources.values():
             beside = self._folder.joinpath(*source.package.split("."))
             found[beside / source.path.name] = source.path

@@ -41,6 +41,11 @@ def activate(folder: str) -> None:
         sys.modules.pop(name, None)
 
 
+def active() -> str | None:
+    """The folder of the workload whose modules this process imports, if any."""
+    return _active
+
+
 def load(folder: str, module: str) -> ModuleType:
     """Imports a module of the user.
 

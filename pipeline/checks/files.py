@@ -25,6 +25,7 @@ from strategos.components.files.filesystems import (
     unknown,
 )
 from strategos.components.user_code import modules
+from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import nearest
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.problems import listed, shown
@@ -71,6 +72,7 @@ def check(
         *column_problems(config, files, schema),
         *_module_problems(config),
         *_custom_config_problems(config),
+        *_declared_problems(config),
         *(() if weights and elsewhere(weights) else _weights_problems(config)),
         *(() if seen else root_problems(config)),
         *(() if seen else _folder_problems(config)),
@@ -132,6 +134,20 @@ def _custom_config_problems(config: Config) -> Iterator[UserError]:
             remedy="Define `def preprocessing_fn(inputs, custom_config)` there, or "
             "remove the setting.",
         )
+
+
+def _declared_problems(config: Config) -> Iterator[UserError]:
+    """Yields a problem for each declared file that does not exist."""
+    for name, section in (("transform", config.transform), ("trainer", config.trainer)):
+        for pattern in section.files:
+            if not declared(config.folder, pattern):
+                yield config.problem(
+                    f"{name}.files",
+                    f"no such file below {shown(config.folder)}",
+                    received=pattern,
+                    expected="a file, a folder with files, or a glob that matches one",
+                    remedy="Correct the path, or remove it.",
+                )
 
 
 def _loop_problems(config: Config) -> Iterator[UserError]:

@@ -46,6 +46,7 @@ from strategos.pipeline.config.types import (
     Section,
     Size,
     Text,
+    Texts,
     has_spans,
     main_file,
     seconds,
@@ -99,6 +100,12 @@ class Transform(Section):
     custom_config: Hyperparameters = Field(
         default_factory=dict,
         description="Settings that `preprocessing_fn` receives as `custom_config`.",
+    )
+    files: Texts = Field(
+        (),
+        description="Files, folders or globs, relative to the YAML, on which "
+        "`preprocessing_fn` depends in a way that a run cannot record, such as files "
+        "that a subprocess reads. Their contents are part of the cache key.",
     )
 
 

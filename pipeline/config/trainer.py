@@ -39,6 +39,7 @@ from strategos.pipeline.config.types import (
     Positive,
     Section,
     Size,
+    Texts,
     interval,
     ordered,
     seconds,
@@ -170,6 +171,12 @@ class Trainer(Section):
 
     module: Module = Field(
         description="Module with `build_model(context)`, or with `run_fn`."
+    )
+    files: Texts = Field(
+        (),
+        description="Files, folders or globs, relative to the YAML, on which the model "
+        "or its training depends in a way that a run cannot record. Their contents are "
+        "part of the cache key.",
     )
     batch_size: Positive = Field(
         256, description="Global batch size: rows per step, over all replicas together."

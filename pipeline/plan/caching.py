@@ -7,7 +7,8 @@ execution property:
 1. inputs: the data (`spans.fingerprint`), the schema (`Fingerprints`) and the weights
    to start from (`weights_by_content`), all by content; other inputs are artifacts;
 2. settings that change results, as properties of the nodes that use them;
-3. the user's code, what it imports and the files that it names (`Fingerprints`);
+3. the user's code, what it imports and the files that it names (`Fingerprints`), and
+   what its executions have really used (`reuse.UserCode`);
 4. versions: Python, TFX and the packages that compute, and the code of
    `strategos.components` (`stack_versions`, a property of ExampleGen; all other nodes
    depend on it through their inputs).
@@ -35,7 +36,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2
 
-    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.config.sections import Config, Trainer, Transform
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -100,11 +101,14 @@ class Fingerprints:
         """
         folder, memo = str(config.folder), file_hashes(config.run.root)
         schema = config.schema_.file
+
+        def of_code(section: Transform | Trainer) -> str:
+            files = section.files
+            return fingerprint(folder, section.module, os.environ, memo, files)
+
         return cls(
-            preprocessing=fingerprint(
-                folder, config.transform.module, os.environ, memo
-            ),
-            model=fingerprint(folder, config.trainer.module, os.environ, memo),
+            preprocessing=of_code(config.transform),
+            model=of_code(config.trainer),
             schema=_digest(reading.read_bytes(schema)) if schema else "",
         )
 
@@ -154,13 +158,14 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
     return _key_of(_compiled_settings(config), fingerprints)
 
 
-def settings_key(config: Config) -> str:
+def settings_key(config: Config, fingerprints: Fingerprints) -> str:
     """Hashes all settings and code that a result depends on, and no data.
 
     Does not depend on the place of the workload or of the root.
 
     Args:
       config: The effective settings.
+      fingerprints: Of the user's modules, see `reuse.UserCode`, and of the schema.
     """
     settings = _compiled_settings(config)
     settings["run"].pop("root")
@@ -171,7 +176,7 @@ def settings_key(config: Config) -> str:
         "spans": "",
         "warm_start": _below(config.folder, given["warm_start"]),
     }
-    return _key_of(settings, Fingerprints.of(config))
+    return _key_of(settings, fingerprints)
 
 
 def target_key(config: Config) -> str:
@@ -278,6 +283,7 @@ def allow(
     ir: pipeline_pb2.Pipeline,
     config: Config,
     connection: metadata_store_pb2.ConnectionConfig,
+    unknown: Collection[str] = (),
 ) -> None:
     """Lets TFX look nodes up in its cache, unless `run.cache` is false.
 
@@ -289,12 +295,15 @@ def allow(
       ir: The compiled pipeline, changed in place.
       config: The effective settings.
       connection: ML Metadata's.
+      unknown: Nodes that run code whose uses no earlier execution has recorded.
     """
     is_void = _lost_what_it_pushed(config, connection)
+    again = {*unknown, *([node_ids.PUSHER] if is_void else [])}
     for node in ir.nodes:
-        again = is_void and node.pipeline_node.node_info.id == node_ids.PUSHER
         caching = node.pipeline_node.execution_options.caching_options
-        caching.enable_cache = config.run.cache and not again
+        caching.enable_cache = (
+            config.run.cache and node.pipeline_node.node_info.id not in again
+        )
 
 
 def _lost_what_it_pushed(

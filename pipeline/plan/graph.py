@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from strategos.pipeline.config.operating import Pusher as PusherSection
-    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.config.sections import Config, Trainer, Transform
 
 
 def build(
@@ -192,9 +192,7 @@ def _model_nodes(
     transform = Transform(
         examples=data["examples"].outputs["examples"],
         schema=schema,
-        user_module=_user_module(
-            paths, config.transform.module, fingerprints.preprocessing
-        ),
+        user_module=_user_module(paths, config.transform, fingerprints.preprocessing),
         # A module for TFX's Trainer expects the label under the name that it chose.
         label="" if fn_args else config.label,
         custom_config=config.transform.custom_config,
@@ -205,7 +203,7 @@ def _model_nodes(
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
-        user_module=_user_module(paths, config.trainer.module, fingerprints.model),
+        user_module=_user_module(paths, config.trainer, fingerprints.model),
         label=config.label,
         settings=_json(dataclasses.asdict(config.trainer.settings())),
         null_values=_json(config.data.null_values),
@@ -284,9 +282,13 @@ def _target(pusher: PusherSection) -> dict[str, Any]:
     return {"destination": to, "keep": pusher.keep, "endpoint": endpoint}
 
 
-def _user_module(paths: WorkloadPaths, module: str, fingerprint: str) -> str:
+def _user_module(
+    paths: WorkloadPaths, section: Transform | Trainer, fingerprint: str
+) -> str:
     named = {"folder": paths.folder} if paths.folder else {}
-    return _json({**named, "module": module, "fingerprint": fingerprint})
+    if section.files:
+        named["files"] = section.files
+    return _json({**named, "module": section.module, "fingerprint": fingerprint})
 
 
 def _json(value: Any) -> str:

@@ -27,10 +27,11 @@ from strategos.pipeline.plan import (
     partial,
     production,
     pushing,
+    reuse,
     tfx_adapter,
 )
 from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.root import contents, metadata
+from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
 if TYPE_CHECKING:
@@ -195,8 +196,12 @@ def plan(
     """
     values = parameters(config, data, options.new)
     values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
-    ir = _compiled(config, values, client)
+    ir, fingerprints = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
+    store = metadata.store(connection, config.run.metadata_timeout_seconds)
+    reuse.record_killed(config, store, files.run_id)
+    code = reuse.UserCode.of(config, store, fingerprints)
+    code.apply(ir)
     reused = partial.mark(ir, options, config, connection)
     pushes = pushing.environment(ir, config, connection, options.take_over)
     keys = _substitute(
@@ -208,9 +213,10 @@ def plan(
         checkpoint_key=keys["checkpoint"],
         from_scratch=options.from_scratch,
     )
-    caching.allow(ir, config, connection)
+    code.report(config)
+    caching.allow(ir, config, connection, code.unknown)
     if config.run.cache or reused:
-        _withdraw_damaged(ir, reused, config, connection)
+        reuse.withdraw_damaged(ir, reused, config, connection)
     engine = config.run.engine.settings(memory=config.run.memory_bytes)
     return Plan(
         files.run_id,
@@ -218,7 +224,7 @@ def plan(
         connection,
         files.events,
         files.log,
-        {**_facts(values, config, options), "keys": json.dumps(keys)},
+        {**_facts(values, config, options, code), "keys": json.dumps(keys)},
         {
             **operation.to_environment(),
             **engine.to_environment(),
@@ -230,36 +236,14 @@ def plan(
     )
 
 
-def _withdraw_damaged(
-    ir: Any,
-    reused: dict[str, str],
-    config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
-) -> None:
-    """Has artifacts that are damaged made again, and reports which ones.
-
-    Raises:
-      UserError: A partial run may take one of them from a node that it skips.
-    """
-    store = metadata.store(connection, config.run.metadata_timeout_seconds)
-    keys = {*caching.node_keys(ir).values(), *reused.values()}
-    damages = contents.damaged(store, keys, config.run.root)
-    if damages and reused:
-        raise UserError(
-            f"--from takes outputs of earlier nodes: {damages[0]}",
-            remedy="Run without --from: what is damaged is made again.",
-        )
-    contents.withdraw(store, damages)
-    for damage in damages:
-        events.emit("warning", message=f"{damage}. It is made again.")
-
-
-def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str, str]:
+def _facts(
+    values: dict[str, Any], config: Config, options: Options, code: reuse.UserCode
+) -> dict[str, str]:
     """What later decisions to retrain compare with, and what `strategos runs` shows."""
     facts = {
         "spans": values["spans"],
         "data": values["data_fingerprint"],
-        "settings": caching.settings_key(config),
+        "settings": caching.settings_key(config, code.fingerprints),
         "target": caching.target_key(config),
         "reason": f"{options.reason} {_UNCOMPARED * options.without_baseline}".strip(),
         "part": "yes" if options.partial else "",
@@ -267,8 +251,14 @@ def _facts(values: dict[str, Any], config: Config, options: Options) -> dict[str
     return {name: text for name, text in facts.items() if text}
 
 
-def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
-    """Reads the IR from disk; compiles first if anything that it depends on changed."""
+def _compiled(
+    config: Config, values: dict[str, Any], client: Compiler
+) -> tuple[Any, caching.Fingerprints]:
+    """Reads the IR from disk; compiles first if anything that it depends on changed.
+
+    Returns:
+      The IR, and the fingerprints that are in it.
+    """
     from tfx.proto.orchestration import pipeline_pb2
 
     fingerprints = caching.Fingerprints.of(config)
@@ -279,7 +269,7 @@ def _compiled(config: Config, values: dict[str, Any], client: Compiler) -> Any:
         client.compile(config, fingerprints, values, path)
     ir = pipeline_pb2.Pipeline.FromString(path.read_bytes())
     _narrow(ir)
-    return ir
+    return ir, fingerprints
 
 
 def _narrow(ir: Any) -> None:

@@ -13,7 +13,7 @@ from strategos.components.example_gen.listing import NoneCompleteError, TooFewSp
 from strategos.components.pusher import targets
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history import decisions
-from strategos.pipeline.plan import caching, retraining
+from strategos.pipeline.plan import caching, retraining, reuse
 from strategos.pipeline.plan.retraining import Decision
 from strategos.pipeline.root.state import file_hashes
 from strategos.pipeline.run import previewing
@@ -110,7 +110,6 @@ def decide(
         now=now,
         spans=[(span.number, span.version) for span in chosen],
         data=spans.fingerprint(chosen, file_hashes(config.run.root)),
-        settings=caching.settings_key(config),
         pushes=config.pusher is not None,
         left_out=left_out,
         checked=decisions.first_check(
@@ -138,11 +137,16 @@ def _history(
     try:
         store = Store(connection, root=config.run.root)
     except NoRunsError:
-        return {}
+        store = None
+    code = reuse.UserCode.of(config, store and store.mlmd)
+    settings = {"settings": caching.settings_key(config, code.fingerprints)}
+    if store is None:
+        return settings
     push, target = None, caching.target_key(config)
     if config.pusher and targets.of(config.pusher.to).newest() is not None:
         push = attempts.last_push(store, config.name, config.pusher.to, target)
     return {
+        **settings,
         "attempts": attempts.attempts(store, config.name, target),
         "push": push,
         "previews": _previews(config, store, push, found),

@@ -10,7 +10,7 @@ from strategos.components.errors import BadInputError, InterruptedRunError, User
 from strategos.components.files import filesystems, full_disk
 from strategos.pipeline.history import warned
 from strategos.pipeline.plan import caching, tfx_adapter
-from strategos.pipeline.root import contents, lease
+from strategos.pipeline.root import contents, lease, uses
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError, described, read_result
 
@@ -102,13 +102,19 @@ def _launch(
         _reject_lost_history(handle.store, node, root)
         if node.execution_options.run.perform_snapshot:
             tfx_adapter.snapshot(handle, ir)
-    info = tfx_adapter.launch(node, ir, deployment, handle, executor_operators)
+    try:
+        info = tfx_adapter.launch(node, ir, deployment, handle, executor_operators)
+    except BaseException:
+        with handle:  # an interrupted training may be resumed
+            uses.record_node(handle.store, name, events.sink_path())
+        raise
     with handle:
         (execution,) = handle.store.get_executions_by_id([info.execution_id])
         if name == node_ids.TRAINER:
             _forget_checkpoints(handle.store, execution, copies)
         executed = bool(info.execution_output_uri)
         if executed:
+            uses.record_node(handle.store, name, events.sink_path())
             warned.keep(handle.store, execution.id, name, _warnings(name, written))
         # Not executed: cached, or TFX could not resolve the inputs; then it publishes
         # a failed execution without raising an error.

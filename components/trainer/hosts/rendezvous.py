@@ -152,7 +152,7 @@ def fingerprints(spec: WorkerSpec) -> dict[str, str]:
       A hash for each of code, training data, evaluation data, transform graph, schema.
     """
     return {
-        "code": fingerprint.fingerprint(spec.folder, spec.module),
+        "code": fingerprint.fingerprint(spec.folder, spec.module, files=spec.files),
         "training data": _hash(spec.train_files),
         "evaluation data": _hash(spec.eval_files),
         "transform graph": _hash(sorted(map(str, _files(spec.transform_graph)))),

@@ -27,6 +27,7 @@ from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import SAVE_SECONDS, Operation
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import uses
 
 _JOIN = (
     ". Run `strategos worker PIPELINE_YAML` on each host, with TF_CONFIG naming its "
@@ -115,7 +116,7 @@ class Run:
         self._monitors: dict[str, HeartbeatMonitor] = {}
         self._sessions: dict[str, str] = {}
         self._cluster = ClusterSpec()
-        self._relay = Relay()
+        self._relays: dict[str, Relay] = {}
         self._broken = 0.0
 
     def __enter__(self) -> Run:
@@ -254,8 +255,7 @@ class Run:
         try:
             while not self._chief_is("done"):
                 self._exchange()
-                chief = self._cluster.chief.name
-                self._relay.pass_on(self._here.folder / f"{chief}.events")
+                self._pass_on()
                 found = sorted(self._failures_now(), key=lambda each: each[0].echo)
                 if not found:
                     continue
@@ -263,9 +263,17 @@ class Run:
                 if not found[0][0].echo or time.monotonic() - echoing > _ECHO_SECONDS:
                     self._count_failure(*found[0])
                     return None
+            self._pass_on()
             return self._workers[self._cluster.chief.name]["facts"]
         finally:
             self._going = False
+
+    def _pass_on(self) -> None:
+        """Emits the events of the chief, and what the others' user code has used."""
+        for task in self._cluster.tasks:
+            relay = self._relays.setdefault(task.name, Relay())
+            only = None if task == self._cluster.chief else uses.EVENT
+            relay.pass_on(self._here.folder / f"{task.name}.events", only)
 
     def _chief_is(self, *states: str) -> bool:
         """Whether the chief is in one of these states."""
@@ -332,11 +340,12 @@ class Relay:
     def __init__(self) -> None:
         self._position = 0
 
-    def pass_on(self, path: Path) -> None:
+    def pass_on(self, path: Path, only: str | None = None) -> None:
         """Emits the events added to a file since the last call.
 
         Args:
-          path: The file with the chief's events; it may not exist yet.
+          path: The file with the process's events; it may not exist yet.
+          only: The kind of the events that are passed on; all by default.
         """
         if not path.exists():
             return
@@ -348,4 +357,6 @@ class Relay:
                 self._position += len(line)
                 # A lost host may have left half a line.
                 with contextlib.suppress(ValueError):
-                    events.relay(json.loads(line))
+                    event = json.loads(line)
+                    if only in (None, event["event"]):
+                        events.relay(event)

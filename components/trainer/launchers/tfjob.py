@@ -70,7 +70,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     check(spec.checkpoint_dir, settings)
     code = ""
     if filesystems.is_remote(settings["folder"] or spec.checkpoint_dir):
-        code = fingerprint.fingerprint(spec.folder, spec.module)
+        code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
     with temporary.folder() as scratch:
         jobs = TFJobs(settings, Path(scratch), code)
         moved = staging.staged(spec, settings)

@@ -74,7 +74,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     """
     settings = operation.job
     with temporary.folder() as scratch:
-        code = fingerprint.fingerprint(spec.folder, spec.module)
+        code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
         inside = staging.in_image(spec, settings, "vertex.modules")
         jobs = CustomJobs(settings, code, Path(scratch))
         return training.launch(inside, operation, jobs)

@@ -32,6 +32,7 @@ from strategos.components.trainer.gang.ports import Ports
 from strategos.components.trainer.hosts import worker
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.user_code import uses
 from strategos.components.worker_process import WorkerError, serve
 
 
@@ -82,7 +83,8 @@ def _train(
             filesystems.register(place)
 
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
-            return session.train(local, operation, cluster, f"{folder}/weights")
+            with uses.recording():
+                return session.train(local, operation, cluster, f"{folder}/weights")
 
         facts = None if membership else finished.take_weights(spec, folder)
         if facts:
@@ -181,7 +183,9 @@ def _evaluate_and_publish(
     local = finished.with_local_outputs(spec, weights)
     finished.clear(local.model_dir)
     aside = f"{local.model_dir}/{finished.ASIDE}/{exported.SERVING_DIR}"
-    evaluation = session.evaluate_and_export(local, facts, f"{weights}/weights", aside)
+    prefix = f"{weights}/weights"
+    with uses.recording():
+        evaluation = session.evaluate_and_export(local, facts, prefix, aside)
     facts = {**facts, "evaluation": evaluation}
     finished.publish(spec, weights, facts)
     return facts

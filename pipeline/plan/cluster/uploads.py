@@ -28,15 +28,15 @@ def upload(config: Config, target: str) -> dict[str, str]:
     url = getattr(config, target).modules
     if not url:
         return {}
-    modules = {
-        node_ids.TRANSFORM: config.transform.module,
-        node_ids.TRAINER: config.trainer.module,
+    sections = {
+        node_ids.TRANSFORM: config.transform,
+        node_ids.TRAINER: config.trainer,
     }
-    key = f"{target}.modules"
+    key, folder = f"{target}.modules", str(config.folder)
     try:
         return {
-            node: archive.upload(str(config.folder), module, url, key)
-            for node, module in modules.items()
+            node: archive.upload(folder, each.module, url, key, each.files)
+            for node, each in sections.items()
         }
     except UserError as error:
         raise config.problem(

@@ -11,6 +11,24 @@ import pytest
 
 NODES = 12
 
+READS = {
+    "preprocessing.py": """
+
+open(__file__[: -len("preprocessing.py")] + "".join(["scale", ".dat"]))
+""",
+    "model.py": """
+
+class Read(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        tf.io.read_file(__file__[: -len("model.py")] + "".join(["rate", ".dat"]))
+
+hold = callbacks
+
+def callbacks(context):
+    return [Read(), *hold(context)]
+""",
+}
+
 
 def states(workspace, *arguments):
     """Runs, and returns the state of each node."""
@@ -86,6 +104,35 @@ def test_a_damaged_artifact_is_made_again_and_the_run_says_so(ran):
     after = ran.states()
     assert (after["ExampleGen"], after["StatisticsGen"]) == ("cached", "complete")
     assert set(states(ran).values()) == {"cached"}
+
+
+def test_files_with_computed_names_are_followed_in_each_process(ran):
+    """`preprocessing_fn` reads in the executor, the callback in a process of a gang."""
+    folder = ran.folder
+    sources = {x: (folder / x).read_text() for x in ("preprocessing.py", "model.py")}
+    scale, rate, unrelated = (folder / f"{x}.dat" for x in ("scale", "rate", "other"))
+    for path in (scale, rate, unrelated):
+        path.write_text("1")
+    for name, text in sources.items():
+        (folder / name).write_text(text + READS[name])
+    to = ("--to", "Trainer")
+    found = states(ran, *to)
+    assert (found["Transform"], found["Trainer"]) == ("complete", "complete"), found
+    rate.write_text("2")
+    unrelated.write_text("2")
+    done = ran.run(*to)
+    assert "Trainer runs again, because what its code uses has changed: rate.dat" in (
+        " ".join(done.stderr.split())
+    )
+    found = ran.states()
+    assert (found["Transform"], found["Trainer"]) == ("cached", "complete")
+    scale.write_text("2")
+    assert states(ran, "--to", "Transform")["Transform"] == "complete"
+    scale.write_text("1")
+    rate.write_text("1")
+    assert set(states(ran, *to).values()) == {"cached"}
+    for name, text in sources.items():
+        (folder / name).write_text(text)
 
 
 def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):

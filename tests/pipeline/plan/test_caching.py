@@ -50,7 +50,8 @@ def test_a_workload_that_is_moved_keeps_its_settings(workload, tmp_path):
     sets = ["pusher.to=serving", "trainer.warm_start=weights"]
 
     def key(path, *more):
-        return caching.settings_key(loading.load(path, (), [*sets, *more]).config)
+        config = loading.load(path, (), [*sets, *more]).config
+        return caching.settings_key(config, caching.Fingerprints.of(config))
 
     before = key(workload)
     assert key(workload, "run.root=elsewhere") == before

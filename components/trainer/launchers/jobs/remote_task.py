@@ -149,7 +149,8 @@ def reject_other_code(
     """
     spec, _ = attempt.request()
     wanted = environ.get(CODE_VARIABLE)
-    if wanted and fingerprint.fingerprint(spec.folder, spec.module) != wanted:
+    found = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
+    if wanted and found != wanted:
         raise UserError(
             f"the module {spec.module} in {spec.folder} of the image differs from that "
             "where the run was started",

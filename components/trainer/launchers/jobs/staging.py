@@ -45,7 +45,7 @@ def in_image(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerS
     modules = settings.get("modules")
     if modules:
         url = os.environ.get(archive.VARIABLE) or archive.upload(
-            spec.folder, spec.module, modules, key
+            spec.folder, spec.module, modules, key, spec.files
         )
         return dataclasses.replace(spec, folder=url)
     context = settings["context"]

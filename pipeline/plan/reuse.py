@@ -1,0 +1,174 @@
+"""What a run may take from earlier ones: nothing damaged, or made by other user code.
+
+The compiled pipeline has the static fingerprints of the user's modules
+(`caching.Fingerprints`). Here they become those under which the recorded uses of
+earlier executions hold (`pipeline.root.uses`), before any key is computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import events, node_ids
+from strategos.components.errors import UserError
+from strategos.components.files import patterns
+from strategos.components.files.filesystems import is_remote
+from strategos.components.wording import abridged
+from strategos.pipeline.plan import caching
+from strategos.pipeline.root import contents, metadata, uses
+from strategos.pipeline.root.state import state_folder
+
+if TYPE_CHECKING:
+    import ml_metadata
+    from ml_metadata.proto import metadata_store_pb2
+
+    from strategos.pipeline.config.sections import Config
+
+# By node: the field of `Fingerprints`, and the parameter that contains it.
+_MODULES = {
+    node_ids.TRANSFORM: ("preprocessing", "custom_config"),
+    node_ids.TRAINER: ("model", "user_module"),
+}
+_SHOWN = 3
+_LOOKED = 20  # newest runs of a root, of all its pipelines
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """The user's code as a run has to regard it.
+
+    Attributes:
+      static: Fingerprints of what the source text names.
+      fingerprints: The same, or those that stand for the files and variables in use.
+      known: For the nodes that run user code: what is recorded about it.
+    """
+
+    static: caching.Fingerprints
+    fingerprints: caching.Fingerprints
+    known: Mapping[str, uses.Known]
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        store: ml_metadata.MetadataStore | None,
+        static: caching.Fingerprints | None = None,
+    ) -> UserCode:
+        """Compares what earlier executions used with the files of today.
+
+        Args:
+          config: The effective settings.
+          store: ML Metadata; None if nothing has run yet.
+          static: The static fingerprints; computed by default.
+        """
+        static, code = static or caching.Fingerprints.of(config), code_of(config)
+        known = {
+            node: uses.known(store, node, getattr(static, field), code)
+            if store
+            else uses.Known(getattr(static, field))
+            for node, (field, _) in _MODULES.items()
+        }
+        now = {field: known[node].fingerprint for node, (field, _) in _MODULES.items()}
+        return cls(static, dataclasses.replace(static, **now), known)
+
+    def apply(self, ir: Any) -> None:
+        """Writes the fingerprints into the compiled pipeline, in place."""
+        for node in (each.pipeline_node for each in ir.nodes):
+            if node.node_info.id in _MODULES:
+                field, name = _MODULES[node.node_info.id]
+                value = node.parameters.parameters[name].field_value
+                value.string_value = value.string_value.replace(
+                    getattr(self.static, field), getattr(self.fingerprints, field)
+                )
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The nodes that must run: no earlier execution's uses are known to hold."""
+        return frozenset(node for node, each in self.known.items() if not each.holds)
+
+    def report(self, config: Config) -> None:
+        """Reports why nodes run again, and what later readers of the events need."""
+        for node, each in self.known.items():
+            if each.changed:
+                names = [name.partition(" ")[2] for name in each.changed]
+                events.emit(
+                    "note",
+                    message=f"{node} runs again, because what its code uses has "
+                    f"changed: {abridged(names, _SHOWN)}",
+                )
+        fingerprints = {node: each.fingerprint for node, each in self.known.items()}
+        code = dataclasses.replace(code_of(config), fingerprints=fingerprints)
+        events.emit(uses.CODE, **dataclasses.asdict(code))
+
+
+def code_of(config: Config) -> uses.Code:
+    """The user's code of `config`, without fingerprints."""
+    folder = Path(config.folder).resolve()
+    places = (
+        config.run.root,
+        *(config.pusher.folders.values() if config.pusher else ()),
+    )
+    here = [each for each in places if not is_remote(each)]
+    left_out = {*here, *(str(Path(each).resolve()) for each in here)}
+    data = (config.data.examples, *filter(None, [config.serving]))
+    return uses.Code(
+        folder=str(folder),
+        root=config.run.root,
+        left_out=tuple(sorted(left_out)),
+        data=tuple(patterns.to_glob(each) for each in data),
+        pipeline=config.name,
+    )
+
+
+def record_killed(config: Config, store: ml_metadata.MetadataStore, run: str) -> None:
+    """Records what nodes of the last run used that was killed while they ran.
+
+    Their checkpoints may be resumed, if nothing of it has changed since.
+
+    Args:
+      config: The effective settings.
+      store: ML Metadata.
+      run: Id of this run.
+    """
+    folder = state_folder(config.run.root) / "runs"
+    earlier = sorted(x.name for x in folder.iterdir() if x.name < run)
+    for name in reversed(earlier[-_LOOKED:]):
+        path = folder / name / "events.jsonl"
+        code = uses.code_of_run(str(path)) if path.is_file() else None
+        if code is not None and code.pipeline == config.name:
+            uses.record_killed(store, str(path))
+            return
+
+
+def withdraw_damaged(
+    ir: Any,
+    reused: Mapping[str, str],
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+) -> None:
+    """Has artifacts that are damaged made again, and reports which ones.
+
+    Args:
+      ir: The compiled pipeline, runtime parameters substituted.
+      reused: The keys of the nodes that a partial run skips.
+      config: The effective settings.
+      connection: ML Metadata's.
+
+    Raises:
+      UserError: A partial run may take one of them from a node that it skips.
+    """
+    store = metadata.store(connection, config.run.metadata_timeout_seconds)
+    keys = {*caching.node_keys(ir).values(), *reused.values()}
+    damages = contents.damaged(store, keys, config.run.root)
+    if damages and reused:
+        raise UserError(
+            f"--from takes outputs of earlier nodes: {damages[0]}",
+            remedy="Run without --from: what is damaged is made again.",
+        )
+    contents.withdraw(store, damages)
+    for damage in damages:
+        events.emit("warning", message=f"{damage}. It is made again.")
