@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,7 +226,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     """`strategos doctor`: checks this machine; FAILED if something needs fixing."""
     from strategos.pipeline.checks import machine
 
-    checks = machine.diagnose(arguments.pipeline)
+    found = MAIN_FILE if os.path.isfile(MAIN_FILE) else None
+    checks = machine.diagnose(arguments.pipeline or found)
     print(machine.render(checks))
     healthy = all(check.ok is not False for check in checks)
     return ExitCode.DONE if healthy else ExitCode.FAILED
