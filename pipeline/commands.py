@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, with its live view and a table at the end."""
     from strategos.pipeline import remote_command
+    from strategos.pipeline.plan import partial
 
     if remote_command.is_asked_for(arguments):
         return remote_command.run(arguments)
@@ -38,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     overrides += ["run.cache=false"] if arguments.no_cache else []
     config = load(arguments, *overrides).config
     data = config.data.listing()
-    reject(config, data)
+    asked = {"--from": arguments.from_node, "--to": arguments.to_node}
+    raise_all(config, [*file_problems(config, data), *partial.problems(config, asked)])
     return _run(
         config,
         data,
