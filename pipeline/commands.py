@@ -112,11 +112,10 @@ def config(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.config import loading
 
     loaded = load(arguments)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    text = loading.effective(loaded, width)
     if arguments.json:
         text = loading.effective_json(loaded)
-    else:
-        screen = shutil.get_terminal_size() if sys.stdout.isatty() else None
-        text = loading.effective(loaded, screen and screen.columns)
     print(text.rstrip("\n"))
     return ExitCode.DONE
 
@@ -313,6 +312,7 @@ def compile_to(
     """
     from strategos.pipeline.view import quiet
 
+    print(f"compiling for {target}: some 10 seconds", file=sys.stderr, flush=True)
     quiet.hush()
     from strategos.pipeline.plan.cluster import compiling, steps
 
