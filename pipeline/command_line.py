@@ -8,6 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from strategos.pipeline.config import MAIN_FILE
+
+_READ = dict(
+    nargs="?",
+    metavar="PIPELINE_YAML",
+    help=f"the pipeline (default: ./{MAIN_FILE}, else that of the last root used)",
+)
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
 
 
@@ -40,7 +47,8 @@ class _Parser(argparse.ArgumentParser):
     """Takes optional words also after options: `rollback FILE --set KEY=VALUE 5`.
 
     Before Python 3.12.7, argparse decides that an optional word is missing as soon as
-    it meets an option.
+    it meets an option. A lone word that names no YAML is not the pipeline if another
+    word may follow: `rollback 5` and `predict rows.csv` are those of ./pipeline.yaml.
     """
 
     _intermixed = False
@@ -56,9 +64,14 @@ class _Parser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._intermixed = True  # the next method calls this one
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            found, rest = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
+        first, *more = (each.dest for each in words)
+        lone = first == "pipeline" and more and getattr(found, more[0]) is None
+        if lone and not found.pipeline.endswith((".yaml", ".yml")):
+            return self.parse_known_args([MAIN_FILE, *(args or ())], namespace)
+        return found, rest
 
 
 class _Version(argparse.Action):
@@ -88,7 +101,13 @@ def _version(package: str) -> str:
 def _settings() -> argparse.ArgumentParser:
     """Options of all commands that read a pipeline.yaml."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("pipeline", metavar="PIPELINE_YAML")
+    parser.add_argument(
+        "pipeline",
+        nargs="?",
+        default=MAIN_FILE,
+        metavar="PIPELINE_YAML",
+        help=f"the pipeline (default: ./{MAIN_FILE})",
+    )
     parser.add_argument(
         "--overlay",
         action="append",
@@ -228,7 +247,7 @@ def _add_seeing(commands, shared) -> None:
     root.add_argument(
         "--root",
         metavar="DIR",
-        help="the pipeline root (default: of ./pipeline.yaml, else the last one used), "
+        help=f"the pipeline root (default: of ./{MAIN_FILE}, else the last one used), "
         "or grpc://HOST:PORT of Kubeflow's ML Metadata",
     )
     place = argparse.ArgumentParser(add_help=False, parents=[root])
@@ -240,7 +259,8 @@ def _add_seeing(commands, shared) -> None:
         "show_or_pipeline",
         nargs="*",
         metavar="[show [RUN]] [PIPELINE_YAML]",
-        help="`show` for one run in full (default: the last)",
+        help="`show` for one run in full (default: the last); the pipeline (default: "
+        f"./{MAIN_FILE}, else that of the last root used)",
     )
     runs.add_argument(
         "--limit", type=_count, default=20, metavar="N", help="at most N (default 20)"
@@ -251,11 +271,11 @@ def _add_seeing(commands, shared) -> None:
     lineage.add_argument(
         "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
     )
-    lineage.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    lineage.add_argument("pipeline", **_READ)
     tensorboard = commands.add_parser(
         "tensorboard", parents=[shared, root], help="show the logs of the last runs"
     )
-    tensorboard.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    tensorboard.add_argument("pipeline", **_READ)
     tensorboard.add_argument("--run", metavar="RUN", help="only the logs of this run")
     tensorboard.add_argument(
         "--port",
@@ -265,7 +285,12 @@ def _add_seeing(commands, shared) -> None:
     doctor = commands.add_parser(
         "doctor", parents=[shared], help="check this machine and suggest fixes"
     )
-    doctor.add_argument("pipeline", nargs="?", metavar="PIPELINE_YAML")
+    doctor.add_argument(
+        "pipeline",
+        nargs="?",
+        metavar="PIPELINE_YAML",
+        help=f"whose root and ML Metadata to check (default: ./{MAIN_FILE}, if any)",
+    )
     engine = commands.add_parser(
         "engine", parents=[shared], help="download what run.engine.runner=flink needs"
     )

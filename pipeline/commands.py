@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, with its live view and a table at the end."""
     from strategos.pipeline import remote_command
+    from strategos.pipeline.plan import partial
 
     if remote_command.is_asked_for(arguments):
         return remote_command.run(arguments)
@@ -37,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     overrides += ["run.cache=false"] if arguments.no_cache else []
     config = load(arguments, *overrides).config
     data = config.data.listing()
-    reject(config, data)
+    asked = {"--from": arguments.from_node, "--to": arguments.to_node}
+    raise_all(config, [*file_problems(config, data), *partial.problems(config, asked)])
     return _run(
         config,
         data,
@@ -109,11 +112,10 @@ def config(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.config import loading
 
     loaded = load(arguments)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    text = loading.effective(loaded, width)
     if arguments.json:
         text = loading.effective_json(loaded)
-    else:
-        screen = shutil.get_terminal_size() if sys.stdout.isatty() else None
-        text = loading.effective(loaded, screen and screen.columns)
     print(text.rstrip("\n"))
     return ExitCode.DONE
 
@@ -225,7 +227,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     """`strategos doctor`: checks this machine; FAILED if something needs fixing."""
     from strategos.pipeline.checks import machine
 
-    checks = machine.diagnose(arguments.pipeline)
+    found = MAIN_FILE if os.path.isfile(MAIN_FILE) else None
+    checks = machine.diagnose(arguments.pipeline or found)
     print(machine.render(checks))
     healthy = all(check.ok is not False for check in checks)
     return ExitCode.DONE if healthy else ExitCode.FAILED
@@ -307,6 +310,7 @@ def compile_to(config: Config, target: str, output: Path, **options: Any) -> Non
     """
     from strategos.pipeline.view import quiet
 
+    print(f"compiling for {target}: some 10 seconds", file=sys.stderr, flush=True)
     quiet.hush()
     from strategos.pipeline.plan.cluster import compiling, steps
 

@@ -21,12 +21,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 import uv_tool
 
 ROOT = Path(__file__).resolve().parent.parent
+REPORT_SECONDS = 15
 EXTRAS = ("examples",)  # Always installed, in addition to those of --extra.
 
 
@@ -295,12 +297,32 @@ def sync(uv: Path, python: Python, extras: list) -> None:
     # Ignore the caller's active environment: uv would install into it.
     mine = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONHOME", "PYTHONPATH")
     env = {k: v for k, v in os.environ.items() if k not in mine}
-    code = subprocess.run(command, cwd=str(ROOT), env=env).returncode
+    code = _reported(subprocess.Popen(command, cwd=str(ROOT), env=env))
     if code:
         raise SetupError(
             f"uv failed with exit code {code}; its output is above. To try again:\n"
             f"  Run: make setup"
         )
+
+
+def _reported(process: subprocess.Popen) -> int:
+    """Waits for uv and returns its exit code; prints a line while uv prints none.
+
+    uv draws bars in a terminal while it downloads and installs, but nothing while it
+    compiles bytecode, and nothing at all in a log.
+    """
+    started, before = time.monotonic(), 0
+    while True:
+        try:
+            return process.wait(timeout=REPORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            packages = len(glob.glob(f"{ROOT}/.venv/lib/*/site-packages/*.dist-info"))
+        at_end = 0 < packages == before
+        if at_end or not sys.stderr.isatty():
+            doing = "compiling bytecode" if at_end else f"{packages} packages installed"
+            seconds = time.monotonic() - started
+            print(f"  {seconds:.0f} s: {doing}", file=sys.stderr, flush=True)
+        before = packages
 
 
 class Stamp:

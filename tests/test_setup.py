@@ -143,6 +143,25 @@ def test_other_systems_are_refused(setup, monkeypatch):
         setup.glibc_version()
 
 
+def test_long_set_up_shows_how_many_packages_it_has_installed(
+    setup, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    monkeypatch.setattr(setup, "REPORT_SECONDS", 0.2)
+    packages = ".venv/lib/python3.10/site-packages"
+    program(
+        tmp_path / "uv",
+        f"mkdir -p {packages}/a.dist-info; sleep 0.5; mkdir {packages}/b.dist-info\n"
+        "sleep 0.5; exit 3",
+    )
+    python = setup.Python("3.10", "/usr/bin/python3.10", headers=True)
+    with pytest.raises(setup.SetupError, match="exit code 3"):
+        setup.sync(tmp_path / "uv", python, [])
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == "  0 s: 1 packages installed"
+    assert any(line.endswith("compiling bytecode") for line in lines)
+
+
 # When there is nothing to do.
 
 

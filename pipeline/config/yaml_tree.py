@@ -19,6 +19,7 @@ import yaml
 
 from strategos.components.errors import BadInputError, Place, UserError, mask
 from strategos.components.wording import cut
+from strategos.pipeline.config import MAIN_FILE
 
 
 @dataclass(frozen=True)
@@ -318,6 +319,10 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     nearby = ", ".join(map(str, others))
     cause = {True: "is a folder"}.get(path.is_dir(), error.strerror or str(error))
     remedy = f"YAML files in {folder}: {nearby}." if nearby else "Check the path."
+    if path == Path(MAIN_FILE):
+        remedy = (
+            f"Name a PIPELINE_YAML, or change to its folder. {remedy * bool(nearby)}"
+        )
     return BadInputError(
         f"cannot be read: {cause}", place=Place(str(path)), remedy=remedy
     )

@@ -17,7 +17,7 @@ from strategos.pipeline.root import RUN_CONTEXT
 from strategos.pipeline.root.state import copies
 
 _RUNS = 10  # Number of newest runs that are shown.
-_PROGRAM = "strategos.pipeline.history.tensorboard_process"
+_PROGRAM = "strategos.pipeline.view.tensorboard_process"
 
 
 @reads_store
@@ -115,4 +115,4 @@ def show(folders: Mapping[str, str], port: int | None) -> None:
     for run, folder in folders.items():
         print(f"{run}  {folder}")
     sys.stdout.flush()
-    os.execve(program[0], program, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
+    os.execv(program[0], program)

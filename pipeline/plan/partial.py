@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strategos.components.errors import BadInputError
+from strategos.components import node_ids
+from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.wording import nearest
 from strategos.pipeline.plan import caching, tfx_adapter
 from strategos.pipeline.root import metadata, recent
 
@@ -18,6 +20,42 @@ if TYPE_CHECKING:
 
 _IDENTITY = ("pipeline", "target", "keys")
 """What `Journal` records of a run that tells which outputs a partial run takes."""
+
+
+def nodes(config: Config) -> list[str]:
+    """The ids of a pipeline's nodes in order, as `graph` wires them, not compiled."""
+    absent = {
+        node_ids.SCHEMA_GEN if config.schema_.file else node_ids.IMPORT_SCHEMA_GEN
+    }
+    if not config.gates:
+        absent |= {node_ids.SPAN_VALIDATOR, node_ids.SPAN_GATE}
+    if not config.evaluator:
+        absent |= {node_ids.BASELINE_MODEL, node_ids.EVALUATOR}
+        absent.add(node_ids.EVALUATION_GATE)
+    if not config.pusher:
+        absent |= {node_ids.INFRA_VALIDATOR, node_ids.PUSHER}
+    return [name for name in node_ids.ALL if name not in absent]
+
+
+def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserError]:
+    """Yields a problem for each flag that names a node which the pipeline lacks.
+
+    Args:
+      config: The effective settings.
+      flags: Names of nodes by flag, `--from` and `--to`; None for a flag not given.
+    """
+    known = nodes(config)
+    for flag, name in flags.items():
+        if name is not None and name not in known:
+            meant = nearest(name, known)
+            yield BadInputError(
+                "but the pipeline has no such node",
+                key=flag,
+                place=Place("command line"),
+                received=repr(name),
+                expected=", ".join(known),
+                remedy=f"Did you mean `{meant}`?" if meant else "",
+            )
 
 
 def mark(
@@ -39,22 +77,13 @@ def mark(
       ones get a key that no other run has.
 
     Raises:
-      BadInputError: The pipeline has no node of that name, or no node would run.
+      BadInputError: No node would run.
     """
     if not options.partial:
         return {}
-    names = [node.pipeline_node.node_info.id for node in ir.nodes]
-    for flag, name in (("--from", options.from_node), ("--to", options.to_node)):
-        if name and name not in names:
-            raise BadInputError(
-                "no such node",
-                key=flag,
-                received=repr(name),
-                expected=", ".join(names),
-            )
     base, known = _last_run(config, connection)
     if not tfx_adapter.mark_part(ir, options.from_node, options.to_node, base):
-        raise _nothing(options, names)
+        raise _nothing(options, nodes(config))
     unknown = {name: f"{name} of run {base}" for name in tfx_adapter.reused_nodes(ir)}
     return {name: known.get(name, key) for name, key in unknown.items()}
 

@@ -27,6 +27,7 @@ from strategos.pipeline.view.frame import Frame
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH = 0.125  # Seconds between two reads of the file, and two spinner frames.
 _QUIET = 10.0  # Seconds between two progress lines of a node outside a terminal.
+_NOTE = ""  # The key of notes among the names of nodes.
 
 
 @dataclasses.dataclass
@@ -274,6 +275,7 @@ class _Lines:
         self._progress = Progress()
         self._shown: dict[str, float] = {}  # When a node's progress was shown last.
         self._later: dict[str, dict[str, Any]] = {}  # Progress that came too soon.
+        self._note = ("", 0.0)  # The last event if it is a note, and when it came.
 
     def start(self) -> None:
         """Nothing to set up."""
@@ -282,6 +284,7 @@ class _Lines:
         """Nothing to take down."""
 
     def refresh(self) -> None:
+        self._repeat_note()
         for name, event in list(self._later.items()):
             if self._clock() - self._shown[name] >= _QUIET:
                 del self._later[name]
@@ -293,10 +296,21 @@ class _Lines:
     def show(self, event: dict[str, Any]) -> None:
         self._progress.apply(event)
         name = event.get("node") or ""
+        is_note = event["event"] == "note" and not name
+        self._note = (first_line(event.get("message")) * is_note, self._clock())
+        self._shown[_NOTE] = self._clock()
         self._later.pop(name, None)
         text = self._text(event, self._progress.nodes.get(name, NodeState()))
         if text:
             self._write(event, text)
+
+    def _repeat_note(self) -> None:
+        """Shows the last note again, with the time since, if nothing follows it."""
+        now = self._clock()
+        message, since = self._note
+        if message and now - self._shown[_NOTE] >= _QUIET:
+            self._write({"time": now}, f"{message}: {duration(now - since)} so far")
+            self._shown[_NOTE] = now
 
     def _write(self, event: dict[str, Any], text: str) -> None:
         name = event.get("node") or ""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from importlib import metadata
 
 import pytest
 
-from strategos.pipeline import cli, commands
+from strategos.pipeline import cli, command_line, commands
 from strategos.pipeline.history import roots
 
 _PROBE = """
@@ -168,3 +169,70 @@ def test_home_that_cannot_be_written_is_named_with_what_to_do(
     assert f"strategos: {tmp_path}/home/strategos/" in message
     assert "cannot be written (Not a directory)" in message
     assert "XDG_STATE_HOME" in message and "--root" in message
+
+
+def _commands(parser, words=()):
+    """Yields the words and the parser of each command and subcommand."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in below:
+        for name, command in action.choices.items():
+            yield from _commands(command, (*words, name))
+    if not below:
+        yield " ".join(words), parser
+
+
+COMMANDS = dict(_commands(command_line.parser()))
+NEEDED = {
+    "explain": ["distribution"],
+    "schedule export": ["--to", "cron"],
+    "lineage": ["MODEL"],
+    "engine": ["setup"],
+    "schedule create": ["--target", "vertex"],
+    "schedule list": ["--target", "vertex"],
+    "schedule delete": ["--target", "vertex"],
+    "compile": ["--target", "vertex"],
+    "image build": ["--target", "vertex"],
+}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"engine"}))
+def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
+    asked = [*command.split(), *NEEDED.get(command, ())]
+    found = command_line.parser().parse_args(asked)
+    reads = command in {"runs", "lineage", "tensorboard", "doctor"}
+    named = getattr(found, "pipeline", None)
+    assert named is None if reads else named == "pipeline.yaml"  # theirs: test_roots
+    assert "./pipeline.yaml" in COMMANDS[command].format_help()
+    words = [*asked, "other.yaml"]
+    found = vars(command_line.parser().parse_args(words))
+    assert "other.yaml" in (found.get("pipeline"), *found.get("show_or_pipeline", ()))
+
+
+@pytest.mark.parametrize(
+    ("words", "pipeline", "word"),
+    [
+        ("rollback", "pipeline.yaml", None),
+        ("rollback 5", "pipeline.yaml", 5),
+        ("rollback --set a=b 5", "pipeline.yaml", 5),
+        ("rollback other.yml --set a=b 5", "other.yml", 5),
+        ("rollback settings 5", "settings", 5),
+        ("predict rows.csv --json", "pipeline.yaml", "rows.csv"),
+        ("predict -", "pipeline.yaml", "-"),
+        ("predict other.yaml", "other.yaml", None),
+    ],
+)
+def test_a_lone_word_is_the_pipeline_only_if_it_names_a_yaml(words, pipeline, word):
+    found = command_line.parser().parse_args(words.split())
+    assert found.pipeline == pipeline
+    assert getattr(found, "rows", found.version) == word
+
+
+def test_a_folder_without_a_yaml_is_named_with_the_remedy(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["validate"]) == 2
+    assert "Name a PIPELINE_YAML, or change to its folder." in capsys.readouterr().err
+    tmp_path.joinpath("near.yaml").touch()
+    assert cli.main(["models"]) == 2
+    assert "YAML files in .: near.yaml." in capsys.readouterr().err

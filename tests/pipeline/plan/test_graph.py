@@ -6,6 +6,8 @@ import json
 import pytest
 
 from strategos.components.runtime_parameters import TABLE
+from strategos.pipeline.config.loading import load
+from strategos.pipeline.plan import partial
 
 ALL = [
     *("ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "AnomalyGate"),
@@ -43,6 +45,19 @@ def test_nodes_that_the_config_leaves_out_are_left_out(compiled):
         "InfraValidator",
         "Pusher",
     }
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        (),
+        ("evaluator=null", "schema.file=schema.pbtxt"),
+        ("pusher=null", "gates={rows: {at_least: 0.5}}"),
+    ],
+)
+def test_the_nodes_that_flags_may_name_are_those_of_the_graph(compiled, workload, sets):
+    named = partial.nodes(load(workload, sets=sets).config)
+    assert sorted(named) == sorted(nodes(compiled(*sets)))
 
 
 def test_what_may_change_from_run_to_run_is_a_runtime_parameter(compiled):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from strategos.pipeline.config.loading import load
-from strategos.pipeline.plan import graph, planning
+from strategos.pipeline.plan import graph, partial, planning
 from strategos.pipeline.root import RUN_CONTEXT, metadata
 from strategos.pipeline.run.journal import Journal
 
@@ -86,3 +86,16 @@ def test_outputs_of_a_run_before_keys_were_recorded_are_like_no_others(run):
     store.put_contexts([context])
     assert run(from_node="Trainer")["Trainer"] != first["Trainer"]
     assert run() == first
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("trainer", "Trainer"), ("infra", "InfraValidator"), ("x", "")]
+)
+def test_an_unknown_node_is_named_with_the_nearest_before_compiling(
+    workload, name, meant
+):
+    config = load(workload).config
+    (problem,) = partial.problems(config, {"--from": "Trainer", "--to": name})
+    assert str(problem).startswith(f"command line: --to: received '{name}', but")
+    assert problem.remedy == (f"Did you mean `{meant}`?" if meant else "")
+    assert problem.expected.split(", ") == partial.nodes(config)

@@ -316,6 +316,7 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsy
     kfp.logs["w-system-container-impl-11"] = LOG
     assert strategos(kfp, workload, "--wait") == 3
     shown = capsys.readouterr()
+    assert shown.err.startswith("compiling for kubeflow: ")
     assert f"run r1 submitted: {kfp.url}/#/runs/details/r1" in shown.out
     assert "flights  not blessed in 50 s  run r1, kubeflow runner" in shown.out
     assert "EvaluationGate" in shown.out and "1 of 2 bounds fails" in shown.out

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from strategos.components.errors import GateStoppedError, UserError
-from strategos.pipeline.view import report, terminal
+from strategos.pipeline.view import live, report, terminal
 
 _START = 1_795_278_914.0
 _NODES = ["ExampleGen", "StatisticsGen", "Trainer", "Evaluator"]
@@ -187,6 +187,25 @@ def test_the_terminal_shows_all_nodes_with_state_time_and_rows(emit):
     (trainer,) = [line for line in lines if "Trainer" in line]
     assert "Trainer            12 s  epoch 2/5  auc 0.731 xx" in trainer
     assert trainer.endswith("…") and len(trainer) <= 80
+
+
+def test_outside_a_terminal_a_note_is_repeated_until_something_follows(emit):
+    now = _START
+    file = io.StringIO()
+    view = live._Lines(terminal.console(file), lambda: now)
+    view.show({"event": "note", "time": _START, "message": "compiling the pipeline"})
+    for later in (5, 9, 11, 15, 20, 22):
+        now = _START + later
+        view.refresh()
+    view.show({"event": "run_started", "time": _START + 23, "pipeline": "p"})
+    now = _START + 60
+    view.refresh()
+    assert [line.partition(" ")[2] for line in file.getvalue().splitlines()] == [
+        "compiling the pipeline",
+        "compiling the pipeline: 11 s so far",
+        "compiling the pipeline: 22 s so far",
+        "p, run ",
+    ]
 
 
 def test_the_terminal_reports_what_it_waits_for_before_the_nodes_are_known(emit):

@@ -18,6 +18,7 @@ from typing import Any
 from packaging import version
 
 from strategos.components.files import arrow_files, filesystems, temporary
+from strategos.pipeline.view import quiet
 
 
 class _EntryPoint:
@@ -44,6 +45,7 @@ def provide_pkg_resources() -> None:
 def main() -> None:
     """Runs TensorBoard with the flags of the command line."""
     root = sys.argv.pop(1)
+    quiet.hush()  # TensorBoard imports TensorFlow in any case
     with contextlib.ExitStack() as stack:
         if filesystems.needs_copies(root):
             folder = stack.enter_context(temporary.folder())
