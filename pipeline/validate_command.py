@@ -9,6 +9,7 @@ from strategos.pipeline import commands
 from strategos.pipeline.checks import training
 from strategos.pipeline.config import loading
 from strategos.pipeline.config.problems import Repaired
+from strategos.pipeline.root import names
 
 
 def validate(arguments: argparse.Namespace) -> int:
@@ -28,7 +29,7 @@ def validate(arguments: argparse.Namespace) -> int:
         main = str(arguments.pipeline)
         raise loading.ConfigError(loading.in_reading_order(problems, main), main)
     print(f"{arguments.pipeline}: no problems found")
-    if found and not found.config.is_named:
+    if found and not names.is_set(found.config):
         print(
             f"note: `name` is not set. Add `name: {found.config.name}`, so that "
             "history, cache and the model in production never depend on the folder's "

@@ -12,7 +12,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.example_gen.listing import Listing
 from strategos.components.files.filesystems import is_remote
-from strategos.pipeline.checks import engine, files
+from strategos.pipeline.checks import engine, files, folders
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.cluster.types import WORKLOAD
 from strategos.pipeline.config.sections import Config
@@ -89,7 +89,7 @@ def check_pod(config: Config, data: Listing) -> list[UserError]:
         ]
     return [
         *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
-        *files.root_problems(config),
+        *folders.root_problems(config),
         *engine.check(config, target=engine.POD),
         *_pod_problems(config, section),
         *_unseen_files(config, section, "kubeflow"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.example_gen.listing import Listing
-from strategos.components.files import arrow_files, patterns
+from strategos.components.files import arrow_files
 from strategos.components.files.filesystems import (
     is_remote,
     missing,
@@ -27,6 +26,7 @@ from strategos.components.files.filesystems import (
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import nearest
+from strategos.pipeline.checks import folders
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.problems import listed, shown
 from strategos.pipeline.config.sections import Config
@@ -68,25 +68,13 @@ def check(
     return [
         *problems,
         *found,
-        *([] if seen else _name_problems(config)),
         *column_problems(config, files, schema),
         *_module_problems(config),
         *_custom_config_problems(config),
         *_declared_problems(config),
         *(() if weights and elsewhere(weights) else _weights_problems(config)),
-        *(() if seen else root_problems(config)),
-        *(() if seen else _folder_problems(config)),
+        *(() if seen else folders.check(config)),
     ]
-
-
-def _name_problems(config: Config) -> Iterator[UserError]:
-    if not config.is_named and config.run.metadata != "sqlite":
-        yield config.problem(
-            "name",
-            "is missing: ML Metadata on a server tells pipelines apart by their names "
-            "only",
-            remedy=f"Add `name: {config.name}`.",
-        )
 
 
 def check_data(config: Config, data: Listing) -> list[UserError]:
@@ -378,52 +366,3 @@ def _weights_problems(config: Config) -> Iterator[UserError]:
             remedy="Name the folder of a Model artifact, such as "
             f"{config.name}/{node_ids.TRAINER}/model/4 under the root, or `latest`.",
         )
-
-
-def root_problems(config: Config) -> Iterator[UserError]:
-    """Yields problems of the root's place, on whatever machine it is.
-
-    Args:
-      config: The effective settings.
-    """
-    data = patterns.fixed_folder(config.data.examples)
-    if config.run.root == "/":
-        remedy = "Name a folder, such as `runs`."
-        yield config.problem(
-            "run.root", "received /, which holds all else", remedy=remedy
-        )
-    for key, folder in config.pusher.folders.items() if config.pusher else ():
-        if f"{config.run.root}/".startswith(f"{folder.rstrip('/')}/"):
-            message = f"models must not be pushed over the root, {config.run.root}"
-            remedy = "Name another folder."
-            yield config.problem(key, message, remedy=remedy)
-        elif f"{data}/".startswith(f"{folder.rstrip('/')}/"):
-            message = f"models must not be pushed among the data, {data}"
-            yield config.problem(key, message, remedy="Name another folder.")
-    if any(sign in config.run.root for sign in "*?["):
-        yield config.problem(
-            "run.root",
-            "but TFX lists an artifact's files by a pattern, and would find none there",
-            received=config.run.root,
-            expected="a folder without `*`, `?` and `[` in its path",
-        )
-
-
-def _folder_problems(config: Config) -> Iterator[UserError]:
-    pushed = config.pusher.folders if config.pusher else {}
-    for key, folder in {"run.root": config.run.root, **pushed}.items():
-        cause = unknown(folder) if is_remote(folder) else _not_writable(folder)
-        if cause:
-            remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
-            yield config.problem(key, cause, remedy=remedy)
-
-
-def _not_writable(path: str) -> str | None:
-    """Why nothing can be written under `path`, which need not exist; None if it can."""
-    folder = Path(path)
-    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
-    if not existing.is_dir():
-        return f"{shown(existing)} is not a folder"
-    if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
-        return f"{shown(existing)} cannot be written"
-    return None

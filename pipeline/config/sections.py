@@ -179,8 +179,8 @@ class Config(Section):
     name: Name = Field(
         "",
         description="Name of the pipeline; required with ML Metadata on a server. By "
-        "default, the name that earlier runs of the YAML under the root used; at first "
-        "that of its folder without accents, with `-` for all but letters and digits.",
+        "default, that of earlier runs; at first that of the folder without accents, "
+        "with `-` for all but letters and digits.",
         validate_default=True,
     )
     label: Text = Field(description="Column that the model predicts.")
@@ -255,11 +255,6 @@ class Config(Section):
     def folder(self) -> Path:
         """The folder of the main YAML; it contains the user's modules."""
         return self._path.parent
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the settings have `name`."""
-        return "name" in self._places
 
     @property
     def metadata_password(self) -> str | None:

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strategos.components.errors import Place
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
 _ORIGIN = "remembered by run.root"
+
+
+def is_set(config: Config) -> bool:
+    """Whether the settings have `name`; else `where` falls back to the whole file."""
+    return config.where("name") != Place(str(config.path))
 
 
 def named(loaded: Loaded) -> Loaded:
@@ -35,7 +41,7 @@ def named(loaded: Loaded) -> Loaded:
       loaded: The effective settings.
     """
     config = loaded.config
-    former = None if config.is_named else _former(config)
+    former = None if is_set(config) else _former(config)
     if former is None:
         return loaded
     name = _entries(config)[former]["name"]
@@ -55,7 +61,7 @@ def remember(config: Config) -> str:
     Returns:
       A sentence if the name of a YAML that is gone is taken over; "" else.
     """
-    if config.is_named or is_remote(config.run.root):
+    if is_set(config) or is_remote(config.run.root):
         return ""
     known, path = _entries(config), _path(config)
     former = _former(config)

@@ -70,7 +70,7 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
         if not earlier:
             later = ", ".join(str(each.version) for each in others)
             raise BadInputError(
-                f"{to} has no version before the model that is live",
+                f"{to} has no version before the one that is live",
                 key="strategos rollback",
                 remedy=f"Name another version: {later}." if later else "",
             )

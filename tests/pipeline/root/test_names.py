@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from strategos.pipeline import cli
 from strategos.pipeline.checks import files
 from strategos.pipeline.config import loading
 from strategos.pipeline.root import names
@@ -72,6 +73,14 @@ def test_nothing_is_taken_over_if_modules_differ_or_two_are_gone(unnamed):
     shutil.rmtree(other)
     last = moved.rename(unnamed.with_name("last"))
     assert load(last).name == "last"
+
+
+def test_validate_recommends_the_name_in_use(unnamed, capsys):
+    run(unnamed)
+    moved = unnamed.rename(unnamed.with_name("two"))
+    for sets, told in (((), True), (("--set", "name=mine"), False)):
+        assert cli.main(["validate", str(moved / "pipeline.yaml"), *sets]) == 0
+        assert ("Add `name: one`" in capsys.readouterr().out) == told
 
 
 def test_a_name_that_is_set_counts(unnamed):
