@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -49,10 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not streams.failure():
             raise
     lost = streams.failure()
-    if lost is None:
+    if lost is None or isinstance(lost, BrokenPipeError):  # `head` has read enough
         return code
-    if not isinstance(lost, BrokenPipeError):  # `head` has read enough
-        streams.warn(f"strategos: cannot write to standard output: {lost.strerror}")
+    streams.warn(f"strategos: cannot write to standard output: {lost.strerror}")
     return ExitCode.FAILED
 
 
@@ -86,6 +87,17 @@ def _command(arguments: argparse.Namespace) -> int:
 def _explain(error: Exception) -> str:
     if full_disk.is_reported(str(error)):
         return full_disk.message(str(error), ".")
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        return (
+            f"the locale ({sys.getfilesystemencoding()}) cannot read a name in "
+            f"{error.object!r}\n    Set LC_ALL=C.UTF-8, or PYTHONUTF8=1, and run again."
+        )
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return (
+            f"{error.filename or 'a file'} may not exceed {limit:,} bytes here, by "
+            "`ulimit -f`\n    Raise the limit: `ulimit -f unlimited`."
+        )
     return (
         f"{type(error).__name__}: {error}\nThis is a bug in Strategos, not in your "
         "pipeline; run again with --debug to see where."

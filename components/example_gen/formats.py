@@ -127,6 +127,16 @@ def not_utf8(path: str) -> str:
     )
 
 
+def zero_byte(path: str) -> str:
+    """The error message for a CSV file (plain or gzip) with a zero byte.
+
+    Reads the file again to name the line.
+    """
+    with unpacked_file(path) as file:
+        line = next((n for n, each in enumerate(file, 1) if b"\0" in each), 1)
+    return _zero_bytes(path, line, "a zero byte")
+
+
 def unpacked(path: str, head: bytes) -> bytes:
     """Decompresses the beginning of a gzip file.
 
@@ -172,10 +182,14 @@ def check_text(path: str, head: bytes) -> None:
     if b"\0" in head:
         line = head[: head.index(b"\0")].count(b"\n") + 1
         what = "zero bytes alone" if not head.strip(b"\0") else "a zero byte"
-        raise UserError(
-            f"{path}: line {line}: holds {what}, which text does not. The file is "
-            f"damaged or of another format: write or copy it again."
-        )
+        raise UserError(_zero_bytes(path, line, what))
+
+
+def _zero_bytes(path: str, line: int, what: str) -> str:
+    return (
+        f"{path}: line {line}: holds {what}, which text does not. The file is damaged "
+        "or of another format: write or copy it again."
+    )
 
 
 def _wide_encoding(head: bytes) -> str | None:

@@ -271,10 +271,17 @@ def converted(
             error.reason,
             place=Place(place),
             received=repr(str(error.value)[:100]),
-            expected=kinds[error.column].name,
+            expected=_allowed(kinds[error.column], error.value),
             remedy="Correct the value (a missing one is an empty field), or the "
             "column's type in the schema.",
         ) from error
+
+
+def _allowed(kind: Kind, value: object) -> str:
+    """What a column of a kind allows, with the range that a number is beyond."""
+    beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
+    within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
+    return kind.name + within * (beyond and kind == Kind.INT)
 
 
 def _place(piece: Piece, row: int) -> str:

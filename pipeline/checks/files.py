@@ -300,11 +300,13 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
         if data.found:
             key = "data.spans"
         chosen = data.chosen
-    except spans.NoFilesError as error:
-        if config.data.prepare:
-            return [], []
-        return [], [config.located(error, key)]
     except UserError as error:
+        if isinstance(error, spans.NoFilesError) and config.data.prepare:
+            return [], []
+        signs = [each for each in "{}[]*?" if each in str(config.folder)]
+        if signs:
+            remedy = f"Rename the folder {config.folder}: {' '.join(signs)} in it mean"
+            error = error.but(remedy=f"{remedy} something in patterns of files.")
         return [], [config.located(error, key)]
     except OSError as error:
         message = f"{shown(error.filename or '.')} cannot be read: {error.strerror}"

@@ -14,7 +14,11 @@ from typing import Any
 
 
 class _Recorded(io.FileIO):
-    """A file descriptor that remembers the first failure of a write."""
+    """A file descriptor that remembers the first failure of a write.
+
+    Where the reader of a pipe has read enough (`| head`), the rest is discarded: a run
+    goes on, and ends with its own exit code.
+    """
 
     failure: OSError | None = None
 
@@ -23,12 +27,19 @@ class _Recorded(io.FileIO):
             return super().write(data)
         except OSError as error:
             self.failure = self.failure or error
+            if isinstance(error, BrokenPipeError):
+                return len(data)
             raise
 
 
 def prepare() -> None:
     """Replaces closed streams, and escapes characters that the locale cannot encode."""
     is_given = type(sys.stdout) is io.TextIOWrapper  # neither closed nor captured
+    if type(sys.stderr) is io.TextIOWrapper:
+        raw = io.BufferedWriter(_Recorded(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(
+            raw, sys.stderr.encoding, "backslashreplace", line_buffering=True
+        )
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-` in a shell
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import subprocess
@@ -98,7 +99,40 @@ def test_reader_that_goes_away_ends_it_in_silence(workload):
     )
     shown.stdout.close()
     assert shown.stderr.read() == b""
-    assert shown.wait() == 1
+    assert shown.wait() == 0
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_reader_that_has_read_enough_changes_no_exit_code(tmp_path, closed):
+    command = [sys.executable, "-m", "strategos.pipeline.cli", "validate", tmp_path]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes)
+    getattr(process, closed).close()
+    assert process.wait() == 2
+
+
+def test_a_locale_that_cannot_read_a_name_is_named(workload, tmp_path):
+    folder = tmp_path / "fü"
+    shutil.copytree(workload.parent, folder)
+    posix = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "strategos.pipeline.cli", "run", workload.name],
+        env=os.environ | posix,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "Set LC_ALL=C.UTF-8" in done.stderr and "bug" not in done.stderr
+
+
+def test_a_limit_on_the_size_of_files_is_named(monkeypatch, capsys):
+    def too_large(_):
+        raise OSError(errno.EFBIG, "File too large", "/r/x")
+
+    monkeypatch.setattr(commands, "doctor", too_large)
+    assert cli.main(["doctor"]) == 1
+    assert "/r/x may not exceed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

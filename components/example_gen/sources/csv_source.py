@@ -95,6 +95,8 @@ class CsvSource(Source):
         rows, last = 0, ""
         try:
             for batch in self._open(part):
+                if any(map(_has_zero_byte, batch.columns)):
+                    raise UserError(formats.zero_byte(self.path))
                 if batch.num_rows:
                     rows, last = rows + batch.num_rows, batch[-1][-1].as_py()
                 for start in range(0, batch.num_rows, MAX_ROWS):
@@ -221,6 +223,15 @@ class CsvSource(Source):
             f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
             f"comma-separated fields; correct the file."
         )
+
+
+def _has_zero_byte(column: pa.StringArray) -> bool:
+    """Whether a text of a column that Arrow has just read holds a zero byte."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return False
+    last = memoryview(offsets).cast("i")[column.offset + len(column)]
+    return data.slice(0, last).to_pybytes().find(b"\0") >= 0
 
 
 def _check_separator(path: str, header: Sequence[str]) -> None:

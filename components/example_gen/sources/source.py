@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strategos.components.example_gen.inference import Profile
+
+
+MAX_COLUMNS = 50_000
+"""Columns of a file at most: TensorFlow's graph has some operations for each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,16 +185,22 @@ def check_names(path: str, names: Sequence[str]) -> None:
       lists: Names of the columns that may have several values in a row.
 
     Raises:
-      UserError: Names the file and the column.
+      UserError: Names the file and the column; or there are more than `MAX_COLUMNS`.
     """
+    if len(names) > MAX_COLUMNS:
+        raise UserError(
+            f"{path}: has {len(names):,} columns; at most {MAX_COLUMNS:,} are read. "
+            "Put values of one kind into a list column of a Parquet file."
+        )
+    counts = Counter(names)
     for position, name in enumerate(names, 1):
         if not name.strip():
             raise UserError(
                 f"{path}: column {position} has no name. Name it, or take it out "
                 f"(pandas writes it without `index=False`)."
             )
-        if names.count(name) > 1:
+        if counts[name] > 1:
             raise UserError(
-                f"{path}: column `{name}` occurs {names.count(name)} times. Rename all "
+                f"{path}: column `{name}` occurs {counts[name]} times. Rename all "
                 f"but one."
             )

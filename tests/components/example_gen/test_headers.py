@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from strategos.components.errors import UserError
@@ -63,3 +67,31 @@ def test_a_new_column_in_a_newer_file_is_named_with_the_way_out(tmp_path, run):
     plain = 'feature { name: "x" type: INT } feature { name: "y" type: INT } '
     schema.write_text(plain + declared)
     assert len(run(tmp_path / "*.csv", schema_file=str(schema)).rows()) == 80
+
+
+def test_too_many_columns_are_refused_at_once(tmp_path):
+    path = tmp_path / "a.csv"
+    names = ",".join(f"c{n}" for n in range(1_000_000))
+    path.write_text(f"{names}\n")
+    with pytest.raises(UserError, match=r"1,000,000 columns; at most 50,000"):
+        sources.open_source(str(path))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_zero_byte_far_behind_the_start_is_named_with_its_line(tmp_path, run, suffix):
+    lines = ["x,y", *(f"text {n},{n % 2}" for n in range(5000))]
+    lines[4000] = "te\0xt,1"
+    data = "\n".join(lines).encode() + b"\n"
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    with pytest.raises(UserError, match=r"line 4001: holds a zero byte"):
+        run(path)
+
+
+def test_a_number_beyond_int64_names_the_range(tmp_path, run):
+    table = pa.table(
+        {"u": pa.array([1, 2**64 - 1] * 20, pa.uint64()), "y": [0, 1] * 20}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="INT from -9223372036854775808 to 92233720"):
+        run(tmp_path / "a.parquet")

@@ -391,3 +391,12 @@ def test_a_header_that_is_spelled_otherwise_is_named(write, workload, header, re
         if each.key == "label"
     ]
     assert remedy in str(problem)
+
+
+@pytest.mark.parametrize("name", ["x{a}", "v [2]"])
+def test_a_folder_with_signs_of_patterns_is_named(workload, tmp_path, name):
+    folder = tmp_path / name
+    shutil.copytree(workload.parent, folder, ignore=shutil.ignore_patterns(name))
+    problems = found(folder / workload.name, f"run.root={tmp_path / 'runs'}")
+    (problem,) = [each for each in problems if each.key == "data.examples"]
+    assert f"Rename the folder {folder}: " in str(problem)
