@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.container import ENTRY
+from strategos.components.container import ENTRY, step_record
 from strategos.components.pusher import WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import archive
@@ -103,6 +103,8 @@ def _compile(
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
+    if target == "kubeflow":
+        _record_steps(spec)
     resolve.add_to(spec, resolve.Question.of(moved, key), defaults, section.image)
     operation, engine = moved.operation(), config.run.engine.settings()
     on_engine = engine.to_environment()
@@ -115,6 +117,13 @@ def _compile(
         _set_environment(spec, node, on_engine)
     steps.configure(spec, section, config.run.cache)
     return job
+
+
+def _record_steps(spec: Json) -> None:
+    """Adds the output to each step that holds its record."""
+    for component in spec["components"].values():
+        outputs = component.setdefault("outputDefinitions", {})
+        outputs.setdefault("artifacts", {})[step_record.OUTPUT] = step_record.ARTIFACT
 
 
 def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:
