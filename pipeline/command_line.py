@@ -298,9 +298,14 @@ def _add_seeing(commands, shared) -> None:
 
 
 def _duration(text: str) -> str:
-    if not re.fullmatch("[1-9][0-9]{0,5}[smhd]", text):
+    if not re.fullmatch("[1-9][0-9]{0,5}[smhdw]", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 30s, 5m")
     return text
+
+
+def _age(text: str) -> str:
+    """A duration that may be 0."""
+    return text if re.fullmatch("0[smhdw]", text) else _duration(text)
 
 
 def _count(text: str) -> int:
@@ -349,10 +354,10 @@ def _add_deploying(commands, parents) -> None:
     )
     clean.add_argument(
         "--older-than",
-        type=_duration,
+        type=_age,
         default="30d",
         metavar="DURATION",
-        help="keep everything that is younger (default 30d)",
+        help="keep everything that is younger; 0s for nothing (default 30d)",
     )
     clean.add_argument("--json", action="store_true", help="print JSON")
     rollback = commands.add_parser(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import zoneinfo
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from strategos.pipeline import commands, remote_command
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.remote.service import Recurring
+    from strategos.pipeline.remote.service import Recurring, Service
 
 ACTIONS = ("create", "list", "delete")
 """What `strategos schedule` does on a service."""
@@ -38,10 +39,10 @@ def schedule(arguments: argparse.Namespace) -> int:
     found = service.recurring(config.name)
     if not found:
         print(f"{target} has no schedule of {config.name}")
-    for each in found:
-        if arguments.what == "delete":
-            service.delete_recurring(each.recurring_id)
-        print(_line(config, each, "deleted " * (arguments.what == "delete")))
+    if found and arguments.what == "delete":
+        _delete(config, service, found, "deleted ")
+    for each in found if arguments.what == "list" else ():
+        print(_line(config, each, ""))
     return ExitCode.DONE
 
 
@@ -63,11 +64,33 @@ def _create(config: Config, target: str) -> int:
         commands.compile_to(config, target, file)
         before = service.recurring(config.name)
         made = service.create_recurring(file, config.name)
-    print(_line(config, made, "created "))
-    for each in before:
-        service.delete_recurring(each.recurring_id)
-        print(_line(config, each, "replaced "))
+    _delete(config, service, before, "replaced ", _line(config, made, "created "))
     return ExitCode.DONE
+
+
+def _delete(
+    config: Config,
+    service: Service,
+    found: Sequence[Recurring],
+    done: str,
+    *lines: str,
+) -> None:
+    """Deletes schedules, then prints that: output may be closed.
+
+    Args:
+      config: The effective settings.
+      service: The service.
+      found: The schedules.
+      done: Begins the line of each.
+      *lines: To be printed before.
+    """
+    printed = list(lines)
+    try:
+        for each in found:
+            service.delete_recurring(each.recurring_id)
+            printed.append(_line(config, each, done))
+    finally:
+        print(*printed, sep="\n")
 
 
 def _line(config: Config, found: Recurring, done: str) -> str:

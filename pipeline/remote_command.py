@@ -200,13 +200,19 @@ def _report(config: Config, service: Service, ended: RemoteRun, runner: str) -> 
 
 
 def _with_facts(config: Config, run: Run) -> Run:
-    """Adds what the steps have recorded in KFP's ML Metadata, if its address is set."""
-    address = config.kubeflow.metadata if config.kubeflow else None
-    if run.runner != "kubeflow" or not address:
+    """Adds what the steps on Kubeflow have recorded, if this machine can read it.
+
+    In the object store, or in KFP's ML Metadata if its address is set.
+    """
+    if run.runner != "kubeflow" or not config.kubeflow:
         return run
     from strategos.pipeline.history import kubeflow, runs
+    from strategos.pipeline.remote import step_records
 
+    address = config.kubeflow.metadata
     try:
+        if not address:
+            return step_records.add_to(run, config.kubeflow.root)
         found = runs.run(kubeflow.KubeflowStore(address), run.run_id)
     except UserError as error:
         streams.warn(f"strategos: {error}")

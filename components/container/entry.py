@@ -15,6 +15,7 @@ their URLs stay, with `s3://` for `minio://`, and the launcher finds no files to
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import worker_process
-from strategos.components.container import mounts, warm_start
+from strategos.components.container import mounts, step_log, step_record, warm_start
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.fork_server import without_collections
@@ -43,11 +44,11 @@ def main(arguments: Sequence[str]) -> int:
     for name, value in worker_process.TENSORFLOW.items():
         os.environ.setdefault(name, value)
     try:
-        with archive.of_step(launcher):
+        with archive.of_step(launcher), step_log.opened() as event_file:
             if launcher == "kubeflow" and Engine.from_environment().runner != "direct":
-                _execute_on_urls(rest)
+                _execute_on_urls(rest, event_file)
             elif launcher == "kubeflow":
-                _execute_on_mounts(rest, mounts.Mounts())
+                _execute_on_mounts(rest, mounts.Mounts(), event_file)
             else:
                 _execute(rest)
     except UserError as error:
@@ -56,21 +57,25 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _execute_on_mounts(arguments: Sequence[str], mounted: mounts.Mounts) -> None:
+def _execute_on_mounts(
+    arguments: Sequence[str], mounted: mounts.Mounts, event_file: Path
+) -> None:
     """Runs an executor on the files that the launcher of Kubeflow Pipelines copied."""
     words = list(arguments)
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
-    call, inputs = json.loads(words[at_call]), json.loads(words[at_inputs])
-    scheme = next((mounts.scheme_of(uri) for uri in _outputs(call)), "")
-    call = mounts.mapped(call, mounted.local)
+    given, inputs = json.loads(words[at_call]), json.loads(words[at_inputs])
+    record = step_record.taken_from(given)
+    scheme = next((mounts.scheme_of(uri) for uri in _outputs(given)), "")
+    call = mounts.mapped(given, mounted.local)
     _fill_types(call, inputs)
     _make_folders(call)
     words[at_call] = json.dumps(call)
     _execute(words)
     _map_output_file(call, lambda uri: mounted.remote(uri, scheme))
+    step_record.write(record, given, mounted.local, event_file)
 
 
-def _execute_on_urls(arguments: Sequence[str]) -> None:
+def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
     """Runs an executor on the files of the object store.
 
     Raises:
@@ -78,9 +83,10 @@ def _execute_on_urls(arguments: Sequence[str]) -> None:
     """
     words = list(arguments)
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
-    call = json.loads(words[at_call])
-    given = {mounts.opened_by_workers(uri): uri for uri in _outputs(call)}
-    call = mounts.mapped(call, mounts.opened_by_workers)
+    asked = json.loads(words[at_call])
+    record = step_record.taken_from(asked)
+    given = {mounts.opened_by_workers(uri): uri for uri in _outputs(asked)}
+    call = mounts.mapped(asked, mounts.opened_by_workers)
     _fill_types(call, json.loads(words[at_inputs]))
     for uri in list(given)[:1]:
         filesystems.register(uri)
@@ -88,6 +94,7 @@ def _execute_on_urls(arguments: Sequence[str]) -> None:
     words[at_call] = json.dumps(call)
     _execute(words)
     _map_output_file(call, lambda uri: given.get(uri, uri))
+    step_record.write(record, asked, mounts.opened_by_workers, event_file)
     for uri in given:
         filesystems.remove_markers(uri)
 
@@ -124,6 +131,9 @@ def _make_folders(call: dict[str, Any]) -> None:
 
 
 def _execute(arguments: Sequence[str]) -> None:
+    from absl import logging as absl_logging
+
+    absl_logging.get_absl_logger().addFilter(_is_for_readers)
     with without_collections():
         from tfx.orchestration.kubeflow.v2.container import (
             kubeflow_v2_run_executor as tfx,
@@ -131,6 +141,11 @@ def _execute(arguments: Sequence[str]) -> None:
     if VARIABLE in os.environ:
         warm_start.prepare()
     tfx.main(tfx._parse_flags([sys.argv[0], *arguments]))
+
+
+def _is_for_readers(record: logging.LogRecord) -> bool:
+    """Whether a line of TFX is not its dump of all artifacts as protocol buffers."""
+    return not str(record.msg).startswith("Executor %s do: inputs")
 
 
 if __name__ == "__main__":

@@ -150,6 +150,8 @@ _USAGE = "for example `--set trainer.batch_size=512`"
 _ENTRIES = 100_000  # of a file; aliases within aliases multiply
 _STANDARD = re.compile("tag:yaml.org,2002:(str|null|bool|int|float|seq|map)")
 _STATEMENTS = ("def ", "class ", "import ", "from ", "if ")
+_SPECIAL = "*&!%@`|>"  # With which plain text of YAML cannot begin.
+_QUOTED = """`--set "schedule.cron='*/2 * * * *'"`"""
 _DIGITS = 100  # Python cannot convert more than 4,300.
 
 
@@ -301,6 +303,10 @@ def _syntax_problem(
         place = Place(place.source, line + 1, column + 1)
     remedy = "Check indentation, quotes, brackets and the space after each colon."
     at = text.splitlines()[line : line + 1] or [""]
+    value = at[0].partition(": ")[2].strip() if in_file else text
+    if value and value[0] in _SPECIAL:
+        example = "cron: '*/2 * * * *'" if in_file else _QUOTED
+        remedy = f"{value[0]} is a sign of YAML: quote the value, for example {example}"
     if "\t" in re.match(r"\s*", at[0])[0] or at[0][column : column + 1] == "\t":
         cause, column = "a tab, which YAML does not allow here", at[0].index("\t")
         remedy = "Use spaces; most editors can insert them for the Tab key."

@@ -141,20 +141,20 @@ class Translated:
     def get_artifacts(self, list_options: Any = None) -> list[mlmd.Artifact]:
         """See MetadataStore."""
         found = self._store.get_artifacts(list_options=list_options)
-        return [_artifact(each) for each in found]
+        return [restored(each) for each in found]
 
     def get_artifacts_by_type(self, type_name: str) -> list[mlmd.Artifact]:
         """See MetadataStore."""
         found = self._store.get_artifacts_by_type(_PREFIX + type_name)
-        return [_artifact(each) for each in found]
+        return [restored(each) for each in found]
 
     def get_artifacts_by_id(self, ids: Iterable[int]) -> list[mlmd.Artifact]:
         """See MetadataStore."""
-        return [_artifact(each) for each in self._store.get_artifacts_by_id(ids)]
+        return [restored(each) for each in self._store.get_artifacts_by_id(ids)]
 
     def get_artifacts_by_uri(self, uri: str) -> list[mlmd.Artifact]:
         """See MetadataStore."""
-        return [_artifact(each) for each in self._store.get_artifacts_by_uri(uri)]
+        return [restored(each) for each in self._store.get_artifacts_by_uri(uri)]
 
     def get_events_by_execution_ids(self, ids: Iterable[int]) -> list[mlmd.Event]:
         """See MetadataStore."""
@@ -222,8 +222,8 @@ def _execution(found: mlmd.Execution) -> mlmd.Execution:
     return found
 
 
-def _artifact(found: mlmd.Artifact) -> mlmd.Artifact:
-    """Restores the name of the type, and whole numbers."""
+def restored(found: mlmd.Artifact) -> mlmd.Artifact:
+    """Restores the name of an artifact's type, and whole numbers, in place."""
     found.type = found.type.removeprefix(_PREFIX)
     _reduce(found)
     for name, value in found.custom_properties.items():

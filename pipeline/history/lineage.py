@@ -53,7 +53,7 @@ class Step:
     Attributes:
       node: The node's id.
       execution: The execution's id in ML Metadata.
-      run_id: The run that executed the step.
+      run_id: The run that executed the step; "" for a rollback or promotion.
       reused: Whether the model's run took the step from the cache.
       started: Unix seconds.
       seconds: Duration.
@@ -90,7 +90,7 @@ class Lineage:
       artifact: The artifact's id in ML Metadata.
       made_at: Time of creation, Unix seconds.
       pipeline: The pipeline's name.
-      run_id: The run that was named, else the run that made the artifact.
+      run_id: The run that was named, else the run that made the model.
       steps: Steps in an order in which each follows its inputs; the last made the
         artifact.
     """
@@ -201,7 +201,9 @@ def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage
     order = list(graph.ordered(artifact.id))
     places = store.contexts_of(order)
     last = places.get(order[-1], {}) if order else {}
-    run_id = run_id or last.get(RUN_CONTEXT, "")
+    # No run made a version that was rolled back to or promoted: that of its model.
+    behind = (places.get(each, {}).get(RUN_CONTEXT) for each in reversed(order))
+    run_id = run_id or next(filter(None, behind), "")
     facts = properties(artifact)
     return Lineage(
         model=facts.get("pushed_destination") or artifact.uri,
@@ -263,7 +265,7 @@ class _Graph:
             node=place.get("node", record.type).removeprefix(prefix),
             execution=execution,
             run_id=place.get(RUN_CONTEXT, ""),
-            reused=place.get(RUN_CONTEXT) != run_id,
+            reused=place.get(RUN_CONTEXT, run_id) != run_id,
             started=started,
             seconds=record.last_update_time_since_epoch / 1000 - started,
             parameters=_decoded(record),

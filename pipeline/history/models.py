@@ -18,6 +18,8 @@ from strategos.pipeline.history.store import (
 )
 from strategos.pipeline.root import RUN_CONTEXT
 
+ROLLBACK, PROMOTION = "strategos.Rollback", "strategos.Promotion"
+"""Types of the executions that make a version live without a run."""
 ROLLBACK_OF = "rollback_of"
 """Property of a PushedModel that a rollback made: the version it is a copy of."""
 

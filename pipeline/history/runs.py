@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
     pipeline = pipelines(store, [context])[context.name]
     result = _to_run(context, pipeline, found, running(store))
     summary = _summary(found)
-    rows = {id: _rows(outputs.get(id, [])) for id in ids}
+    rows = {id: rows_of(outputs.get(id, [])) for id in ids}
     nodes = {}
     for execution in executions:
         # The node's context would cost a pass over all runs: ML Metadata has no index.
@@ -174,13 +174,32 @@ def run(store: Store, run_id: str | None = None) -> Run:
     return dataclasses.replace(
         result,
         nodes=tuple(nodes.values()),
-        metrics=summary["overall"] if summary else result.metrics,
-        trainer=_trainer(found),
-        summary=summary,
-        gates=_gates(found),
-        types=_types(found),
+        **facts(found, summary, _gates(found)),
         warnings=warned.read(properties(context), found, done, summary),
     )
+
+
+def facts(
+    artifacts: Sequence[mlmd.Artifact],
+    summary: Mapping[str, Any] | None = None,
+    gates: tuple[dict[str, Any], ...] = (),
+) -> dict[str, Any]:
+    """The attributes of a `Run` that the artifacts of its nodes know.
+
+    Args:
+      artifacts: What the nodes made, or took from the cache.
+      summary: The evaluation's `summary.json`, if it can be read.
+      gates: The checks of SpanValidator.
+    """
+    listed = _listed_facts(artifacts)
+    return {
+        **listed,
+        "metrics": summary["overall"] if summary else listed["metrics"],
+        "trainer": _trainer(artifacts),
+        "summary": summary,
+        "gates": gates,
+        "types": _types(artifacts),
+    }
 
 
 def to_json(value: Run) -> dict[str, Any]:
@@ -235,10 +254,6 @@ def _to_run(
 ) -> Run:
     facts = properties(context)
     interrupted = "running" if context.name in running else "interrupted"
-    by_type = {artifact.type: properties(artifact) for artifact in artifacts}
-    verdict = by_type.get("ModelBlessing", {}).get("blessed")
-    push = by_type.get("PushedModel", {})
-    measured = by_type.get("ModelEvaluation", {})
     error = json.loads(facts["error"]) if facts.get("error") else None
     texts = ("failed_node", "log", "config", "runner", "host", "reason")
     return Run(
@@ -247,16 +262,27 @@ def _to_run(
         started=started(context),
         finished=facts.get("finished"),
         outcome=facts.get("outcome") or interrupted,
-        blessed=None if verdict is None else bool(verdict),
-        metrics={k: v for k, v in measured.items() if isinstance(v, float)},
-        pushed=(push["pushed_destination"], push.get("pushed_version", ""))
-        if push.get("pushed")
-        else None,
-        slot=push.get(SLOT, ""),
+        **_listed_facts(artifacts),
         cause=str(errors.from_json(error)) if error else facts.get("cause") or None,
         error=error,
         **{key: facts.get(key) or None for key in texts},
     )
+
+
+def _listed_facts(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
+    """The attributes of a `Run` in a history that the artifacts know."""
+    by_type = {artifact.type: properties(artifact) for artifact in artifacts}
+    verdict = by_type.get("ModelBlessing", {}).get("blessed")
+    push = by_type.get("PushedModel", {})
+    measured = by_type.get("ModelEvaluation", {})
+    return {
+        "blessed": None if verdict is None else bool(verdict),
+        "metrics": {k: v for k, v in measured.items() if isinstance(v, float)},
+        "pushed": (push["pushed_destination"], push.get("pushed_version", ""))
+        if push.get("pushed")
+        else None,
+        "slot": push.get(SLOT, ""),
+    }
 
 
 def _to_node(
@@ -302,7 +328,8 @@ def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:
     return next(filter(None, found), None)
 
 
-def _rows(outputs: Iterable[mlmd.Artifact]) -> int | None:
+def rows_of(outputs: Iterable[mlmd.Artifact]) -> int | None:
+    """Number of rows that a node wrote or measured, by its outputs; None if unknown."""
     for artifact in outputs:
         key = "examples" if artifact.type == "ModelEvaluation" else "rows"
         rows = properties(artifact).get(key)

@@ -6,12 +6,13 @@ import contextlib
 import datetime
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from strategos.components.container import step_log
 from strategos.components.errors import UserError
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.remote import argo, cron, pod_log
@@ -141,18 +142,31 @@ class Kubeflow:
 
     def log(self, run: RemoteRun, node: str) -> Log:
         """See Service. The pod's log is there as long as the pod, or Argo's archive."""
-        namespace = self._section.namespace or "kubeflow"
-        for pod in argo.pods(run.tasks[node].container, node):
-            text = self._archived(run.run_id, pod)
-            text = text or pod_log.read(pod, namespace, self._kubeconfig)
-            if text:
-                command = f"kubectl logs --namespace {namespace} {pod} --container main"
-                lines = tuple(argo.last_lines(text))
-                return Log(lines, argo.exit_code(text), command)
+        logs = f"kubectl logs --namespace {self._pods_in()}"
+        for pod, text in self._logs(run, node):
+            command = f"{logs} {pod} --container main"
+            return Log(tuple(argo.last_lines(text)), argo.exit_code(text), command)
         return Log(
-            command=f"kubectl logs --namespace {namespace} --container main --prefix "
+            command=f"{logs} --container main --prefix "
             f"--selector pipeline/runid={run.run_id}"
         )
+
+    def progress(self, run: RemoteRun, node: str) -> str:
+        """See Service. In the log of the step's pod."""
+        for _, text in self._logs(run, node):
+            return step_log.last_progress(text)
+        return ""
+
+    def _pods_in(self) -> str:
+        return self._section.namespace or "kubeflow"
+
+    def _logs(self, run: RemoteRun, node: str) -> Iterator[tuple[str, str]]:
+        """Yields (pod, log) for each pod of a step whose log can be read."""
+        for pod in argo.pods(run.tasks[node].container, node):
+            text = self._archived(run.run_id, pod)
+            text = text or pod_log.read(pod, self._pods_in(), self._kubeconfig)
+            if text:
+                yield pod, text
 
     def _archived(self, run_id: str, pod: str) -> str:
         """A pod's log by KFP's API; "" if it has none."""

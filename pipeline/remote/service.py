@@ -74,8 +74,11 @@ class Task:
         Args:
           run: State of the run; one that was terminated has ended its steps.
         """
-        ended_by_run = run in ENDED and self.state == "running"
-        if ended_by_run or (run == "canceled" and self.state == "failed"):
+        unfinished = self.state == "running"
+        if run == "canceled" and (unfinished or self.state == "failed"):
+            # Argo's reason would be "Step exceeded its deadline".
+            return dataclasses.replace(self, state="interrupted", message="terminated")
+        if run in ENDED and unfinished:
             return dataclasses.replace(self, state="interrupted")
         return self
 
@@ -158,6 +161,9 @@ class Service(Protocol):
 
     def log(self, run: RemoteRun, node: str) -> Log:
         """The end of a step's log."""
+
+    def progress(self, run: RemoteRun, node: str) -> str:
+        """What a running step has reported last; "" if that is unknown."""
 
     def link(self, run_id: str) -> str:
         """The page of a run in the service's user interface."""

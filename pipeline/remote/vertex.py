@@ -166,6 +166,10 @@ class VertexPipelines:
         code = int(codes[-1]) if codes else None
         return Log((), code, command if job else "")
 
+    def progress(self, run: RemoteRun, node: str) -> str:
+        """See Service. Cloud Logging has it, which is not asked."""
+        return ""
+
     def link(self, run_id: str) -> str:
         """See Service."""
         place = f"locations/{self._section.region}/pipelines/runs/{run_id}"

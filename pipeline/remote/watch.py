@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from strategos.components import events
+from strategos.components import events, node_ids
 from strategos.components.errors import UserError, first_line
 from strategos.pipeline.remote.retries import WATCH_SECONDS, Retries
 from strategos.pipeline.remote.service import ENDED, RemoteRun, Service, Task
@@ -14,6 +14,7 @@ from strategos.pipeline.remote.service import ENDED, RemoteRun, Service, Task
 Json = dict[str, Any]
 
 _POLL_SECONDS = 3.0
+_LOG_SECONDS = 9.0  # Between two reads of a running step's log.
 _GOING_ON = ("pending", "running")
 _DONE = ("complete", "cached")
 
@@ -41,6 +42,7 @@ def follow(
     """
     retries = Retries(WATCH_SECONDS, clock=clock, sleep=sleep, on_failure=_warn)
     known: dict[str, Task] = {}
+    progress = _Progress(service, clock)
     while True:
         run = retries.call(lambda: service.run(run_id))
         if run.tasks.keys() - known.keys():
@@ -56,7 +58,32 @@ def follow(
         known = dict(run.tasks)
         if run.state in ENDED:
             return run
+        progress.report(run)
         sleep(_POLL_SECONDS)
+
+
+class _Progress:
+    """Reports what the Trainer's log says, as training takes the longest.
+
+    Args:
+      service: The service.
+      clock: Returns monotonic seconds.
+    """
+
+    def __init__(self, service: Service, clock: Callable[[], float]):
+        self._service, self._clock = service, clock
+        self._next, self._text = 0.0, ""
+
+    def report(self, run: RemoteRun) -> None:
+        """Reads the log, if that is due and the step is running."""
+        task = run.tasks.get(node_ids.TRAINER)
+        if task is None or task.state != "running" or self._clock() < self._next:
+            return
+        self._next = self._clock() + _LOG_SECONDS
+        text = self._service.progress(run, node_ids.TRAINER)
+        if text and text != self._text:
+            self._text = text
+            events.emit("progress", node=node_ids.TRAINER, message=text)
 
 
 def _warn(error: UserError) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _JUDGE = "strategos.components.span_validator.judging"
 _QUIET = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}  # of imports
-_PROMOTION, _ABORT = "strategos.Promotion", "strategos.Abort"
+_ABORT = "strategos.Abort"
 _MADE = ("blessed", "finished")
 _SHOWN = 20
 
@@ -245,7 +245,7 @@ def _record_promotion(
 ) -> None:
     path = targets.of(config.pusher.to).path(pushed)
     facts = {models.PROMOTED_FROM: canary.version, "verdict": verdict}
-    pushes.record(store.mlmd, config, canary, path, _PROMOTION, facts)
+    pushes.record(store.mlmd, config, canary, path, models.PROMOTION, facts)
 
 
 def _finish_abort(config: Config, store: Store, canary: Version) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from strategos.pipeline.history.models import Version
     from strategos.pipeline.history.store import Store
 
-_TYPE = "strategos.Rollback"
-
 
 def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version, int]:
     """Pushes a copy of an earlier version as the newest one, and records it.
@@ -48,7 +46,8 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
     at = config.pusher.endpoint
     endpoint.follow(at.settings() if at else None, target, pushed)
     facts = {models.ROLLBACK_OF: version.origin}
-    pushes.record(store.mlmd, config, version, target.path(pushed), _TYPE, facts)
+    path = target.path(pushed)
+    pushes.record(store.mlmd, config, version, path, models.ROLLBACK, facts)
     return version, pushed
 
 

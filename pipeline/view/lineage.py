@@ -15,6 +15,7 @@ from strategos.components import node_ids
 from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.wording import cut, duration
+from strategos.pipeline.history import models
 from strategos.pipeline.history.lineage import Lineage, Step
 from strategos.pipeline.view import terminal
 
@@ -171,6 +172,15 @@ def _nothing(facts: _Facts) -> Iterator[tuple[str, Any]]:
     return iter(())
 
 
+def _rollback(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "live again", f"version {facts.get(models.ROLLBACK_OF)}"
+
+
+def _promotion(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    yield "promoted canary", f"version {facts.get(models.PROMOTED_FROM)}"
+    yield "verdict", facts.get("verdict")
+
+
 def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:
     """Parameters and recorded properties of a third-party component."""
     for name, value in facts.items():
@@ -189,6 +199,8 @@ _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
     node_ids.EVALUATOR: _evaluator,
     node_ids.INFRA_VALIDATOR: _infra_validator,
     node_ids.PUSHER: _nothing,
+    models.ROLLBACK: _rollback,
+    models.PROMOTION: _promotion,
 }
 
 

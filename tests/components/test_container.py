@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from pathlib import Path
 
 import pytest
 
-from strategos.components.container import entry, mounts
+from strategos.components import events
+from strategos.components.container import entry, mounts, step_log
 
 URLS = {
     "minio://mlpipeline/v2/a": "/minio/mlpipeline/v2/a",
@@ -63,7 +66,7 @@ def test_with_an_engine_a_step_works_on_urls_that_workers_open(
     }
     inputs = {"artifacts": {"x": {"artifactType": {"instanceSchema": "s"}}}}
     words = [entry._CALL, json.dumps(call), entry._INPUTS, json.dumps(inputs)]
-    entry._execute_on_urls(words)
+    entry._execute_on_urls(words, tmp_path / "events")
     (given,) = seen["inputs"]["artifacts"]["x"]["artifacts"]
     assert given == {"uri": f"{opened}://b/i", "type": {"instanceSchema": "s"}}
     assert set(done) == {f"{opened}://b/o"}
@@ -94,3 +97,36 @@ def test_problem_of_the_user_ends_a_step_without_a_traceback(
     printed = capsys.readouterr().err.splitlines()[-2:]
     assert printed[0].startswith("pusher.to: /gone has no SavedModel")
     assert not (tmp_path / "out").exists()
+
+
+def test_log_of_a_step_has_its_warnings_and_its_last_progress(tmp_path, capsys):
+    with step_log.opened(seconds=0.01) as file:
+        events.emit("warning", message="a column\nof no value")
+        events.emit("rows", rows=7)
+        events.emit("progress", message="epoch 1/5  step 3/14  loss 0.5000")
+        with file.open("ab") as other:  # a line that is being written
+            other.write(b'{"event": "note", "message": "half')
+            other.flush()
+            deadline = time.monotonic() + 30
+            shown = ""
+            while "progress" not in shown and time.monotonic() < deadline:
+                time.sleep(0.01)
+                shown += capsys.readouterr().err
+            other.write(b' a line"}\n')
+    assert shown.splitlines()[-1] == "progress: epoch 1/5  step 3/14  loss 0.5000"
+    shown += capsys.readouterr().err
+    assert step_log.last_progress(shown) == "epoch 1/5  step 3/14  loss 0.5000"
+    assert shown.splitlines()[0] == "warning: a column"
+    assert shown.splitlines()[-1] == "note: half a line"
+    assert step_log.last_progress("") == ""
+
+
+def test_log_of_a_step_has_no_protocol_buffers(caplog):
+    from absl import logging as absl_logging
+
+    caplog.set_level(logging.INFO)
+    log = absl_logging.get_absl_logger()
+    log.addFilter(entry._is_for_readers)
+    log.info("Executor %s do: inputs: %s, outputs: %s", "x", "y", "z")
+    log.info("rows: %s", 7)
+    assert [each.getMessage() for each in caplog.records] == ["rows: 7"]

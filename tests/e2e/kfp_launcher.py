@@ -106,7 +106,8 @@ class Launcher:
         component = self.spec["components"][node]
         inputs = self.spec["root"]["dag"]["tasks"][node].get("inputs", {})
         produced = component.get("outputDefinitions", {})
-        base = f"{self.spec['defaultPipelineRoot']}/run-{self._run}/{node}"
+        root, name = self.spec["defaultPipelineRoot"], self.spec["pipelineInfo"]["name"]
+        base = f"{root}/{name}/run-{self._run}/{node}"
         return {
             "inputs": {
                 "parameterValues": {
@@ -161,7 +162,9 @@ class Launcher:
         file = Path(call["outputs"]["outputFile"])
         written = json.loads(file.read_text()) if file.exists() else {}
         for number, (name, artifact) in enumerate(_artifacts(call["outputs"])):
-            (told,) = written["artifacts"][name]["artifacts"]
+            told = dict(artifact)
+            if name in written.get("artifacts", {}):
+                (told,) = written["artifacts"][name]["artifacts"]
             assert told["uri"] == artifact["uri"], "files are uploaded from elsewhere"
             path = _path(artifact)
             self._store.upload(place / self._mount / path, path)

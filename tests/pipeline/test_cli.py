@@ -64,6 +64,16 @@ def test_a_limit_that_is_no_count_is_rejected(capsys, limit):
     assert f"{limit!r} is not a whole number, at least 1" in capsys.readouterr().err
 
 
+def test_zero_is_an_age_and_no_interval(capsys, tmp_path):
+    missing = str(tmp_path / "none.yaml")
+    assert cli.main(["clean", missing, "--older-than", "0s"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    for words in (["clean", missing, "--older-than"], ["schedule", "start", "--every"]):
+        with pytest.raises(SystemExit):
+            cli.main([*words, "00s" if "clean" in words else "0s"])
+        assert "is not a duration such as 30s, 5m" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [

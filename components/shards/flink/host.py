@@ -54,6 +54,7 @@ class _Jvm:
     process: subprocess.Popen[bytes]
     log: Path
     position: int = 0  # where the log of this process begins
+    has_started: bool = False
 
     def logged(self) -> str:
         with self.log.open("rb") as file:
@@ -172,12 +173,15 @@ class _Host:
         until = time.monotonic() + _START_SECONDS
         while not (found := ready()):
             self._look(jvm, until)
+        jvm.has_started = True
         return found
 
     def _look(self, jvm: _Jvm, until: float) -> None:
         """Waits a moment for processes that start."""
         for each in self._jvms:
             if each.process.poll() is not None:
+                if each.has_started:
+                    raise each.failure("ended", _AGAIN)
                 raise each.failure("did not start")
         if time.monotonic() > until:
             raise jvm.failure(f"did not start within {_START_SECONDS:g} s")

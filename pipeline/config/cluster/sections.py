@@ -224,8 +224,8 @@ class Kubeflow(Section):
     )
     metadata: MetadataService | None = Field(
         None,
-        description="Address of KFP's ML Metadata, for the metrics and the pushed "
-        "version in the table of `run --wait`.",
+        description="Address of KFP's ML Metadata, to be read for the table of `run "
+        "--wait` instead of the records of steps in `root`.",
     )
     namespace: ClusterName | None = Field(
         None, description="Namespace of the runs, if KFP serves several users."

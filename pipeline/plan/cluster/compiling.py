@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.container import ENTRY
+from strategos.components.container import ENTRY, step_record
 from strategos.components.pusher import PUSHER_VARIABLE, WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import archive
@@ -113,6 +113,8 @@ def _compile(
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
+    if target == "kubeflow":
+        _record_steps(spec)
     question = resolve.Question.of(moved, key, take_over)
     resolve.add_to(spec, question, defaults, section.image)
     operation, engine = moved.operation(), config.run.engine.settings()
@@ -135,6 +137,13 @@ def _of_pushes(config: Config, section: Kubeflow | Vertex) -> dict[str, str]:
     if config.trainer.warm_start == LATEST:
         found[WEIGHTS_VARIABLE] = "1"
     return found
+
+
+def _record_steps(spec: Json) -> None:
+    """Adds the output to each step that holds its record."""
+    for component in spec["components"].values():
+        outputs = component.setdefault("outputDefinitions", {})
+        outputs.setdefault("artifacts", {})[step_record.OUTPUT] = step_record.ARTIFACT
 
 
 def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from strategos.pipeline.history import runs
+from strategos.pipeline.remote import step_records
+
 
 @pytest.fixture(scope="module")
 def object_store():
@@ -73,7 +76,13 @@ def test_pushed_model_is_that_of_a_local_run(remote, local, assert_is_the_local_
 
 
 def test_steps_without_modules_in_the_image_push_the_model_of_a_local_run(
-    remote, bucket, bucket_client, kfp_launcher, assert_is_the_local_model, tmp_path
+    remote,
+    local,
+    bucket,
+    bucket_client,
+    kfp_launcher,
+    assert_is_the_local_model,
+    tmp_path,
 ):
     section = {
         **{"image": "x", "context": str(remote.folder.parent)},
@@ -95,6 +104,29 @@ def test_steps_without_modules_in_the_image_push_the_model_of_a_local_run(
     url = pushed["metadata"]["pushed_destination"]
     assert url.startswith(f"{bucket}/steps/")
     assert_is_the_local_model(url)
+    table_has_what_the_steps_recorded(launcher, f"{bucket}/kfp", url, local)
+
+
+def table_has_what_the_steps_recorded(launcher, root, url, local):
+    nodes = dict.fromkeys(name for name, _ in launcher.artifacts)
+    # As if all but the last steps had come from the cache: their inputs lead there.
+    ran = ("Evaluator", "InfraValidator", "Pusher")
+    states = {name: "complete" if name in ran else "cached" for name in nodes}
+    told = runs.Run(
+        *("run-1", launcher.spec["pipelineInfo"]["name"], 0.0, 9.0, "blessed"),
+        nodes=tuple(runs.NodeRun(*each) for each in states.items()),
+        runner="kubeflow",
+    )
+    found, here = step_records.add_to(told, root), local.last_run()
+    assert found.metrics == pytest.approx(here["metrics"])
+    assert (found.blessed, found.pushed[0]) == (True, url)
+    assert found.trainer["history"] == here["trainer"]["history"]
+    assert found.types == here["types"]
+    assert found.summary["overall"] == found.metrics
+    kept = [node for node, _ in found.warnings]
+    assert kept == [node for node, _ in here["warnings"]]
+    rows = {node["name"]: node["rows"] for node in here["nodes"]}
+    assert {node.name: node.rows for node in found.nodes} == rows
 
 
 def test_unchanged_run_is_cached_as_a_whole(remote):

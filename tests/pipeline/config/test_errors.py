@@ -172,6 +172,16 @@ def test_broken_yaml_in_a_set_names_the_flag(workload):
     assert str(problem).startswith("--set evaluator.slices=[a: is not valid YAML")
 
 
+@pytest.mark.parametrize("value", ["*/2 * * * *", "@daily", "%x", ">=3", "`x`"])
+def test_text_that_begins_with_a_sign_of_yaml_is_to_be_quoted(write, workload, value):
+    plain = write("n.yaml", f"cron: {value}\n")
+    sets = [f"schedule.cron={value}"]
+    for (problem,) in (problems(workload, sets=sets), problems(plain)):
+        assert f"{value[0]} is a sign of YAML: quote the value" in str(problem)
+    quoted = load(workload, (), ["schedule.cron='*/2 * * * *'"])
+    assert quoted.config.schedule.cron == "*/2 * * * *"
+
+
 def test_problems_of_all_layers_come_together_in_reading_order(write, workload):
     main = write("m.yaml", workload.read_text().replace("512", "0"))
     overlay = write("prod.yaml", "pusher:\n  keep: none\n")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.pipeline import cli
-from strategos.pipeline.history import attempts, models
+from strategos.pipeline.history import attempts, lineage, models
 from strategos.pipeline.plan import production
 from strategos.pipeline.run import pushes, rollback
+from strategos.pipeline.view import lineage as lineage_view
 
 
 @pytest.fixture
@@ -144,6 +147,17 @@ def test_a_rollback_to_a_version_without_a_record_is_known_by_its_manifest(
     live = production.newest(house.store.mlmd, house.to)
     assert (live.candidate, live.model) == ("", 0)
     assert production.baseline(live, "other", fresh=False) == live.path
+
+
+def test_lineage_of_a_rollback_names_the_run_of_its_model(house, roll_back):
+    pushed = roll_back(10)
+    found = lineage.lineage(house.store, str(pushed))
+    assert (found.run_id, found.steps[-1].run_id) == ("run-10", "")
+    console = Console(file=io.StringIO(), width=100)
+    lineage_view.show(found, console)
+    shown = console.file.getvalue()
+    assert "run run-10" in shown and "live again  version 10" in shown
+    assert "reused from" not in shown and "rollback_of" not in shown
 
 
 def test_a_withdrawn_model_can_come_back(house, roll_back):

@@ -260,7 +260,23 @@ def test_a_run_that_is_terminated_has_not_failed(
     service.terminate("r1")  # may be sent twice
     run, _ = follow(service, clock, tmp_path)
     assert (run.state, run.failed_node) == ("canceled", "")
-    assert run.tasks["Trainer"].state == "interrupted"
+    trainer = run.tasks["Trainer"]
+    assert (trainer.state, trainer.message) == ("interrupted", "terminated")
+
+
+def test_the_view_has_the_epochs_of_the_trainer_from_its_log(
+    service, kfp, compiled, clock, tmp_path
+):
+    service.submit(compiled, "flights")
+    running = {"nodes": {"Resolve": "Succeeded", "Trainer": "Running"}}
+    kfp.story = [running] * 6 + [DONE]
+    epoch = "progress: epoch 1/5  step 3/14  loss 0.5000"
+    kfp.logs["w-system-container-impl-11"] = f"other\n{epoch}\nother\n"
+    _, seen = follow(service, clock, tmp_path)
+    shown = [e["message"] for e in seen if e["event"] == "progress"]
+    assert shown == ["epoch 1/5  step 3/14  loss 0.5000"]
+    asked = [path for path in kfp.requests("GET") if path.endswith("/log")]
+    assert len(asked) == 2  # in 18 seconds
 
 
 _KUBECONFIG = """
@@ -309,14 +325,18 @@ def test_missing_data_are_made_before_a_run_is_submitted(kfp, workload, write, c
     assert list(kfp.runs) == ["r1"]
 
 
-def test_the_command_submits_waits_and_exits_as_a_local_run(kfp, workload, capsys):
+def test_the_command_submits_waits_and_exits_as_a_local_run(
+    kfp, workload, capsys, monkeypatch
+):
     """A gate that stops the run is told from a step that fails by its exit code."""
+    monkeypatch.delenv("S3_ENDPOINT", raising=False)
     gate = {"Resolve": "Succeeded", "EvaluationGate": ("Failed", "Error (exit code 1)")}
     kfp.story = [{"phase": "Failed", "nodes": gate}]
     kfp.logs["w-system-container-impl-11"] = LOG
     assert strategos(kfp, workload, "--wait") == 3
     shown = capsys.readouterr()
-    assert shown.err.startswith("compiling for kubeflow: ")
+    assert "compiling for kubeflow: " in shown.err
+    assert "S3_ENDPOINT does not name its server" in shown.err
     assert f"run r1 submitted: {kfp.url}/#/runs/details/r1" in shown.out
     assert "flights  not blessed in 50 s  run r1, kubeflow runner" in shown.out
     assert "EvaluationGate" in shown.out and "1 of 2 bounds fails" in shown.out

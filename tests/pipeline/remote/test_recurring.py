@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import io
 import itertools
 import json
+import sys
 
 import pytest
 from cronsim import CronSim
@@ -160,6 +163,21 @@ def test_a_schedule_is_created_replaced_listed_and_deleted(strategos, kfp):
     assert strategos("list") == (0, "c2  0 0 4 * * *  paused\n")
     assert strategos("delete")[0] == 0
     assert sorted(kfp.recurring) == ["c0"]
+
+
+@pytest.mark.parametrize("what", ["create", "delete"])
+def test_closed_output_leaves_no_schedule_too_many(strategos, kfp, monkeypatch, what):
+    strategos("create")
+    kfp.recurring["c0"] = {**kfp.recurring["c1"], "recurring_run_id": "c0"}
+
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    with monkeypatch.context() as patch, contextlib.suppress(BrokenPipeError):
+        patch.setattr(sys, "stdout", Closed())
+        strategos(what)
+    assert sorted(kfp.recurring) == (["c2"] if what == "create" else [])
 
 
 def test_missing_data_of_the_image_are_made_before_a_schedule(strategos, kfp, write):

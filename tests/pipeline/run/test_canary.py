@@ -9,7 +9,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.pipeline.history import attempts, models
+from strategos.pipeline.history import attempts, lineage, models
 from strategos.pipeline.plan import production
 from strategos.pipeline.run import canary, rollback
 
@@ -71,6 +71,7 @@ def test_a_promoted_canary_is_what_the_next_run_compares_with(trial):
     (first, *_) = models.versions(trial.store, trial.to)
     assert (first.live, first.promoted_from, first.run_id) == (True, 40, "run-40")
     assert state(trial)["slot"] == []
+    assert lineage.lineage(trial.store, str(pushed)).run_id == "run-40"
     with pytest.raises(BadInputError, match="no canary waits in .*/canary"):
         promote(trial)
 

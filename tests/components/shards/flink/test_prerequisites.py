@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.connection import connected
 from strategos.components.shards.flink.master import Master
@@ -155,3 +155,22 @@ def test_start_that_fails_shows_the_last_lines_of_the_log(
         "Flink's JobManager did not start (exit code 3)\n"
         f"    Its log, {tmp_path}/logs/jobmanager.log:\n      heap is too large"
     )
+
+
+def test_job_manager_that_dies_later_did_start(
+    fake_java, server, monkeypatch, tmp_path
+):
+    port = json.dumps([{"key": "jobmanager.rpc.port", "value": "1"}]).encode()
+    fake_java(
+        "17.0.15",
+        then='case "$*" in *StandaloneSession*) '
+        f"echo Rest endpoint listening at {server(port)}; sleep 1; kill -9 $$;; esac\n"
+        "exec sleep 60",
+    )
+    monkeypatch.setenv("STRATEGOS_CACHE", str(tmp_path))
+    jars.folder().mkdir()
+    with (
+        pytest.raises(UserError, match=r"JobManager ended \(SIGKILL\)\n *Run again:"),
+        connected(None, 1, 1, tmp_path / "logs"),
+    ):
+        pass

@@ -1,0 +1,100 @@
+"""The events of a step: its warnings for the table, its progress in the pod's log.
+
+A step has no live view beside it. So its event file is followed by a thread, which
+prints warnings, notes and, every few seconds, the last progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from strategos.components import events
+from strategos.components.errors import first_line
+from strategos.components.files import temporary
+
+PROGRESS = "progress: "
+"""Begins a line of progress in the log of a step."""
+
+_SECONDS = 10.0  # Between two looks, and so between two lines of progress.
+_SHOWN = ("warning", "note")
+
+
+@contextlib.contextmanager
+def opened(seconds: float = _SECONDS) -> Iterator[Path]:
+    """Opens an event file for this process, and prints what is written to it.
+
+    Args:
+      seconds: Time between two looks at the file.
+
+    Yields:
+      The event file.
+    """
+    with temporary.folder() as folder:
+        path, ended = Path(folder, "events.jsonl"), threading.Event()
+        events.open_sink(str(path))
+        lines = Lines(path, sys.stderr)
+
+        def follow() -> None:
+            while not ended.wait(seconds):
+                lines.print()
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield path
+        finally:
+            ended.set()
+            thread.join()
+            events.open_sink(None)
+            lines.print()
+
+
+class Lines:
+    """Prints an event file as lines of a log.
+
+    Args:
+      path: The event file.
+      out: Where to print.
+    """
+
+    def __init__(self, path: Path, out: TextIO):
+        self._path, self._out, self._read = path, out, 0
+
+    def print(self) -> None:
+        """Prints the warnings and notes since the last call, and the last progress."""
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            *complete, rest = file.read().split(b"\n")
+            self._read = file.tell() - len(rest)
+        last = ""
+        for event in filter(None, map(_parsed, complete)):
+            text = first_line(event.get("message"))
+            if event["event"] in _SHOWN:
+                self._out.write(f"{event['event']}: {text}\n")
+            elif event["event"] == "progress":
+                last = text
+        if last:
+            self._out.write(f"{PROGRESS}{last}\n")
+        self._out.flush()
+
+
+def last_progress(log: str) -> str:
+    """The last progress in the log of a step; "" without any.
+
+    Args:
+      log: The log, or its end.
+    """
+    found = [line for line in log.splitlines() if line.startswith(PROGRESS)]
+    return found[-1].removeprefix(PROGRESS) if found else ""
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        return json.loads(line)
+    return None

@@ -1,0 +1,100 @@
+"""What a step on Kubeflow Pipelines records for the table of its run, in a file.
+
+KFP's API has the states of steps and no metrics, and its ML Metadata is going to be
+removed. So each step has one more output, `OUTPUT`, which KFP's launcher uploads like
+the others to ROOT/PIPELINE/RUN/NODE/record: whoever knows root and run can read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from strategos.components import events
+from strategos.components.evaluator import summary
+from strategos.components.files import places
+from strategos.components.span_validator import FILE as CHECKS
+
+Json = dict[str, Any]
+
+OUTPUT = "record"
+"""Name of the output."""
+FILE = "record.json"
+"""Name of the file in it."""
+ARTIFACT = {
+    "artifactType": {"schemaTitle": "system.Artifact", "schemaVersion": "0.0.1"}
+}
+"""Declares the output in a compiled pipeline."""
+
+_FILES = {"ModelEvaluation": summary.FILE, "ExampleAnomalies": CHECKS}
+_TITLE = re.compile(r"^title: (.*)$", re.MULTILINE)
+
+
+def taken_from(call: Json) -> str:
+    """Removes the output from a launcher's call, which TFX does not know.
+
+    Args:
+      call: The ExecutorInput; changed in place.
+
+    Returns:
+      The URL of the output; "" if the pipeline was compiled without it.
+    """
+    found = call["outputs"].get("artifacts", {}).pop(OUTPUT, None)
+    return found["artifacts"][0]["uri"] if found else ""
+
+
+def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) -> None:
+    """Writes the record of a step that has succeeded.
+
+    Args:
+      url: What `taken_from` returned; nothing is written for "".
+      call: The ExecutorInput, with the launcher's URLs.
+      seen: Returns the path or URL by which this process opens a URL.
+      event_file: The step's event file.
+    """
+    if not url:
+        return
+    written = json.loads(Path(call["outputs"]["outputFile"]).read_text())
+    record = {
+        "inputs": [each["uri"] for _, each in _artifacts(call.get("inputs", {}))],
+        "outputs": list(_outputs(call, written, seen)),
+        "warnings": [
+            str(each["message"]) for each in events.recorded(str(event_file), "warning")
+        ],
+    }
+    folder = places.at(seen(url))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).write_text(json.dumps(record))
+
+
+def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[Json]:
+    facts = dict(_artifacts(written))
+    for name, artifact in _artifacts(call["outputs"]):
+        described = {
+            "type": _type(artifact.get("type", {})),
+            "uri": artifact["uri"],
+            "properties": facts.get(name, {}).get("metadata", {}),
+        }
+        file = _FILES.get(described["type"])
+        if file:
+            with contextlib.suppress(OSError, ValueError):
+                text = (places.at(seen(artifact["uri"])) / file).read_text()
+                described["content"] = json.loads(text)
+        yield described
+
+
+def _type(declared: Json) -> str:
+    """The name of a type: that of TFX's class for TFX's own."""
+    found = _TITLE.search(declared.get("instanceSchema", ""))
+    title = found[1] if found else declared.get("schemaTitle", "")
+    return title.strip().removeprefix("tfx.")
+
+
+def _artifacts(side: Json) -> Iterator[tuple[str, Json]]:
+    for name, found in side.get("artifacts", {}).items():
+        for artifact in found["artifacts"]:
+            yield name, artifact

@@ -1,0 +1,104 @@
+"""Records of steps on Kubeflow Pipelines, read from a real object store."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from strategos.components.container import step_record
+from strategos.components.errors import UserError
+from strategos.pipeline.history import runs
+from strategos.pipeline.remote import step_records
+
+ROOT = "minio://bucket/root"
+SUMMARY = {"overall": {"auc": 0.75}, "warnings": ["few rows"]}
+MODEL = {"strategy": "one_device", "steps": 7.0, "history": '{"loss": [0.5]}'}
+PUSHED = {
+    "pushed": 1.0,
+    "pushed_destination": "s3://models/flights/1795369694",
+    "pushed_version": "1795369694",
+}
+# (inputs, outputs by type, warnings) of each step.
+STEPS = {
+    "ExampleGen": ([], {"Examples": {"rows": 200.0, "types": "a INT"}}, ["a hole"]),
+    "Trainer": (["ExampleGen"], {"Model": MODEL}, []),
+    "Evaluator": (
+        ["Trainer", "ExampleGen"],
+        {
+            "ModelEvaluation": {"auc": 0.75, "examples": 20.0},
+            "ModelBlessing": {"blessed": 1.0},
+        },
+        ["few rows"],
+    ),
+    "AnomalyGate": (["ExampleGen"], {}, ["anomaly: x"]),
+    "Pusher": (["Trainer"], {"PushedModel": PUSHED}, []),
+}
+
+
+@pytest.fixture
+def record(bucket, bucket_client):
+    """Uploads a step's record: `record(run, node, made_by, between)`."""
+
+    def put(run, node, made_by, between=""):
+        inputs, outputs, warnings = STEPS[node]
+        folder = f"{ROOT}/flights/{run}/{node}{between}"
+        content = {
+            "inputs": [f"{ROOT}/flights/{made_by[each]}/{each}/out" for each in inputs],
+            "outputs": [
+                {"type": kind, "uri": f"{folder}/{kind}", "properties": facts}
+                | ({"content": SUMMARY} if kind == "ModelEvaluation" else {})
+                for kind, facts in outputs.items()
+            ],
+            "warnings": warnings,
+        }
+        key = f"{folder}/{step_record.OUTPUT}/{step_record.FILE}"
+        bucket_client.put_object(
+            Bucket="bucket",
+            Key=key.removeprefix("minio://bucket/"),
+            Body=json.dumps(content).encode(),
+        )
+
+    return put
+
+
+def run_of(states, run_id="r2"):
+    nodes = tuple(runs.NodeRun(*each) for each in states.items())
+    return runs.Run(run_id, "flights", 0.0, 9.0, "blessed", nodes=nodes)
+
+
+@pytest.mark.parametrize("between", ["", "/0c3f7a52-6d0e"])
+def test_run_has_what_its_steps_and_those_behind_the_cache_recorded(record, between):
+    ran = ("Evaluator", "Pusher")
+    made_by = {node: "r2" if node in ran else "r1" for node in STEPS}
+    for node, run in made_by.items():
+        record(run, node, made_by, between)
+    record("r0", "ExampleGen", made_by)  # of another run, which nothing read
+    states = {n: "complete" if made_by[n] == "r2" else "cached" for n in STEPS}
+    found = step_records.add_to(run_of({"Resolve": "complete", **states}), ROOT)
+    assert found.metrics == SUMMARY["overall"]
+    assert (found.blessed, found.summary) == (True, SUMMARY)
+    assert found.pushed == (PUSHED["pushed_destination"], PUSHED["pushed_version"])
+    assert (found.trainer["steps"], found.trainer["history"]) == (7, {"loss": [0.5]})
+    assert found.types == "a INT"
+    assert found.warnings == (("ExampleGen", "a hole"), ("Evaluator", "few rows"))
+    rows = {node.name: node.rows for node in found.nodes}
+    assert (rows["ExampleGen"], rows["Evaluator"], rows["Pusher"]) == (200, 20, None)
+
+
+def test_run_whose_steps_recorded_nothing_stays_as_it_is(bucket):
+    told = run_of({"Resolve": "complete", "Trainer": "failed"})
+    assert step_records.add_to(told, ROOT) == told
+
+
+def test_store_that_cannot_be_read_is_named_with_the_remedy(monkeypatch):
+    told = run_of({"Resolve": "complete"})
+    monkeypatch.setenv("S3_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for remove in (False, True):
+        if remove:
+            monkeypatch.delenv("S3_ENDPOINT")
+        with pytest.raises(UserError) as raised:
+            step_records.add_to(told, ROOT)
+        assert f"kubeflow.root: received {ROOT}" in str(raised.value)
+        assert "S3_ENDPOINT" in str(raised.value)
