@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from strategos.pipeline.root import RUN_CONTEXT
 
 ROLLBACK, PROMOTION = "strategos.Rollback", "strategos.Promotion"
 """Types of the executions that make a version live without a run."""
+
+_OLDEST = 1_500_000_000  # in 2017, before any push
+
 ROLLBACK_OF = "rollback_of"
 """Property of a PushedModel that a rollback made: the version it is a copy of."""
 
@@ -35,8 +39,8 @@ class Version:
       version: Its number.
       path: Its folder.
       live: Whether model servers load it: the newest complete version.
-      pushed_at: Unix seconds; None for a version that ML Metadata does not know and
-        that has no manifest.
+      pushed_at: Unix seconds; None if neither ML Metadata nor the number, of a version
+        with a manifest, knows.
       run_id: The run that pushed the model first.
       spans: The (number, version) of the spans that the model was trained on.
       metrics: Overall metrics of the model's evaluation.
@@ -213,13 +217,18 @@ def _with_manifest(version: Version, about: Mapping[str, Any]) -> Version:
     names = ("strategy", "fingerprint", "signatures")
     return dataclasses.replace(
         version,
-        pushed_at=version.pushed_at or float(version.version),
+        pushed_at=version.pushed_at or _pushed_at(version.version),
         run_id=about.get("run_id") or None,
         spans=tuple((number, nth) for number, nth in about.get("spans", ())),
         metrics=about.get("metrics", {}),
         model=about.get("model", 0),
         **{name: about.get(name, "") for name in names},
     )
+
+
+def _pushed_at(number: int) -> float | None:
+    """The time that a version's number is; None if somebody else has chosen it."""
+    return float(number) if _OLDEST <= number <= time.time() else None
 
 
 def _with_origin(store: Store, version: Version) -> Version:

@@ -19,6 +19,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import processes
+from strategos.components.errors import first_line
 from strategos.components.wording import first
 from strategos.pipeline.config.operating import (
     PLACEHOLDER,
@@ -220,4 +221,6 @@ def _answer(message: bytes, seconds: float) -> str:
         reason = getattr(error, "reason", error)
         return f"the server of {WEBHOOK_VARIABLE} cannot be reached: {reason}"
     except http.client.HTTPException as error:
-        return f"the server of {WEBHOOK_VARIABLE} does not speak HTTP: {error}"
+        return (
+            f"the server of {WEBHOOK_VARIABLE} does not speak HTTP: {first_line(error)}"
+        )

@@ -160,7 +160,8 @@ def test_a_server_that_speaks_no_http_is_reported(told, capsys, monkeypatch):
     with _answering(b"SSH-2.0-OpenSSH_9.2\r\n\r\n") as url:
         monkeypatch.setenv("STRATEGOS_WEBHOOK", url)
         told("{webhook: true}")
-    assert "does not speak HTTP: SSH-2.0-OpenSSH_9.2" in capsys.readouterr().err
+    told_of = capsys.readouterr().err
+    assert told_of.endswith("does not speak HTTP: SSH-2.0-OpenSSH_9.2\n")
 
 
 def test_a_server_that_answers_byte_by_byte_does_not_hold_the_run(
