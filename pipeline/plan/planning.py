@@ -26,7 +26,6 @@ from strategos.pipeline.plan import (
     graph,
     partial,
     production,
-    pushing,
     reuse,
     tfx_adapter,
 )
@@ -203,7 +202,7 @@ def plan(
     code = reuse.UserCode.of(config, store, fingerprints)
     code.apply(ir)
     reused = partial.mark(ir, options, config, connection)
-    pushes = pushing.environment(ir, config, connection, options.take_over)
+    pushes = production.push_environment(ir, config, connection, options.take_over)
     keys = _substitute(
         *(ir, values, config, connection, reused),
         without_baseline=options.without_baseline,

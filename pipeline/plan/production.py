@@ -1,7 +1,8 @@
-"""The model in production, and the baseline and warm start that follow from it."""
+"""The model in production: baseline and warm start that follow, and who may push."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Mapping
@@ -10,15 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
 
-from strategos.components import exported
+from strategos.components import exported, node_ids
 from strategos.components.errors import BadInputError
 from strategos.components.files.filesystems import is_remote
-from strategos.components.pusher import ABORTED, CANARY, PUSHED_BY, SLOT, targets
+from strategos.components.pusher import (
+    ABORTED,
+    ABORTED_VARIABLE,
+    CANARY,
+    NEWEST_VARIABLE,
+    PUSHED_BY,
+    PUSHER_VARIABLE,
+    SLOT,
+    targets,
+)
 from strategos.components.runtime_parameters import NOTHING
-from strategos.pipeline.root import RUN_CONTEXT, identity, recent
+from strategos.pipeline.root import RUN_CONTEXT, identity, metadata, recent
 
 if TYPE_CHECKING:
     import ml_metadata
+
+    from strategos.pipeline.config.sections import Config
 
 _MADE = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
 
@@ -297,3 +309,52 @@ def model_of(store: ml_metadata.MetadataStore, pushed: int) -> int:
     inputs = [event.artifact_id for event in events if event.type not in _MADE]
     found = store.get_artifacts_by_id(inputs) if inputs else []
     return next((each.id for each in found if each.type == "Model"), 0)
+
+
+def push_environment(
+    ir: Any,
+    config: Config,
+    connection: metadata_store_pb2.ConnectionConfig,
+    take_over: str | None,
+) -> dict[str, str]:
+    """Returns the variables by which Pusher knows who pushes, and what it must not.
+
+    To be called before the model in production is read: Pusher rejects newer ones.
+
+    Args:
+      ir: The pipeline, with the nodes of a partial run marked.
+      config: The effective settings.
+      connection: ML Metadata's.
+      take_over: As of `planning.Options`.
+
+    Raises:
+      BadInputError: Another root pushed the newest version, and is not taken over.
+    """
+    if not _pushes(ir):
+        return {}
+    store = metadata.store(connection, config.run.metadata_timeout_seconds)
+    who = pusher_of(store, config.name, config.run.root)
+    for key, folder in config.pusher.folders.items():
+        target = targets.of(folder)
+        newest = target.newest()
+        about = {} if newest is None else target.manifest(newest)
+        try:
+            reject_other(folder, about, who["root"], take_over)
+        except BadInputError as error:
+            raise config.located(error.but(key=key)) from error
+    found = {PUSHER_VARIABLE: json.dumps(who)}
+    if config.pusher.canary:
+        models = aborted(store, config.pusher.canary)
+        return {**found, ABORTED_VARIABLE: json.dumps(models)}
+    newest = targets.of(config.pusher.to).newest() or 0
+    return {**found, NEWEST_VARIABLE: str(newest)}
+
+
+def _pushes(ir: Any) -> bool:
+    """Whether a run may push a model."""
+    nodes = (node.pipeline_node for node in ir.nodes)
+    return any(
+        node.node_info.id == node_ids.PUSHER
+        and not node.execution_options.HasField("skip")
+        for node in nodes
+    )

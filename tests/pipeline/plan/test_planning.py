@@ -124,6 +124,10 @@ def test_two_roots_do_not_push_to_one_place_unless_one_is_taken_over(plan, workl
         plan(other)
     assert f"--take-over {first['place']}" in str(refused.value)
     plan(other, to_node="EvaluationGate")  # pushes nothing
+    with pytest.raises(BadInputError, match="pusher.to: .*of another root"):
+        plan(other, "pusher.canary=trial")
+    plan("pusher.canary=trial")
+    assert json.loads(plan.environment["STRATEGOS_ABORTED_MODELS"]) == []
     with pytest.raises(BadInputError):
         plan(other, take_over="elsewhere:/runs")
     plan(other, take_over=first["place"])
