@@ -95,7 +95,7 @@ def test_columns_that_training_did_not_have_travel_with_their_row(model, tmp_pat
     path.write_text("id,hour,carrier,city\n0017,4,AA,Köln\n0018,5,UA,\n")
     for asked in (path, list(csv.DictReader(path.open()))):
         first, second = predict.predict(model, asked)
-        assert list(first) == ["id", "city", "predictions", "pair"]
+        assert list(first)[:2] == ["id", "city"]
         assert (first["id"], first["city"], second["id"]) == ("0017", "Köln", "0018")
         assert (first["predictions"], second["predictions"]) == (-94.0, -93.0)
 
