@@ -326,6 +326,13 @@ def _add_deploying(commands, parents) -> None:
         "standard input",
     )
     predict.add_argument("--json", action="store_true", help="print JSON lines")
+    predict.add_argument(
+        "--bad-rows",
+        choices=("fail", "mark"),
+        default="fail",
+        help="fail at a row with a wrong or missing value (default), or answer it with "
+        "its problem and go on",
+    )
     models = commands.add_parser(
         "models", parents=parents, help="list the pushed versions of the model"
     )

@@ -109,7 +109,7 @@ def predict(arguments: argparse.Namespace) -> int:
         )
     quiet.hush()
     with targets.local(model.path) as folder:
-        answers = prediction.predict(folder, rows)
+        answers = prediction.predict(folder, rows, mark=arguments.bad_rows == "mark")
     prediction.show(answers, as_json=arguments.json, model=model.path)
     return ExitCode.DONE
 

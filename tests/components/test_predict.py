@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import math
@@ -23,6 +24,7 @@ from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.components.example_gen.values.features import BadValueError, convert
 from strategos.components.example_gen.values.numerals import Nulls
+from strategos.components.predict import rows
 from strategos.components.records import encode
 
 SCHEMA = """
@@ -88,6 +90,39 @@ def test_a_csv_may_hold_the_label_and_columns_that_are_not_used(model, tmp_path)
     assert [answer["predictions"] for answer in answers] == [-94.0, -93.0]
 
 
+def test_columns_that_training_did_not_have_travel_with_their_row(model, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,hour,carrier,city\n0017,4,AA,Köln\n0018,5,UA,\n")
+    for asked in (path, list(csv.DictReader(path.open()))):
+        first, second = predict.predict(model, asked)
+        assert list(first)[:2] == ["id", "city"]
+        assert (first["id"], first["city"], second["id"]) == ("0017", "Köln", "0018")
+        assert (first["predictions"], second["predictions"]) == (-94.0, -93.0)
+
+
+def test_a_column_that_looks_like_a_missing_one_is_rejected(model, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("carrier,hour,tempp\nAA,1,3\n")
+    with pytest.raises(BadInputError, match=r"column tempp\n +Did you mean `te"):
+        predict.predict(model, path)
+
+
+def test_bad_rows_are_answered_with_their_problem(model, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    hours = ["x" if n in (7, 8, 300) else "" if n == 20 else n % 24 for n in range(500)]
+    lines = [f"{n},AA,{hour}" for n, hour in enumerate(hours)]
+    path.write_text("\n".join(["id,carrier,hour", *lines]) + "\n")
+    with pytest.raises(BadInputError, match=r"line 9: column `hour`"):
+        predict.predict(model, path)
+    answers = predict.predict(model, path, mark=True)
+    assert [answer["id"] for answer in answers] == [str(n) for n in range(500)]
+    assert [n for n, x in enumerate(answers) if "problem" in x] == [7, 8, 20, 300]
+    assert "rows.csv: line 302: column `hour`: received 'x'" in answers[300]["problem"]
+    assert answers[499]["predictions"] == 499 % 24 + 2 - 100
+    predict.show(answers, model="m")
+    assert "496 rows, predicted by m; 4 rows with a problem" in capsys.readouterr().err
+
+
 def test_the_newest_version_of_a_folder_is_asked(model, tmp_path):
     from pathlib import Path
 
@@ -109,7 +144,10 @@ def test_the_newest_version_of_a_folder_is_asked(model, tmp_path):
             r"rows.csv: line 3: column `temp`.*\n.*a num",
         ),
         ("carrier,hour\nAA,1_0\n", r"line 2: column `hour`: received '1_0'"),
-        ("carrier,hours\nAA,1\n", r"rows.csv: unknown column hours\n +Allowed: ca"),
+        (
+            "carrier,hours\nAA,1\n",
+            r"unknown column hours\n +Did you mean `ho",
+        ),
         ("carrier\nAA\n", r"rows.csv: the model needs column hour"),
         ("carrier,hour\nAA,\n", r"rows.csv: line 2: column `hour`: is empty"),
         ("carrier,hour\nAA,1\nAA,NA\n", r"line 3: column `hour`: is empty"),
@@ -230,7 +268,7 @@ def test_a_cell_is_what_training_reads(cell, name):
     batch = pa.RecordBatch.from_pydict({name: pa.array([cell or None], pa.string())})
     schema = text_format.Parse(SCHEMA, schema_pb2.Schema())
     features = {feature.name: feature for feature in schema.feature}
-    columns = predict._Columns(
+    columns = rows.Columns(
         features, frozenset([name]), frozenset(), "late", (), DEFAULT_NULL_VALUES
     )
     try:
@@ -251,12 +289,12 @@ def test_reading_rows_imports_no_heavy_package(tmp_path):
     (tmp_path / "rows.csv").write_text("carrier,hour\nAA,3\n")
     code = f"""
 import sys
-from strategos.components import predict
+from strategos.components.predict import rows
 from strategos.components.schema_file import read_schema
 features = {{f.name: f for f in read_schema({str(tmp_path / "s.pbtxt")!r}).feature}}
 used = frozenset(["carrier", "hour"])
-columns = predict._Columns(features, used, frozenset(), "late", (), ())
-assert list(predict._of_file({str(tmp_path / "rows.csv")!r}, columns))
+columns = rows.Columns(features, used, frozenset(), "late", (), ())
+assert list(rows.of_file({str(tmp_path / "rows.csv")!r}, columns))
 print(sorted({{"tensorflow", "tfx", "apache_beam"}} & set(sys.modules)))
 """
     (tmp_path / "s.pbtxt").write_text(SCHEMA)

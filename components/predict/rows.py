@@ -1,10 +1,4 @@
-"""Predicts rows with a pushed model, as a client of a model server would.
-
-A SavedModel from the Trainer describes itself: `assets.extra/` contains the schema of
-the raw data, the names of the features that the model needs, and the spellings of a
-missing number. Files are read by ExampleGen's own sources and conversion, so a row is
-what it would be in training. The module imports TensorFlow, but not TFX.
-"""
+"""Rows to predict: read, checked and converted as ExampleGen does for training."""
 
 from __future__ import annotations
 
@@ -24,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import errors, exported
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
-from strategos.components.user_code.user_errors import operation_error
-from strategos.components.wording import abridged, counted
-from strategos.components.worker_process import TENSORFLOW
+from strategos.components.wording import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,63 +32,9 @@ Row = Mapping[str, str]
 STDIN = "-"
 """Stands for standard input in place of a path."""
 
-_BATCH_ROWS = 4096
-_CLASSES = 5  # shown per row, the most probable ones
-
-
-def predict(model_dir: str, rows: str | Path | Sequence[Row]) -> list[dict[str, Any]]:
-    """Predicts rows with an exported model.
-
-    Args:
-      model_dir: Folder of a SavedModel that the Trainer exported, or a folder of
-        numbered versions; the newest version is used.
-      rows: Path of a CSV file with a header, or of a Parquet file, read as training
-        reads it; `STDIN`, or a pipe, for such a file there. Or rows of text by column
-        name. The label, and columns that the model does not use, may be missing. An
-        empty field is a missing value.
-
-    Returns:
-      One dict per row, from output name to a number or a list of numbers. If the names
-      of the classes are known, `predictions` is a dict from name to probability.
-
-    Raises:
-      BadInputError: The model or the file is missing or malformed; a column is unknown
-        or missing; a value has another type than its column.
-      UserError: The model does not load, or fails on these rows.
-    """
-    folder = _version(Path(model_dir))
-    columns = _Columns.of(folder)
-    if isinstance(rows, (str, Path)):
-        with _on_disk(str(rows)) as path:
-            examples = list(_of_file(path, columns))
-    else:
-        examples = list(_of_texts(rows, columns))
-    answers = _answers(folder, examples)
-    return [_with_names(answer, columns.classes) for answer in answers]
-
-
-def show(
-    answers: Sequence[Mapping[str, Any]], *, as_json: bool = False, model: str = ""
-) -> None:
-    """Prints predictions, one row per line.
-
-    Args:
-      answers: The result of `predict`.
-      as_json: Prints each row as a JSON object instead of columns.
-      model: Name of the model for the line on stderr; not used with `as_json`.
-    """
-    if as_json:
-        for answer in answers:
-            print(json.dumps(answer))
-        return
-    print(f"{counted(len(answers), 'row')}, predicted by {model}", file=sys.stderr)
-    for number, answer in enumerate(answers, start=1):
-        values = (f"{name} {_text(value)}" for name, value in answer.items())
-        print(f"{number:>6}  {'  '.join(values)}")
-
 
 @dataclasses.dataclass(frozen=True)
-class _Columns:
+class Columns:
     """The raw columns of a model, by name.
 
     Attributes:
@@ -116,7 +54,15 @@ class _Columns:
     null_values: tuple[str, ...]
 
     @classmethod
-    def of(cls, folder: Path) -> _Columns:
+    def of(cls, folder: Path) -> Columns:
+        """Reads what a model says of its columns.
+
+        Args:
+          folder: The SavedModel.
+
+        Raises:
+          BadInputError: The model does not describe itself.
+        """
         from strategos.components.schema_file import read_schema
 
         schema_file, description = (
@@ -156,29 +102,37 @@ class _Columns:
     def _is_required(self, name: str) -> bool:
         return self.features[name].HasField("shape")
 
-    def check_names(self, where: str, names: Iterable[str]) -> None:
-        """Rejects unknown columns and the absence of a needed column.
+    def check_names(self, where: str, names: Iterable[str]) -> list[str]:
+        """Rejects the absence of a needed column, and a misspelled one.
 
         Args:
           where: Place of the row or header, for the message.
           names: Columns of the row or header.
 
+        Returns:
+          The columns that the training data do not have.
+
         Raises:
           BadInputError: Names the place and the column.
         """
-        names = set(names)
-        unknown = sorted(names - set(self.features) - {self.label})
-        if unknown:
-            raise BadInputError(
-                f"unknown column {', '.join(unknown)}",
-                place=Place(where),
-                expected=", ".join(sorted(self.used)),
-            )
+        known = {*self.features, self.label}
+        extra = [name for name in names if name not in known]
+        absent = self.used.difference(names)
+        for name in extra:
+            near = nearest(name, absent)
+            if near:
+                raise BadInputError(
+                    f"unknown column {name}",
+                    place=Place(where),
+                    expected=", ".join(sorted(self.used)),
+                    remedy=f"Did you mean `{near}`? If not, rename it.",
+                )
         missing = [name for name in self.needed if name not in names]
         if missing:
             raise BadInputError(
                 f"the model needs column {', '.join(missing)}", place=Place(where)
             )
+        return extra
 
     def examples(
         self, batch: pa.RecordBatch, where: Callable[[int], str]
@@ -243,21 +197,8 @@ class _Columns:
         return types[self.features[name].type]
 
 
-def _version(folder: Path) -> Path:
-    if (folder / exported.SAVED_MODEL).exists():
-        return folder
-    versions = [path for path in folder.glob("*/") if path.name.isdigit()]
-    if not versions:
-        raise BadInputError(
-            f"{folder} holds no model",
-            remedy="Run the pipeline until a model is blessed and pushed: `strategos "
-            "run`.",
-        )
-    return max(versions, key=lambda path: int(path.name))
-
-
 @contextlib.contextmanager
-def _on_disk(rows: str) -> Iterator[str]:
+def on_disk(rows: str) -> Iterator[str]:
     """Yields the path of the rows; that of a copy for standard input and for a pipe.
 
     Raises:
@@ -307,87 +248,80 @@ def _source(path: str) -> Source:
     return kind(path)
 
 
-def _of_file(path: str, columns: _Columns) -> Iterator[bytes]:
-    """Yields the rows of a file as serialized tf.Examples."""
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A row to predict.
+
+    Attributes:
+      extra: Its values in columns that the training data do not have.
+      example: Serialized tf.Example; None if there is a problem.
+      problem: Why it cannot be predicted; "" for none.
+    """
+
+    extra: Mapping[str, Any]
+    example: bytes | None
+    problem: str = ""
+
+
+def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
+    """Yields the rows of a file."""
     from strategos.components.example_gen.sources.source import WHOLE
 
     source, first = _source(path), 0
-    columns.check_names(path, source.names)
+    extra = columns.check_names(path, source.names)
 
     def where(row: int) -> str:
         return f"{path}: {source.where(WHOLE, first + row)}"
 
     for batch in source.batches():
-        yield from columns.examples(batch, where)
+        yield from _asked(batch, columns, where, extra, mark)
         first += batch.num_rows
 
 
-def _of_texts(rows: Sequence[Row], columns: _Columns) -> Sequence[bytes]:
-    """The rows as serialized tf.Examples; "" is a missing value."""
+def _asked(
+    batch: pa.RecordBatch,
+    columns: Columns,
+    where: Callable[[int], str],
+    extra: Sequence[str],
+    mark: bool,
+) -> Iterator[Asked]:
+    """Yields the rows of a batch; with `mark` also those with a problem."""
+    try:
+        examples = columns.examples(batch, where)
+    except BadInputError as error:
+        if not mark:
+            raise
+        if batch.num_rows == 1:
+            values = {name: batch.column(name)[0].as_py() for name in extra}
+            yield Asked(values, None, " ".join(str(error).split()))
+            return
+        half = batch.num_rows // 2
+        yield from _asked(batch.slice(0, half), columns, where, extra, mark)
+        after = batch.slice(half)
+        yield from _asked(after, columns, lambda row: where(half + row), extra, mark)
+        return
+    values = _values(batch, extra)
+    yield from map(Asked, values, examples)
+
+
+def of_texts(rows: Sequence[Row], columns: Columns, mark: bool) -> list[Asked]:
+    """The rows; "" is a missing value."""
     import pyarrow as pa
 
+    extra: dict[str, None] = {}
     for number, row in enumerate(rows, start=1):
-        columns.check_names(f"row {number}", row)
+        extra |= dict.fromkeys(columns.check_names(f"row {number}", row))
     texts = {
         name: pa.array([row.get(name) or None for row in rows], pa.string())
-        for name in sorted(columns.used)
+        for name in sorted({*columns.used, *extra})
     }
     batch = pa.RecordBatch.from_pydict(texts)
-    return columns.examples(batch, lambda row: f"row {row + 1}")
+    return list(_asked(batch, columns, lambda row: f"row {row + 1}", [*extra], mark))
 
 
-def _answers(folder: Path, examples: Sequence[bytes]) -> list[dict[str, Any]]:
-    for name, value in TENSORFLOW.items():
-        os.environ.setdefault(name, value)
-    import tensorflow as tf
-
-    try:
-        model = tf.saved_model.load(str(folder))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder} does not load: {error}") from error
-    signature = model.signatures[exported.SERVE]
-    answers: list[dict[str, Any]] = []
-    for start in range(0, len(examples), _BATCH_ROWS):
-        batch = examples[start : start + _BATCH_ROWS]
-        try:
-            outputs = signature(tf.constant(batch))
-        except tf.errors.OpError as error:
-            reason = operation_error(error.message)
-            raise UserError(
-                f"{folder}: the model fails on the rows: {reason}"
-            ) from error
-        listed = {name: value.numpy().tolist() for name, value in outputs.items()}
-        answers += [
-            {name: _plain(values[i]) for name, values in listed.items()}
-            for i in range(len(batch))
-        ]
-    return answers
-
-
-def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
-    """Replaces the list of predictions by a dict from class name to probability.
-
-    Applies to a model with at least as many outputs as classes; the outputs beyond the
-    classes are out-of-vocabulary buckets, named by their index.
-    """
-    values = answer.get("predictions")
-    if not classes or not isinstance(values, list) or len(values) < len(classes):
-        return answer
-    others = map(str, range(len(classes), len(values)))
-    named = dict(zip([*classes, *others], values, strict=True))
-    return {**answer, "predictions": named}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        likeliest = sorted(value.items(), key=lambda item: -item[1])
-        return abridged([f"{name} {_text(p)}" for name, p in likeliest], _CLASSES)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+def _values(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The values of each row in some columns."""
+    columns = [batch.column(name).to_pylist() for name in names]
+    if not names:
+        return [{}] * batch.num_rows
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,0 +1,185 @@
+"""Predicts rows with a pushed model, as a client of a model server would.
+
+A SavedModel from the Trainer describes itself: `assets.extra/` contains the schema of
+the raw data, the names of the features that the model needs, and the spellings of a
+missing number. Files are read by ExampleGen's own sources and conversion, so a row is
+what it would be in training. The module imports TensorFlow, but not TFX.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from strategos.components import exported
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.predict.rows import (
+    STDIN,
+    Columns,
+    Row,
+    of_file,
+    of_texts,
+    on_disk,
+)
+from strategos.components.user_code.user_errors import operation_error
+from strategos.components.wording import abridged, counted
+from strategos.components.worker_process import TENSORFLOW
+
+__all__ = ["PROBLEM", "STDIN", "predict", "show"]
+
+PROBLEM = "problem"
+"""Name of the answer to a row that cannot be predicted."""
+
+_BATCH_ROWS = 4096
+_CLASSES = 5  # shown per row, the most probable ones
+
+
+def predict(
+    model_dir: str, rows: str | Path | Sequence[Row], *, mark: bool = False
+) -> list[dict[str, Any]]:
+    """Predicts rows with an exported model.
+
+    Args:
+      model_dir: Folder of a SavedModel that the Trainer exported, or a folder of
+        numbered versions; the newest version is used.
+      rows: Path of a CSV file with a header, or of a Parquet file, read as training
+        reads it; `STDIN`, or a pipe, for such a file there. Or rows of text by column
+        name. The label, and columns that the model does not use, may be missing. An
+        empty field is a missing value. Columns that the training data do not have,
+        such as an id, are returned with the answer of their row.
+      mark: Returns `{"problem": …}` for a row that cannot be predicted, instead of
+        failing. Default: fails at the first one.
+
+    Returns:
+      One dict per row, from output name to a number or a list of numbers. If the names
+      of the classes are known, `predictions` is a dict from name to probability.
+
+    Raises:
+      BadInputError: The model or the file is missing or malformed; a column is
+        missing, or looks like one that is; a value has another type than its column.
+      UserError: The model does not load, or fails on these rows.
+    """
+    folder = _version(Path(model_dir))
+    columns = Columns.of(folder)
+    if isinstance(rows, (str, Path)):
+        with on_disk(str(rows)) as path:
+            asked = list(of_file(path, columns, mark))
+    else:
+        asked = of_texts(rows, columns, mark)
+    examples = [each.example for each in asked if each.example is not None]
+    answers = iter(_answers(folder, examples, mark))
+    found = [{PROBLEM: x.problem} if x.problem else next(answers) for x in asked]
+    pairs = zip(asked, found, strict=True)
+    return [{**x.extra, **_with_names(each, columns.classes)} for x, each in pairs]
+
+
+def show(
+    answers: Sequence[Mapping[str, Any]], *, as_json: bool = False, model: str = ""
+) -> None:
+    """Prints predictions, one row per line.
+
+    Args:
+      answers: The result of `predict`.
+      as_json: Prints each row as a JSON object instead of columns.
+      model: Name of the model for the line on stderr; not used with `as_json`.
+    """
+    bad = sum(PROBLEM in answer for answer in answers)
+    if as_json:
+        for answer in answers:
+            print(json.dumps(answer, default=str))
+        return
+    title = f"{counted(len(answers) - bad, 'row')}, predicted by {model}"
+    title += f"; {counted(bad, 'row')} with a problem" * bool(bad)
+    print(title, file=sys.stderr)
+    for number, answer in enumerate(answers, start=1):
+        values = (f"{name} {_text(value)}" for name, value in answer.items())
+        print(f"{number:>6}  {'  '.join(values)}")
+
+
+def _version(folder: Path) -> Path:
+    if (folder / exported.SAVED_MODEL).exists():
+        return folder
+    versions = [path for path in folder.glob("*/") if path.name.isdigit()]
+    if not versions:
+        raise BadInputError(
+            f"{folder} holds no model",
+            remedy="Run the pipeline until a model is blessed and pushed: `strategos "
+            "run`.",
+        )
+    return max(versions, key=lambda path: int(path.name))
+
+
+def _answers(
+    folder: Path, examples: Sequence[bytes], mark: bool
+) -> list[dict[str, Any]]:
+    for name, value in TENSORFLOW.items():
+        os.environ.setdefault(name, value)
+    import tensorflow as tf
+
+    try:
+        model = tf.saved_model.load(str(folder))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} does not load: {error}") from error
+    signature = model.signatures[exported.SERVE]
+    answers: list[dict[str, Any]] = []
+    for start in range(0, len(examples), _BATCH_ROWS):
+        batch = examples[start : start + _BATCH_ROWS]
+        answers += _of_batch(signature, batch, folder, mark)
+    return answers
+
+
+def _of_batch(
+    signature: Callable[..., Any], batch: Sequence[bytes], folder: Path, mark: bool
+) -> list[dict[str, Any]]:
+    """The answers to some rows; with `mark`, a problem of a row is its answer."""
+    import tensorflow as tf
+
+    try:
+        outputs = signature(tf.constant(batch))
+    except tf.errors.OpError as error:
+        reason = f"the model fails on the rows: {operation_error(error.message)}"
+        if not mark:
+            raise UserError(f"{folder}: {reason}") from error
+        if len(batch) == 1:
+            return [{PROBLEM: reason}]
+        half = len(batch) // 2
+        parts = batch[:half], batch[half:]
+        return [x for part in parts for x in _of_batch(signature, part, folder, mark)]
+    listed = {name: value.numpy().tolist() for name, value in outputs.items()}
+    return [
+        {name: _plain(values[i]) for name, values in listed.items()}
+        for i in range(len(batch))
+    ]
+
+
+def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    """Replaces the list of predictions by a dict from class name to probability.
+
+    Applies to a model with at least as many outputs as classes; the outputs beyond the
+    classes are out-of-vocabulary buckets, named by their index.
+    """
+    values = answer.get("predictions")
+    if not classes or not isinstance(values, list) or len(values) < len(classes):
+        return answer
+    others = map(str, range(len(classes), len(values)))
+    named = dict(zip([*classes, *others], values, strict=True))
+    return {**answer, "predictions": named}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        likeliest = sorted(value.items(), key=lambda item: -item[1])
+        return abridged([f"{name} {_text(p)}" for name, p in likeliest], _CLASSES)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
