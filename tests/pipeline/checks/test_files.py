@@ -323,6 +323,23 @@ def test_a_loop_of_its_own_needs_a_model(write, workload):
     assert "has no function `build_model`" in str(only(workload))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_fine"),
+    [
+        *[("", False), ("context, units", False), ("*, context", False)],
+        *[("context", True), ("context, units=3", True), ("*given", True)],
+    ],
+)
+def test_build_model_takes_one_argument(write, workload, arguments, is_fine):
+    write("model.py", f"def build_model({arguments}): ...\n")
+    if is_fine:
+        assert found(workload) == []
+    else:
+        problem = str(only(workload))
+        assert "model.py cannot be called with one argument" in problem
+        assert "Define `def build_model(context)` there" in problem
+
+
 def test_parameter_servers_take_no_loop_of_its_own(write, workload):
     write("model.py", "def run_fn(fn_args): ...\n")
     problem = only(workload, "trainer.distribution.strategy=parameter_server")

@@ -44,6 +44,8 @@ def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
     distribution = {"strategy": strategy, **workers}
     spec = make_spec(module="untracked", epochs=4000, distribution=distribution)
     began = time.monotonic()
-    with pytest.raises(UserError, match="(?s)^the model cannot be exported: .*untracked"):
+    with pytest.raises(
+        UserError, match="(?s)^the model cannot be exported: .*untracked"
+    ):
         launch(spec, Operation())
     assert time.monotonic() - began < 60
