@@ -126,6 +126,31 @@ def parameters(folder: str, module: str, name: str) -> list[str] | None:
     return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
 
+def takes_one_argument(folder: str, module: str, name: str) -> bool:
+    """Whether a function can be called with one argument, as far as its source shows.
+
+    An argument `custom_config`, which Transform gives, does not count.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+      name: Name of the function.
+    """
+    found = _definition(folder, module, name)
+    if found is None or found.decorator_list:
+        return True
+    given = found.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args)]
+    needed = names[: len(names) - len(given.defaults)]
+    needed += [
+        each.arg
+        for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        if default is None
+    ]
+    takes = bool(names or given.vararg)
+    return takes and len([x for x in needed if x != "custom_config"]) <= 1
+
+
 def find(folder: str, module: str) -> Path | None:
     """The source file of a module, or None.
 

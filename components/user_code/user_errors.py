@@ -34,6 +34,8 @@ def explain(error: BaseException, folder: str) -> str:
     text = str(error).rsplit("in user code:", 1)[-1]
     text = _QUOTED_FRAME.sub("", text)
     text = _ARGUMENTS_REMARK.sub("", _LAYER_REMARK.sub("", text)).strip()
+    if text.startswith("Graph execution error:"):
+        text = operation_error(text)
     kind = type(error).__name__
     if not text.startswith(f"{kind}: "):
         text = f"{kind}: {text}" if text else kind

@@ -37,6 +37,8 @@ def column_problems(
             yield config.located(error, "data.examples")
             continue
         columns_of[path] = source.names
+        if config.evaluator and config.label in source.lists and rows:
+            yield from _several_labels(config, source)
         if not rows:
             yield config.problem(
                 "data.examples",
@@ -47,6 +49,22 @@ def column_problems(
         for key, name in named:
             if columns and name not in columns:
                 yield _no_column(config, key, name, path, columns)
+
+
+def _several_labels(config: Config, source: sources.Source) -> Iterator[UserError]:
+    """Yields a problem if a row among the first has several labels."""
+    import pyarrow.compute as pc
+
+    labels = next(source.batches()).column(config.label)
+    most = pc.max(pc.list_value_length(labels)).as_py() or 0
+    if most > 1:
+        yield config.problem(
+            "label",
+            f"`{config.label}` has up to {most} values a row in {shown(source.path)}, "
+            "and `evaluator` compares one",
+            remedy="Train a model for each value, from a column of its own, or remove "
+            "`evaluator`.",
+        )
 
 
 def _first_with_rows(files: Sequence[str]) -> sources.Source:

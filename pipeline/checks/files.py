@@ -205,6 +205,13 @@ def _function_problems(
     config: Config, key: str, source: _Source, signature: str
 ) -> Iterator[UserError]:
     name = signature.partition("(")[0]
+    folder, module = str(source.path.parent), source.path.stem
+    if not modules.takes_one_argument(folder, module, name):
+        yield config.problem(
+            key,
+            f"`{name}` in {shown(source.path)} cannot be called with one argument",
+            remedy=f"Define `def {signature}` there.",
+        )
     if name in source.names or "*" in source.names:
         return
     near = nearest(name, source.functions)

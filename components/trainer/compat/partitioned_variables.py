@@ -57,6 +57,18 @@ def use_tables(model: tf.keras.Model) -> None:
     model.set_weights = functools.partial(set_weights, model)
 
 
+def leave_out_vocabularies(model: tf.keras.Model) -> None:
+    """Leaves adapted vocabularies out of a model's `get_weights` and `set_weights`.
+
+    Callbacks that keep the best weights cannot keep text, or put it back.
+
+    Args:
+      model: A built model.
+    """
+    if len(compiled.weights(model)) < len(model.weights):
+        use_tables(model)
+
+
 def get_weights(model: tf.keras.Model) -> list[np.ndarray]:
     """The variables' values as if no table were split; without vocabularies."""
     return [

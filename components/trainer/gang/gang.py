@@ -42,6 +42,7 @@ def run(
     work: Work,
     limits: Limits,
     name: str = "the trainer",
+    beside: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Runs the tasks of a cluster to their end, restarting them where that helps.
 
@@ -52,6 +53,7 @@ def run(
         `cluster.task` is the task, and TF_CONFIG is set if the cluster has other tasks.
       limits: Time-outs and restarts.
       name: Name of the task in messages if it is the only one.
+      beside: Called several times a second; what it raises ends the gang.
 
     Returns:
       The chief's answer and "restarts".
@@ -62,7 +64,7 @@ def run(
       SystemExit: This process received SIGTERM; the tasks have ended.
     """
     attempts = failures = 0
-    with Gang(tasks, work, limits, name=name) as gang:
+    with Gang(tasks, work, limits, name=name, beside=beside) as gang:
         while True:
             try:
                 answer = gang.attempt(cluster_of(attempts), attempts)
@@ -124,6 +126,7 @@ class Gang:
         `outside(done)`; `done` is True once the tasks on this host are done. Returns
         whether the other hosts no longer need them. An exception ends the attempt.
       name: Name of the task in messages if the cluster has no other.
+      beside: As for `run`.
     """
 
     def __init__(
@@ -133,12 +136,14 @@ class Gang:
         limits: Limits,
         outside: Outside | None = None,
         name: str = "the trainer",
+        beside: Callable[[], None] = lambda: None,
     ):
         self._tasks = tasks
         self._work = work
         self._limits = limits
         self._outside = outside
         self._name = name
+        self._beside = beside
         self._signals = processes.Signals()
         self._warned = False
 
@@ -181,8 +186,7 @@ class Gang:
         try:
             for task in self._tasks:
                 running[task] = self._start(task, cluster, number)
-            outside = self._outside or (lambda done: done)
-            watch = Watch(running, cluster, self._limits, outside, self._signals)
+            watch = Watch(running, cluster, self._limits, self._ask, self._signals)
             answer = watch.until_done()
         finally:
             until = time.monotonic() + _DEATH_SECONDS
@@ -190,6 +194,10 @@ class Gang:
             processes.end_children(self._others, until)
         self.check()  # SIGTERM may have come meanwhile
         return answer
+
+    def _ask(self, done: bool) -> bool:
+        self._beside()
+        return self._outside(done) if self._outside else done
 
     def _start(self, task: Task, cluster: ClusterSpec, number: int) -> TaskProcess:
         mine = cluster.at(task) if cluster.addresses else cluster

@@ -24,9 +24,10 @@ from strategos.components.worker_process import described, error_of, leave
 Work = Callable[[heartbeat.Reporter], "dict[str, Any] | None"]
 
 _CHUNK = 1 << 16
-_REPEATED = frozenset(
+_REPEATED = {"StagingError"} | {
     kind.__name__
     for kind in (
+        AssertionError,
         AttributeError,
         ImportError,
         IndexError,
@@ -41,7 +42,7 @@ _REPEATED = frozenset(
         ValueError,
         ZeroDivisionError,
     )
-)  # errors of Python code that a restart would only raise again
+}  # errors of Python code that a restart would only raise again; AutoGraph's among them
 _MORE_MEMORY = "use a smaller `batch_size` or model, or a machine with more memory"
 
 

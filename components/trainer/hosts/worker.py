@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def train(
     cluster: ClusterSpec,
     work: gang.Work,
     limits: watchdog.Limits,
+    beside: Callable[[], None] = lambda: None,
 ) -> dict[str, Any] | None:
     """Runs this host's task in each attempt that the run starts; called in the host.
 
@@ -53,6 +54,7 @@ def train(
       cluster: All tasks, and which of them runs here.
       work: What the task does, see `gang.run`.
       limits: Time-outs and restarts.
+      beside: As for `gang.run`.
 
     Returns:
       The chief's facts when it has trained; None for another task, when the run ends.
@@ -61,7 +63,10 @@ def train(
       UserError, WorkerError: The run has failed, see `Membership.orders`.
       SystemExit: This process received SIGTERM; its task has ended.
     """
-    with gang.Gang([cluster.task], work, limits, outside=membership.outside) as here:
+    outside = membership.outside
+    with gang.Gang(
+        [cluster.task], work, limits, outside=outside, beside=beside
+    ) as here:
         while True:
             try:
                 if not membership.await_go(here.check):

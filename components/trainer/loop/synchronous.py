@@ -19,7 +19,6 @@ from strategos.components.files import filesystems
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import (
-    compiled,
     keras3,
     keras_names,
     optimizers,
@@ -173,10 +172,8 @@ class Training:
         configure_step(model, settings)
         if self._context.replicas > 1:
             local_values.report_means(model)
-        self._code.check(model, outputs, self._examples)
-        if len(compiled.weights(model)) < len(model.weights):
-            # Callbacks that keep the best weights cannot keep an adapted vocabulary.
-            partitioned_variables.use_tables(model)
+        self._code.check(model, outputs, self._examples, self._evaluated)
+        partitioned_variables.leave_out_vocabularies(model)
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
         if self._spec.warm_start:

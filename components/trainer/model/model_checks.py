@@ -153,6 +153,7 @@ class ModelChecker:
         labels: tf.Tensor,
         *,
         complete: bool,
+        evaluated: tf.Tensor | None = None,
     ) -> None:
         """Rejects an output that the model's loss cannot take.
 
@@ -166,6 +167,7 @@ class ModelChecker:
           labels: All available labels, `[rows, k]`; the first ones belong to the
             sample.
           complete: Whether these are the labels of all training examples.
+          evaluated: The labels of the evaluation split, as far as they are known.
         """
         self._check_label_kind(labels)
         effects.check_compiled(model, self._where)
@@ -175,6 +177,8 @@ class ModelChecker:
             if not (loss and isinstance(tensor, tf.Tensor)):
                 continue
             self._check_loss(loss, _last_activation(model, place), tensor, labels)
+            if evaluated is not None and loss.name == "sparse_categorical_crossentropy":
+                self._check_classes(tensor.shape[-1], evaluated, "evaluation")
             if complete:
                 self._check_varies(loss, labels)
         if not keras3.is_overridden(model, "train_step"):
@@ -283,12 +287,27 @@ class ModelChecker:
                 f"has {labels.shape[-1]} values per row (one-hot). "
                 "Use CategoricalCrossentropy."
             )
+        self._check_classes(units, labels, "training")
+
+    def _check_classes(self, units: int, labels: tf.Tensor, split: str) -> None:
+        """Rejects labels that are no class of the model."""
         low, high = _range(labels)
-        if low < 0 or high >= units:
+        if low < 0:
+            count = f"{np.sum(labels < 0):,} of {len(labels):,}"
+            raise UserError(
+                f"`{self._label}` is {low:g} in {count} rows of the {split} split: a "
+                "class that its vocabulary lacks, such as one that only new data have",
+                key="label",
+                remedy="Leave such rows out when the data are prepared, split so that "
+                "the training split has the class (`by: hash`), or give "
+                "`compute_and_apply_vocabulary` `num_oov_buckets=1` and the model one "
+                "unit more.",
+            )
+        if high >= units:
             raise self._refusal(
                 f"has {units} output unit(s), but the label `{self._label}` has values "
-                f"from {low:g} to {high:g}: it needs at least {int(high) + 1} units, "
-                "one per class counted from 0."
+                f"from {low:g} to {high:g} in the {split} split: it needs at least "
+                f"{int(high) + 1} units, one per class counted from 0."
             )
 
     def _check_binary(self, labels: tf.Tensor) -> None:

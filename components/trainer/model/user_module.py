@@ -178,6 +178,7 @@ class UserModule:
         model: tf.keras.Model,
         outputs: Any,
         training: dataset.Split | file_shards.FileShare,
+        evaluated: dataset.Split | None = None,
     ) -> None:
         """Rejects a model that does not fit its data or its loss.
 
@@ -185,6 +186,7 @@ class UserModule:
           model: What `build_model` returned.
           outputs: The model's outputs on the first rows.
           training: The training examples.
+          evaluated: The examples to evaluate on.
 
         Raises:
           UserError: The model does not fit.
@@ -201,6 +203,7 @@ class UserModule:
                 outputs,
                 labels,
                 complete=in_memory and isinstance(training, dataset.Split),
+                evaluated=evaluated and evaluated.labels(),
             )
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:

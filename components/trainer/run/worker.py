@@ -71,7 +71,7 @@ def _train(
     """Trains in a gang: on this machine alone or, with `membership`, as one task."""
     choice = strategy.choose(spec.distribution, here, spec.settings)
     events.emit("progress", message="importing TensorFlow")
-    from strategos.components.trainer.run import session
+    from strategos.components.trainer.run import rehearsal, session
 
     convert_user_code_only()
     if operation.from_scratch:
@@ -90,15 +90,28 @@ def _train(
         if facts:
             text = "exporting the weights of a run whose export had failed"
             events.emit("note", message=text)
-        elif membership:
-            facts = worker.train(membership, here, train, limits)
         else:
-            clusters = _on_free_ports(here, choice)
-            facts = gang.run(choice.tasks, clusters, train, limits)
+            with rehearsal.rehearsed(spec, choice, here) as check:
+                facts = _in_gang(here, choice, train, limits, check, membership)
         if not facts:
             return {}
         with _weights_kept(spec, folder, facts):
             return _export(spec, facts, folder, limits)
+
+
+def _in_gang(
+    here: ClusterSpec,
+    choice: strategy.Choice,
+    train: gang.Work,
+    limits: watchdog.Limits,
+    check: Callable[[], None],
+    membership: worker.Membership | None,
+) -> dict[str, Any] | None:
+    """The facts of the training; None if another host exports."""
+    if membership:
+        return worker.train(membership, here, train, limits, check)
+    clusters = _on_free_ports(here, choice)
+    return gang.run(choice.tasks, clusters, train, limits, beside=check)
 
 
 @contextlib.contextmanager

@@ -77,3 +77,16 @@ def test_remarks_of_autograph_and_keras_are_left_out(tmp_path):
     assert explain(error, str(tmp_path)) == (
         f"{file}:11: ValueError: Dimensions must be equal, but are 3 and 7."
     )
+
+
+def test_the_reason_of_an_error_in_a_graph_comes_first():
+    import tensorflow as tf
+
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(2)])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        model.fit(tf.ones([1, 1]), tf.constant([[-1]]), verbose=0)
+    assert explain(raised.value, "/elsewhere").startswith(
+        "InvalidArgumentError: Received a label value of -1 which is outside the valid"
+    )

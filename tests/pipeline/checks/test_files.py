@@ -168,6 +168,20 @@ def test_a_label_that_only_preprocessing_makes_is_rejected(write, workload):
     assert "by `data.prepare`, or set `label` to the raw column" in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("late", "is_fine"), [([[0], [1]], True), ([[0], [1, 0]], False)]
+)
+def test_several_labels_a_row_are_refused_before_the_run(workload, late, is_fine):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"late": late}), workload.parent / "a.parquet")
+    problems = found(workload, "data.examples=a*.parquet")
+    labels = [str(problem) for problem in problems if problem.key == "label"]
+    assert bool(labels) != is_fine
+    assert is_fine or "`late` has up to 2 values a row in" in labels[0]
+
+
 def test_columns_of_parquet_files_are_read(workload):
     import pyarrow
     from pyarrow import parquet
@@ -321,6 +335,23 @@ def test_a_module_may_have_a_loop_of_its_own(write, workload, argument):
 def test_a_loop_of_its_own_needs_a_model(write, workload):
     write("model.py", "def run_fn(context): ...\n")
     assert "has no function `build_model`" in str(only(workload))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_fine"),
+    [
+        *[("", False), ("context, units", False), ("*, context", False)],
+        *[("context", True), ("context, units=3", True), ("*given", True)],
+    ],
+)
+def test_build_model_takes_one_argument(write, workload, arguments, is_fine):
+    write("model.py", f"def build_model({arguments}): ...\n")
+    if is_fine:
+        assert found(workload) == []
+    else:
+        problem = str(only(workload))
+        assert "model.py cannot be called with one argument" in problem
+        assert "Define `def build_model(context)` there" in problem
 
 
 def test_parameter_servers_take_no_loop_of_its_own(write, workload):

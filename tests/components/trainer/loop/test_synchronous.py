@@ -324,7 +324,7 @@ def test_a_killed_parent_leaves_no_worker_and_no_model(make_spec, tmp_path):
         assert time.monotonic() < until
         time.sleep(0.2)
     workers = _descendants(process.pid)
-    assert len(workers) == 2
+    assert len(workers) in (2, 3)  # with the rehearsal of the export
     process.send_signal(signal.SIGKILL)
     process.wait()
     until = time.monotonic() + 10

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 
@@ -211,6 +212,14 @@ CELLS = [
 ]
 
 
+# TensorFlow's own limit: the layer assigns variables in each replica.
+REJECTED = {("SpectralNormalization", "central_storage"): "an aggregation method"}
+
+
 @pytest.mark.parametrize(("layer", "strategy"), CELLS)
 def test_a_layer_trains_and_exports(train, layer, strategy):
+    if (layer, strategy) in REJECTED:
+        with pytest.raises(UserError, match=REJECTED[layer, strategy]):
+            train(CALLS[layer], strategy)
+        return
     assert "auc" in train(CALLS[layer], strategy)["evaluation"]

@@ -143,7 +143,7 @@ def test_a_fitting_model_passes(
             "softmax",
             ("SparseCategoricalCrossentropy", {}),
             CLASSES,
-            "2 output unit.*from 0 to 2: it needs at least 3 units",
+            "2 output unit.*from 0 to 2 in the training.* at least 3 units",
         ),
         (3, None, "mse", BINARY, "3 output unit.*mean_squared_error.*End .* 1 unit"),
         (
@@ -285,6 +285,25 @@ def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
     code.check(made, outputs, share)
     with pytest.raises(UserError, match="`late` is 0 in every training example"):
         code.check(made, outputs, zeros)
+
+
+def test_a_class_that_only_the_evaluation_split_has_is_named_before_training(
+    tf, workload, make_spec, model, sorted_split
+):
+    from strategos.components.trainer.model.user_module import UserModule
+
+    code, whole = UserModule(make_spec()), sorted_split(1 << 20)
+    made = model(2, "softmax", "sparse_categorical_crossentropy")
+    outputs = code.outputs(made, whole)
+    code.check(made, outputs, whole, whole)
+    for change, message in (
+        (-1, r"`late` is -1 in 80 of 100 rows of the evaluation split.*\n.*num_oov"),
+        (1, r"2 output unit.*from 1 to 2 in the evaluation split.* at least 3 units"),
+    ):
+        columns = tf.nest.map_structure(lambda matrix: matrix + change, whole.columns)  # noqa: B023
+        later = dataclasses.replace(whole, columns=columns)
+        with pytest.raises(UserError, match=message):
+            code.check(made, outputs, whole, later)
 
 
 def test_an_output_without_an_axis_for_units_is_one_unit(package, checker, features):

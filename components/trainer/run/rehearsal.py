@@ -1,0 +1,157 @@
+"""Traces the export of the untrained model while the gang takes its first steps.
+
+What cannot be exported is refused then, not after the training. A fork of the gang's
+host does it, with little priority and without GPUs: the training processes do nothing
+for it. Only a definite error counts: a fork that is killed or lacks memory or disk says
+nothing about the export.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import worker_process
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.compat import keras3, tracing
+from strategos.components.trainer.gang.task_process import TaskProcess
+from strategos.components.trainer.gang.watchdog import log
+from strategos.components.trainer.model import workload
+from strategos.components.trainer.model.user_module import UserModule
+from strategos.components.trainer.run.export import export
+from strategos.components.trainer.run.session import configure
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transform import sample
+from strategos.components.transform.graph import TransformGraph
+from strategos.components.user_code import modules
+
+_NICENESS = 15
+_STEPS = 100  # of an epoch: the rows are not counted here
+_LARGEST = 10**9  # bytes of weights
+_DEATH_SECONDS = 5.0
+_PASSING = (OSError, MemoryError, tf.errors.ResourceExhaustedError)
+
+
+class Rehearsal:
+    """An export of the untrained model in a process beside the gang.
+
+    Args:
+      spec: The training.
+      choice: Its strategy.
+    """
+
+    def __init__(self, spec: WorkerSpec, choice: Choice):
+        self._process = TaskProcess(
+            "the rehearsal of the export",
+            lambda _: _rehearse(spec, choice),
+            prefixed=False,
+            alone=True,
+        )
+
+    def check(self) -> None:
+        """Raises the error of the rehearsal, once it has failed.
+
+        Raises:
+          UserError: The model cannot be exported.
+        """
+        process = self._process
+        if process.ended:
+            return
+        for _, take in process.sources():
+            take()
+        process.reap()
+        failure = process.failure
+        if failure and failure.permanent:
+            if isinstance(failure.error, UserError):
+                raise failure.error
+            raise UserError(f"the model cannot be exported: {failure.error}")
+        if process.answer is not None:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the process, whatever it has found."""
+        until = time.monotonic() + _DEATH_SECONDS
+        self._process.send(signal.SIGKILL)
+        while not self._process.ended and time.monotonic() < until:
+            self._process.reap()
+            time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def rehearsed(
+    spec: WorkerSpec, choice: Choice, here: ClusterSpec
+) -> Iterator[Callable[[], None]]:
+    """Rehearses the export inside of the `with` block; yields the check of it.
+
+    Only the chief's host exports. A stock module with `run_fn(fn_args)` does so by
+    itself: nothing is rehearsed.
+
+    Args:
+      spec: The training.
+      choice: Its strategy.
+      here: All tasks, and which of them this host runs.
+    """
+    if not here.is_chief or modules.takes_fn_args(spec.folder, spec.module):
+        yield lambda: None
+        return
+    rehearsal = Rehearsal(spec, choice)
+    try:
+        yield rehearsal.check
+    finally:
+        rehearsal.end()
+
+
+def _rehearse(spec: WorkerSpec, choice: Choice) -> dict[str, Any]:
+    os.nice(_NICENESS)
+    os.environ |= worker_process.NO_GPU
+    try:
+        _export_untrained(spec, choice)
+    except Exception as error:
+        if not _is_passing(error):
+            raise
+        log(f"the export is not rehearsed: {error}")
+    return {}
+
+
+def _is_passing(error: BaseException | None) -> bool:
+    """Whether memory or disk was missing, for the error or its cause."""
+    while error is not None:
+        if isinstance(error, _PASSING):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
+    examples = sample.load(spec.transform_graph)
+    if not examples:
+        return
+    configure(spec)
+    logging.getLogger().setLevel(logging.WARNING)  # the training logs the same
+    code = UserModule(spec, choice.name)
+    rows = _STEPS * spec.batch_size
+    context = workload.context(spec, rows, choice.replicas or 1)
+    graph = TransformGraph(context.transform_output)
+    raw = tf.io.parse_example(examples, graph.raw_spec)
+    features = graph.transform(raw, set(graph.outputs) - {context.label})
+    model = code.build_model(context)
+    with code.blamed("the model fails on the first rows"):
+        tracing.shapes(lambda: model(keras3.taken(model, features), training=False))
+    size = sum(x.shape.num_elements() * x.dtype.size for x in model.trainable_variables)
+    if size > _LARGEST:
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="rehearsal-") as folder,
+        code.blamed("the model cannot be exported"),
+    ):
+        export(model, context, spec.schema_file, folder, spec.null_values, graph)
