@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from strategos.components.user_code.fingerprint import fingerprint
+from strategos.components.user_code.fingerprint import fingerprint, members
 
 
 @pytest.fixture
@@ -47,6 +48,19 @@ def test_it_follows_the_modules_that_a_module_imports(follows, source):
     files = {"model.py": source, "layers.py": "A = 1\n", "other.py": ""}
     assert follows(files, "layers.py")
     assert not follows(files, "other.py")
+
+
+def test_it_follows_declared_files_folders_and_globs(write):
+    folder = write({"model.py": "", "a/b/x.bin": "1", "c.txt": "1", "d.txt": "1"})
+
+    def changes(name, *declared):
+        before = fingerprint(folder, "model", files=declared)
+        write({name: f"{before}"})
+        return fingerprint(folder, "model", files=declared) != before
+
+    assert changes("a/b/x.bin", "a") and changes("c.txt", "*.txt")
+    assert changes("a/b/new.bin", "a/**") and not changes("d.txt", "c.txt", "a")
+    assert Path(folder, "a/b/x.bin") in members(folder, "model", ["a"])
 
 
 def test_it_follows_packages_and_relative_imports(follows):

@@ -44,6 +44,12 @@ def test_a_missing_module_names_those_there(workload):
     assert "Did you mean `model`?" in str(problem)
 
 
+def test_declared_files_must_exist(workload):
+    declared = "trainer.files=[model.py, data, 'span-*']"
+    problem = only(workload, declared, "transform.files=[data/**/*.csv]")
+    assert "trainer.files" in str(problem) and "received span-*," in str(problem)
+
+
 def test_data_of_another_format_than_their_names_say(workload):
     path = workload.parent / "data" / "span-2" / "a.csv"
     path.write_bytes(gzip.compress(path.read_bytes()))

@@ -55,7 +55,10 @@ def _is_alive(pid):
 
 def test_workers_train_when_all_have_joined_and_the_run_gets_the_chiefs_facts(site):
     run = site.run()
-    emit = 'events.emit("progress", message=f"step 1 of {name}")\n' + ANSWER
+    emit = (
+        'events.emit("progress", message=f"step 1 of {name}")\n'
+        'events.emit("used", file=f"/{name}.txt")\n' + ANSWER
+    )
     chief = site.worker("chief", emit)
     time.sleep(1.0)
     assert chief.poll() is None
@@ -67,6 +70,7 @@ def test_workers_train_when_all_have_joined_and_the_run_gets_the_chiefs_facts(si
     assert [site.ended(worker)[0], site.ended(chief)[0]] == [0, 0]
     events = (site.folder / "events").read_text()
     assert "step 1 of chief-0" in events and "step 1 of worker-0" not in events
+    assert "/chief-0.txt" in events and "/worker-0.txt" in events
     assert "waiting for worker-0" in out
 
 
