@@ -69,6 +69,26 @@ def test_training_starts_anew_where_that_is_asked_for(small):
     assert len(small.last_run()["trainer"]["history"]["loss"]) == EPOCHS
 
 
+READS = """
+
+scale = pathlib.Path(__file__).with_name(".".join(["scale", "dat"])).read_text()
+"""
+
+
+@pytest.mark.faults
+def test_killed_training_starts_anew_if_a_file_that_it_used_has_changed(small):
+    model, scale = small.folder / "model.py", small.folder / "scale.dat"
+    scale.write_text("1")
+    model.write_text(model.read_text() + READS)
+    assert interrupt(small, signal.SIGKILL) == -signal.SIGKILL
+    scale.write_text("2")
+    done = small.run(*LONG)
+    assert "resuming at step" not in done.stderr
+    assert "Trainer runs again, because what its code uses has changed: scale.dat" in (
+        " ".join(done.stderr.split())
+    )
+
+
 DRAWN = """
 import numpy as np
 import tensorflow as tf
