@@ -18,7 +18,7 @@ from typing import Any
 
 Report = Callable[..., None]
 
-_MODE, _TREE, _PATTERN, _STEM = "mode", "tree", "pattern", "stem"
+_MODE, _TREE, _PATTERN, _STEM, _NAMES_OF = "mode", "tree", "pattern", "stem", "names"
 _FILE_IO = "tensorflow.python.lib.io.file_io"
 _READERS = "tensorflow.python.data.ops.readers"
 _IO_OPS = "tensorflow.python.ops.gen_io_ops"
@@ -36,11 +36,13 @@ _WRAPPED = {
         ("tensorflow", "io.gfile.glob"),
     ),
     _STEM: ((_CHECKPOINTS, "NewCheckpointReader"),),
-    _TREE: (  # files and folders
+    _NAMES_OF: (  # a folder; walking through one lists each folder below
         *((_FILE_IO, "list_directory"), (_FILE_IO, "list_directory_v2")),
+        ("tensorflow", "io.gfile.listdir"),
+    ),
+    _TREE: (  # files, and folders with all that is in them
         *((_FILE_IO, "copy_v2"), (_IO_OPS, "read_file")),
-        *(("tensorflow", f"io.{x}") for x in ("read_file", "gfile.listdir")),
-        *(("tensorflow", f"io.gfile.{x}") for x in ("copy", "walk")),
+        *(("tensorflow", f"io.{x}") for x in ("read_file", "gfile.copy")),
         ("tensorflow.python.ops.lookup_ops", "TextFileInitializer.__init__"),
         (_READERS, "TextLineDatasetV2.__init__"),
         (_READERS, "TFRecordDatasetV2.__init__"),
@@ -67,13 +69,14 @@ _NAMES = (
 _originals: list[tuple[Any, str, Any]] = []
 
 
-def wrap(opened: Report, read: Report, globbed: Report) -> None:
+def wrap(opened: Report, read: Report, globbed: Report, listed: Report) -> None:
     """Replaces the functions until `unwrap`.
 
     Args:
       opened: Called with the path of a file, and whether it is opened to be written.
       read: Called with the path of a file or folder.
       globbed: Called with a pattern.
+      listed: Called with the path of a folder whose names are read.
     """
     for name in _ARROW if "pyarrow" in sys.modules else ():
         with contextlib.suppress(ImportError):  # a build of Arrow without this part
@@ -82,6 +85,7 @@ def wrap(opened: Report, read: Report, globbed: Report) -> None:
         _MODE: opened,
         _TREE: lambda value, _: read(value),
         _PATTERN: lambda value, _: globbed(value),
+        _NAMES_OF: lambda value, _: listed(value),
         _STEM: lambda value, _: _of_stem(value, opened),
     }
     for kind, functions in _WRAPPED.items():

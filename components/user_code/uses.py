@@ -88,7 +88,7 @@ def _start() -> None:
     global _is_hooked, _temporary
     _temporary = f"{tempfile.gettempdir()}{os.sep}"
     os.environ.__class__ = _Environ
-    library_files.wrap(opened, read, globbed)
+    library_files.wrap(opened, read, globbed, listed)
     if not _is_hooked:
         _is_hooked = True
         sys.addaudithook(_hook)

@@ -8,7 +8,7 @@ execution property:
    to start from (`weights_by_content`), all by content; other inputs are artifacts;
 2. settings that change results, as properties of the nodes that use them;
 3. the user's code, what it imports and the files that it names (`Fingerprints`), and
-   what its executions have really used (`reuse.UserCode`);
+   what its executions have really used (`reuse.user_code`);
 4. versions: Python, TFX and the packages that compute, and the code of
    `strategos.components` (`stack_versions`, a property of ExampleGen; all other nodes
    depend on it through their inputs).
@@ -165,7 +165,7 @@ def settings_key(config: Config, fingerprints: Fingerprints) -> str:
 
     Args:
       config: The effective settings.
-      fingerprints: Of the user's modules, see `reuse.UserCode`, and of the schema.
+      fingerprints: Of the user's modules, see `reuse.user_code`, and of the schema.
     """
     settings = _compiled_settings(config)
     settings["run"].pop("root")

@@ -26,10 +26,10 @@ from strategos.pipeline.plan import (
     graph,
     partial,
     production,
-    reuse,
     tfx_adapter,
 )
 from strategos.pipeline.plan.plan import Plan
+from strategos.pipeline.plan.reuse import damage, user_code
 from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
@@ -198,8 +198,8 @@ def plan(
     ir, fingerprints = _compiled(config, values, client)
     values["pipeline-run-id"] = files.run_id
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
-    reuse.record_killed(config, store, files.run_id)
-    code = reuse.UserCode.of(config, store, fingerprints)
+    user_code.record_killed(config, store, files.run_id)
+    code = user_code.UserCode.of(config, store, fingerprints)
     code.apply(ir)
     reused = partial.mark(ir, options, config, connection)
     pushes = production.push_environment(ir, config, connection, options.take_over)
@@ -215,7 +215,7 @@ def plan(
     code.report(config)
     caching.allow(ir, config, connection, code.unknown)
     if config.run.cache or reused:
-        reuse.withdraw_damaged(ir, reused, config, connection)
+        damage.withdraw(ir, reused, config, connection)
     engine = config.run.engine.settings(memory=config.run.memory_bytes)
     return Plan(
         files.run_id,
@@ -236,7 +236,7 @@ def plan(
 
 
 def _facts(
-    values: dict[str, Any], config: Config, options: Options, code: reuse.UserCode
+    values: dict[str, Any], config: Config, options: Options, code: user_code.UserCode
 ) -> dict[str, str]:
     """What later decisions to retrain compare with, and what `strategos runs` shows."""
     facts = {

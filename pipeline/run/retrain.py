@@ -13,8 +13,9 @@ from strategos.components.example_gen.listing import NoneCompleteError, TooFewSp
 from strategos.components.pusher import targets
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history import decisions
-from strategos.pipeline.plan import caching, retraining, reuse
+from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import Decision
+from strategos.pipeline.plan.reuse import user_code
 from strategos.pipeline.root.state import file_hashes
 from strategos.pipeline.run import previewing
 
@@ -138,7 +139,7 @@ def _history(
         store = Store(connection, root=config.run.root)
     except NoRunsError:
         store = None
-    code = reuse.UserCode.of(config, store and store.mlmd)
+    code = user_code.UserCode.of(config, store and store.mlmd)
     settings = {"settings": caching.settings_key(config, code.fingerprints)}
     if store is None:
         return settings

@@ -294,11 +294,23 @@ def test_files_beside_the_target_of_a_linked_module_are_followed(workload):
     assert workload.known().changed == ("file ../shared/v.txt",)
 
 
-def test_a_file_that_appears_and_a_name_that_joins_a_listed_folder_count(workload):
-    workload.write("parts/a.txt", "1")
+@pytest.mark.parametrize(
+    "listing",
+    [
+        'list((HERE / "parts").glob("*.txt"))',
+        'os.listdir(HERE / "parts")',
+        'list(os.walk(HERE / "parts"))',
+        'tf.io.gfile.listdir(str(HERE / "parts"))',
+        'list(tf.io.gfile.walk(f"{HERE}/parts"))',
+    ],
+)
+def test_a_file_that_appears_and_a_name_that_joins_a_listed_folder_count(
+    workload, listing
+):
+    a = workload.write("parts/a.txt", "1")
     workload.run(
-        """
-        [x.read_text() for x in (HERE / "parts").glob("*.txt")]
+        f"""
+        {listing}
         try:
             open(HERE / "optional.txt")
         except FileNotFoundError:
@@ -308,6 +320,8 @@ def test_a_file_that_appears_and_a_name_that_joins_a_listed_folder_count(workloa
     optional = workload.write("optional.txt", "1")
     assert workload.known().changed == ("file optional.txt",)
     optional.unlink()
+    assert workload.known().holds
+    a.write_text("2")
     assert workload.known().holds
     workload.write("parts/b.txt", "2")
     assert workload.known().changed == ("folder parts",)

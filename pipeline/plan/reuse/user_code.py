@@ -1,4 +1,4 @@
-"""What a run may take from earlier ones: nothing damaged, or made by other user code.
+"""Keys follow what the user's code has used: a run takes no result of other code.
 
 The compiled pipeline has the static fingerprints of the user's modules
 (`caching.Fingerprints`). Here they become those under which the recorded uses of
@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids
-from strategos.components.errors import UserError
 from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import abridged
 from strategos.pipeline.plan import caching
-from strategos.pipeline.root import contents, metadata, uses
+from strategos.pipeline.root import uses
 from strategos.pipeline.root.state import state_folder
 
 if TYPE_CHECKING:
     import ml_metadata
-    from ml_metadata.proto import metadata_store_pb2
 
     from strategos.pipeline.config.sections import Config
 
@@ -142,33 +140,3 @@ def record_killed(config: Config, store: ml_metadata.MetadataStore, run: str) ->
         if code is not None and code.pipeline == config.name:
             uses.record_killed(store, str(path))
             return
-
-
-def withdraw_damaged(
-    ir: Any,
-    reused: Mapping[str, str],
-    config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
-) -> None:
-    """Has artifacts that are damaged made again, and reports which ones.
-
-    Args:
-      ir: The compiled pipeline, runtime parameters substituted.
-      reused: The keys of the nodes that a partial run skips.
-      config: The effective settings.
-      connection: ML Metadata's.
-
-    Raises:
-      UserError: A partial run may take one of them from a node that it skips.
-    """
-    store = metadata.store(connection, config.run.metadata_timeout_seconds)
-    keys = {*caching.node_keys(ir).values(), *reused.values()}
-    damages = contents.damaged(store, keys, config.run.root)
-    if damages and reused:
-        raise UserError(
-            f"--from takes outputs of earlier nodes: {damages[0]}",
-            remedy="Run without --from: what is damaged is made again.",
-        )
-    contents.withdraw(store, damages)
-    for damage in damages:
-        events.emit("warning", message=f"{damage}. It is made again.")
