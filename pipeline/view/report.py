@@ -18,7 +18,7 @@ from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.span_validator import wording
 from strategos.components.wording import counted, duration, first
-from strategos.pipeline.view import terminal
+from strategos.pipeline.view import terminal, training
 from strategos.pipeline.view.live import LiveView
 
 if TYPE_CHECKING:
@@ -290,7 +290,9 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.types:
         yield "types", run.types
     if run.trainer:
-        yield "trained", _trained(run.trainer)
+        yield "trained", training.trained(run.trainer)
+        if falling := training.still_falling(run.trainer.get("history")):
+            yield "epochs", falling
     if run.reason:
         yield "why", run.reason
     yield from _warnings(run)
@@ -315,17 +317,6 @@ def _warnings(run: Run) -> Iterator[tuple[str, Text | str]]:
     lines = [f"{node}: {text}" if node else text for node, text in run.warnings]
     for line in first(list(map(first_line, lines)), _WARNINGS):
         yield "warning", Text(line, "yellow")
-
-
-def _trained(facts: Mapping[str, Any]) -> str:
-    """`mirrored on 2 replicas, restarted once: asked for`."""
-    text, replicas = facts["strategy"], facts.get("replicas", 1)
-    restarts = facts.get("restarts", 0)
-    if replicas > 1:
-        text += f" on {replicas} replicas"
-    if restarts:
-        text += f", restarted {'once' if restarts == 1 else f'{restarts} times'}"
-    return f"{text}: {facts.get('reason', '')}"
 
 
 def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
