@@ -215,6 +215,8 @@ def plan(
     )
     code.report(config)
     caching.allow(ir, config, connection, code.unknown)
+    for node in ir.nodes:
+        node.pipeline_node.execution_options.max_execution_retries = config.run.retries
     if config.run.cache or reused:
         reuse.withdraw_damaged(ir, reused, config, connection)
     engine = config.run.engine.settings(memory=config.run.memory_bytes)
