@@ -31,6 +31,8 @@ _FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides t
 _FAILURES = 10  # Failed bounds shown.
 _WARNINGS = 10  # Warnings shown.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
+# What a node did to a model with a good evaluation, by the run's outcome.
+_ENDED = {"not blessed": "stopped the model", "interrupted": "was interrupted"}
 _VERBATIM = {
     "pushed",
     "serving",
@@ -335,8 +337,11 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     yield from _trivial(run.summary)
     faults = verdicts.faults(run.summary)
     if not faults:
-        reason = f": {run.summary['reason']}"
-        yield "verdict", Text.assemble(("blessed", "green"), reason)
+        reason, node = run.summary["reason"], run.failed_node
+        if node:  # after the evaluation
+            reason = f"{node} {_ENDED.get(run.outcome, 'failed')}; {reason}"
+        good = ("not pushed", "bold red") if node else ("blessed", "green")
+        yield "verdict", Text.assemble(good, f": {reason}")
         return
     failed, count = len(verdicts.failures(run.summary)), len(run.summary["bounds"])
     broken = f": {failed} of {count} bounds fail{'s' * (failed == 1)}" if failed else ""
