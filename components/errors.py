@@ -146,6 +146,14 @@ class InterruptedRunError(UserError):
     exit_code = ExitCode.INTERRUPTED
 
 
+class PassingError(UserError):
+    """A reason that may pass by itself: a full disk, a server that does not answer.
+
+    `run.retries` starts the node again. Neither the settings nor the user's code cause
+    it.
+    """
+
+
 def from_json(described: Mapping[str, Any]) -> UserError:
     """The error that `to_json` described, of the same class."""
     fields = dict(described)
@@ -205,6 +213,9 @@ def _fields(error: UserError) -> dict[str, Any]:
 
 KINDS = {
     kind.__name__: kind
-    for kind in (UserError, BadInputError, GateStoppedError, InterruptedRunError)
+    for kind in (
+        *(UserError, BadInputError, GateStoppedError, InterruptedRunError),
+        PassingError,
+    )
 }
 """The classes that keep their identity between processes, by name."""

@@ -10,12 +10,13 @@ import contextlib
 import datetime
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from strategos.components.errors import UserError, first_line
+from strategos.components.errors import PassingError, UserError, first_line
 from strategos.components.files import filesystems
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ _AT_A_TIME = 8
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
+# Network, overload, time-outs; not rights, nor what does not exist.
+_AWAY = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE"
+    r"|THROTTLING|REQUEST_TIMEOUT)|HTTP status (429|5\d\d)"
+    r"|Status\((UNAVAILABLE|DEADLINE_EXCEEDED|INTERNAL|RESOURCE_EXHAUSTED)\b"
+)
 _LIMIT, _PATIENT_LIMIT = (datetime.timedelta(seconds=each) for each in (5, 30))
 
 
@@ -201,6 +208,15 @@ def remove(uri: str) -> None:
             raise
 
 
+def is_away(error: OSError) -> bool:
+    """Whether an error of Arrow says that the object store does not answer for now.
+
+    Args:
+      error: Of any call; Arrow's errors have a text only.
+    """
+    return bool(_AWAY.search(str(error)))
+
+
 @contextlib.contextmanager
 def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
     """Converts errors of Arrow inside the block to an error for users.
@@ -211,12 +227,12 @@ def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
       done: What is tried, such as "read".
 
     Raises:
-      UserError: The block failed.
+      UserError: The block failed; a `PassingError` if the store `is_away`.
     """
     try:
         yield
     except OSError as error:
-        raise UserError(
+        raise (PassingError if is_away(error) else UserError)(
             f"{uri}: nothing can be {done} there: {first_line(str(error))}",
             key=key,
             remedy="Check the bucket, and the credentials: "

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events, exported
-from strategos.components.errors import UserError
+from strategos.components.errors import PassingError, UserError
 from strategos.components.files import filesystems, full_disk
 
 ASIDE = ".tmp-"
@@ -327,7 +327,7 @@ def _warn_kept(path: str, error: Exception) -> None:
 
 def _unwritable(folder: str, error: OSError) -> UserError:
     if full_disk.is_reported(str(error)):
-        return UserError(
+        return PassingError(
             f"{folder}: no room for another version {full_disk.free(folder)}",
             key="pusher.to",
             remedy="Make room there and run again: finished nodes are kept. The live "

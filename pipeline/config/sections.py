@@ -42,6 +42,7 @@ from strategos.pipeline.config.types import (
     Hyperparameters,
     Module,
     Name,
+    NotNegative,
     PathText,
     Section,
     Size,
@@ -137,6 +138,13 @@ class Run(Section):
         "2m",
         description="Time that a started run waits for a server of `metadata` that "
         "does not answer.",
+    )
+    retries: NotNegative = Field(
+        0,
+        description="Number of times that a node is started again after a reason that "
+        "may pass: a full disk, a database or an object store that does not answer. "
+        "Never after an error of settings, data or code. Pauses double from 1 s to "
+        "1 min. Steps on a cluster have `steps.NAME.retries`.",
     )
     memory: Size | None = Field(
         None,

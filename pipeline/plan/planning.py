@@ -214,6 +214,8 @@ def plan(
     )
     code.report(config)
     caching.allow(ir, config, connection, code.unknown)
+    for node in ir.nodes:
+        node.pipeline_node.execution_options.max_execution_retries = config.run.retries
     if config.run.cache or reused:
         damage.withdraw(ir, reused, config, connection)
     engine = config.run.engine.settings(memory=config.run.memory_bytes)

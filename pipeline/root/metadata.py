@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from strategos.components import events
-from strategos.components.errors import BadInputError, Place, UserError, first_line
+from strategos.components.errors import (
+    BadInputError,
+    PassingError,
+    Place,
+    UserError,
+    first_line,
+)
 from strategos.components.files import full_disk
 
 if TYPE_CHECKING:
@@ -223,14 +229,15 @@ def _cause(error: Exception) -> str:
 def unusable(
     config: metadata_store_pb2.ConnectionConfig,
     error: Exception,
-    kind: type[UserError] = UserError,
+    kind: type[UserError] | None = None,
 ) -> UserError:
     """Converts an error of the database to an error for users.
 
     Args:
       config: The connection.
       error: What the database raised.
-      kind: The class to make; `BadInputError` for a database of a newer schema.
+      kind: The class to make; `BadInputError` for a database of a newer schema. By
+        default `PassingError` for a full disk and a server, else `UserError`.
     """
     cause = _cause(error)
     newer = _NEWER.search(cause)
@@ -245,15 +252,15 @@ def unusable(
         path = config.sqlite.filename_uri
         if full_disk.is_reported(cause):
             message = full_disk.message(cause, str(Path(path).parent))
-            return kind(message, place=Place(path))
-        return kind(
+            return (kind or PassingError)(message, place=Place(path))
+        return (kind or UserError)(
             f"is not a usable ML Metadata database ({cause})",
             place=Place(path),
             remedy=f"Restore it from a backup; or move all of {Path(path).parent} away "
             "to start a new history. Models pushed elsewhere are not affected.",
         )
     server = getattr(config, config.WhichOneof("config"))
-    return kind(
+    return (kind or PassingError)(
         f"{_server(config)} as {server.user} cannot be used ({cause})",
         remedy="Check that the server runs and the database exists, and that "
         "STRATEGOS_METADATA_PASSWORD holds the password.",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import errors
+from strategos.components.files import arrow_files
 from strategos.pipeline.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def described(error: Exception) -> errors.UserError:
     """Converts any error to a `UserError` with its type and message."""
     if isinstance(error, errors.UserError):
         return error
-    return errors.UserError(f"{type(error).__name__}: {error}")
+    passes = isinstance(error, OSError) and arrow_files.is_away(error)
+    kind = errors.PassingError if passes else errors.UserError
+    return kind(f"{type(error).__name__}: {error}")
 
 
 def write_result(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids
-from strategos.components.errors import BadInputError, InterruptedRunError, UserError
+from strategos.components.errors import (
+    BadInputError,
+    InterruptedRunError,
+    PassingError,
+    UserError,
+)
 from strategos.components.files import filesystems, full_disk
 from strategos.pipeline.history import warned
 from strategos.pipeline.plan import caching, tfx_adapter
@@ -16,6 +24,8 @@ from strategos.pipeline.runners import NodeFailedError, described, read_result
 
 if TYPE_CHECKING:
     from strategos.pipeline.runners.copies.artifacts import Copies, Execute
+
+_LONGEST_PAUSE = 60.0  # Seconds before a node is started again.
 
 
 def launch(
@@ -28,6 +38,9 @@ def launch(
     copies: Copies | None = None,
 ) -> None:
     """Runs a node, or takes its outputs from the cache, and reports its events.
+
+    A node that failed for a passing reason is started again, as often as the node's
+    `max_execution_retries` allows.
 
     Args:
       node: The `PipelineNode` of the IR.
@@ -45,12 +58,17 @@ def launch(
     events.set_node(name)
     events.emit("node_started")
     started = time.monotonic()
+    disk = copies.folder if copies else _root(ir)
+    described = functools.partial(_described, connection=connection, disk=disk)
     try:
         operators = _operators(execute, copies)
-        state = _launch(node, ir, deployment, connection, wait, operators, copies)
+        state = patient(
+            lambda: _launch(node, ir, deployment, connection, wait, operators, copies),
+            described,
+            node.execution_options.max_execution_retries,
+        )
     except (Exception, KeyboardInterrupt) as error:
-        disk = copies.folder if copies else _root(ir)
-        failure = NodeFailedError(name, _described(error, connection, disk))
+        failure = NodeFailedError(name, described(error))
         seconds = round(time.monotonic() - started, 3)
         events.emit("node_failed", **failure.to_json(), seconds=seconds)
         raise failure from error
@@ -58,6 +76,38 @@ def launch(
         events.set_node(None)
     seconds = round(time.monotonic() - started, 3)
     events.emit("node_finished", node=name, state=state, seconds=seconds)
+
+
+def patient(
+    attempt: Callable[[], str],
+    described: Callable[[Exception], UserError],
+    retries: int,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> str:
+    """Calls `attempt` again after each passing reason; returns its result.
+
+    Args:
+      attempt: Runs the node once.
+      described: Converts an error of `attempt` to one for users.
+      retries: Largest number of further calls.
+      sleep: Waits for a number of seconds; pauses double.
+
+    Raises:
+      Exception: The last error of `attempt`.
+    """
+    pause = 1.0
+    while True:
+        try:
+            return attempt()
+        except Exception as error:
+            reason = described(error)
+            if not retries or not isinstance(reason, PassingError):
+                raise
+        with contextlib.suppress(OSError):  # the event file may be on the full disk
+            message = f"tried again after: {reason.headline}"
+            events.emit("warning", message=message)
+        sleep(pause)
+        retries, pause = retries - 1, min(2 * pause, _LONGEST_PAUSE)
 
 
 def _operators(execute: Execute | None, copies: Copies | None) -> dict[Any, Any] | None:
@@ -193,5 +243,5 @@ def _described(error: BaseException, connection: Any, disk: str) -> UserError:
     else:
         found = described(error)
     if full_disk.is_reported(str(found)) and not filesystems.is_remote(disk):
-        return UserError(full_disk.message(str(found), disk))
+        return PassingError(full_disk.message(str(found), disk))
     return found

@@ -18,7 +18,7 @@ from strategos.components.evaluator.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.span_validator import wording
 from strategos.components.wording import counted, duration, first
-from strategos.pipeline.view import terminal
+from strategos.pipeline.view import terminal, training
 from strategos.pipeline.view.live import LiveView
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides t
 _FAILURES = 10  # Failed bounds shown.
 _WARNINGS = 10  # Warnings shown.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
+# What a node did to a model with a good evaluation, by the run's outcome.
+_ENDED = {"not blessed": "stopped the model", "interrupted": "was interrupted"}
 _VERBATIM = {
     "pushed",
     "serving",
@@ -290,7 +292,9 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.types:
         yield "types", run.types
     if run.trainer:
-        yield "trained", _trained(run.trainer)
+        yield "trained", training.trained(run.trainer)
+        if falling := training.still_falling(run.trainer.get("history")):
+            yield "epochs", falling
     if run.reason:
         yield "why", run.reason
     yield from _warnings(run)
@@ -317,17 +321,6 @@ def _warnings(run: Run) -> Iterator[tuple[str, Text | str]]:
         yield "warning", Text(line, "yellow")
 
 
-def _trained(facts: Mapping[str, Any]) -> str:
-    """`mirrored on 2 replicas, restarted once: asked for`."""
-    text, replicas = facts["strategy"], facts.get("replicas", 1)
-    restarts = facts.get("restarts", 0)
-    if replicas > 1:
-        text += f" on {replicas} replicas"
-    if restarts:
-        text += f", restarted {'once' if restarts == 1 else f'{restarts} times'}"
-    return f"{text}: {facts.get('reason', '')}"
-
-
 def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
     """Yields what the column `trivial` stands for."""
     if trivial := summary.get("trivial"):
@@ -344,8 +337,11 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     yield from _trivial(run.summary)
     faults = verdicts.faults(run.summary)
     if not faults:
-        reason = f": {run.summary['reason']}"
-        yield "verdict", Text.assemble(("blessed", "green"), reason)
+        reason, node = run.summary["reason"], run.failed_node
+        if node:  # after the evaluation
+            reason = f"{node} {_ENDED.get(run.outcome, 'failed')}; {reason}"
+        good = ("not pushed", "bold red") if node else ("blessed", "green")
+        yield "verdict", Text.assemble(good, f": {reason}")
         return
     failed, count = len(verdicts.failures(run.summary)), len(run.summary["bounds"])
     broken = f": {failed} of {count} bounds fail{'s' * (failed == 1)}" if failed else ""

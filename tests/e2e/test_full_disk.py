@@ -32,6 +32,12 @@ def unmount(folder):
     return done.returncode
 
 
+def fill(disk):
+    with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+        while True:
+            filler.write(b"0" * 4096)
+
+
 @pytest.mark.parametrize("size", ["350k", "600k"])  # for ML Metadata, for the rows
 def test_full_disk_is_named_with_its_folder(make_flights, small_disk, size):
     workspace = make_flights()
@@ -51,9 +57,7 @@ def test_push_to_a_full_disk_goes_through_once_there_is_room(
 ):
     small = make_small(tmp_path / "checkout")
     disk = small_disk("2m", small)
-    with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
-        while True:
-            filler.write(b"0" * 4096)
+    fill(disk)
     words = ("retrain", str(small.yaml), "--if-due", "--set")
     words += (f"pusher.to={disk}/serving",)
     failed = small.strategos(*words, expect=1).stdout
@@ -65,3 +69,25 @@ def test_push_to_a_full_disk_goes_through_once_there_is_room(
     small.wait_for(lambda: "Not due" not in small.strategos(*retry).stdout, seconds=100)
     assert small.states()["Trainer"] == "cached"
     assert len(list((disk / "serving").iterdir())) == 1
+
+
+@pytest.mark.faults
+def test_a_run_with_retries_goes_through_once_there_is_room_and_says_so(
+    make_small, small_disk, tmp_path
+):
+    small = make_small(tmp_path / "checkout")
+    disk = small_disk("2m", small)
+    fill(disk)
+    sets = (f"pusher.to={disk}/serving", "run.retries=9")
+    words = [word for text in sets for word in ("--set", text)]
+    process = small.start(*words, node="Pusher")
+    small.wait_for_event("tried again after", seconds=100)
+    (disk / "filler").unlink()
+    shown = process.communicate(timeout=100)[0]
+    assert process.returncode == 0, shown
+    reason = (
+        f"Pusher: tried again after: pusher.to: {disk}/serving: no room for another"
+    )
+    assert f"warning    {reason}" in shown
+    assert small.states()["Pusher"] == "complete"
+    assert "tried again" not in small.run(*words).stdout  # cached: nothing was

@@ -1,4 +1,7 @@
-"""The argument of the user's `build_model(context)` and `callbacks(context)`."""
+"""The argument of the user's `build_model(context)` and `callbacks(context)`.
+
+docs/custom_training.md has a table of its members; a test compares both.
+"""
 
 from __future__ import annotations
 

@@ -150,6 +150,23 @@ def test_metrics_stand_beside_those_of_the_trivial_model(blessed):
     assert any("the most frequent class of `late`, 0.2391," in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("node", "outcome", "what"),
+    [
+        ("InfraValidator", "not blessed", "InfraValidator stopped the model"),
+        ("Pusher", "failed", "Pusher failed"),
+        ("Pusher", "interrupted", "Pusher was interrupted"),
+    ],
+)
+def test_a_good_model_that_was_not_pushed_is_not_called_blessed(
+    blessed, node, outcome, what
+):
+    ended = {"outcome": outcome, "failed_node": node, "cause": "py_function", "log": ""}
+    lines = reported(dataclasses.replace(blessed, pushed=None, **ended))
+    assert f"  verdict    not pushed: {what}; all 1 bounds hold" in lines
+    assert not any(" blessed: " in line for line in lines)
+
+
 def test_an_objection_is_reported_before_the_failed_bounds(blessed):
     bound = check(required=0.8, received=0.5, ok=False)
     text = summary(bound) | {"objections": ["the model predicts the same for all rows"]}

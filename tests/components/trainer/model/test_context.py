@@ -1,0 +1,49 @@
+"""The context that users' functions receive, and its tables in the docs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from strategos.components.trainer.loop.custom_loop import LoopContext
+from strategos.components.trainer.model.context import TrainingContext
+
+DOCS = Path(__file__).parents[4] / "docs" / "custom_training.md"
+ROW = re.compile(r"\| `context\.(\w+)(?:\((.*?)\))?` \| (?:`([^|]+?)` \| )?[^|]+ \|")
+
+
+def members(of):
+    """The public members that a class declares: (parameters, type) by name."""
+    found = {name: ("", kind) for name, kind in of.__annotations__.items()}
+    for name, member in vars(of).items():
+        if name[0] == "_":
+            continue
+        if isinstance(member, property):
+            found[name] = "", member.fget.__annotations__["return"]
+        elif isinstance(member, functools.cached_property):
+            found[name] = "", member.func.__annotations__["return"]
+        elif inspect.isfunction(member):
+            _, *parameters = inspect.signature(member).parameters
+            found[name] = ", ".join(parameters), member.__annotations__["return"]
+    return found
+
+
+def documented(heading):
+    """The rows of the first table below a heading, as `members` gives them."""
+    section = DOCS.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return {name: (words, kind) for name, words, kind in ROW.findall(section)}
+
+
+def test_the_docs_name_each_member_of_the_context_with_its_type():
+    found = members(TrainingContext)
+    found["feature_spec"] = "", "Mapping[str, Any]"  # `FeatureSpec`
+    assert documented("The context") == found
+
+
+@pytest.mark.parametrize("name", sorted(members(LoopContext)))
+def test_the_docs_name_what_a_custom_loop_gets_besides(name):
+    assert name in documented("A custom loop")
