@@ -34,9 +34,15 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
       root: `kubeflow.root`.
 
     Raises:
-      UserError: This machine cannot read the object store.
+      UserError: This machine cannot read the object store; or no step ran, so that
+        nothing leads to the records.
     """
     found = _read(run, root)
+    if not found and any(node.state == "cached" for node in run.nodes):
+        raise UserError(
+            "all steps came from the cache of Kubeflow Pipelines, which does not say "
+            "from which run: the metrics are in the table of that run"
+        )
     made = {name: _artifacts(record) for name, record in found.items()}
     artifacts = [each for name in found for each in made[name]]
     summary = _content(found, "ModelEvaluation")

@@ -91,6 +91,12 @@ def test_run_whose_steps_recorded_nothing_stays_as_it_is(bucket):
     assert step_records.add_to(told, ROOT) == told
 
 
+def test_run_from_the_cache_alone_says_where_its_metrics_are(bucket):
+    told = run_of({"Resolve": "complete", "Trainer": "cached"})
+    with pytest.raises(UserError, match="the metrics are in the table of that run"):
+        step_records.add_to(told, ROOT)
+
+
 def test_store_that_cannot_be_read_is_named_with_the_remedy(monkeypatch):
     told = run_of({"Resolve": "complete"})
     monkeypatch.setenv("S3_ENDPOINT", "http://127.0.0.1:1")
