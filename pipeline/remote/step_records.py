@@ -114,6 +114,8 @@ def _artifacts(record: Json) -> list[mlmd.Artifact]:
     for output in record["outputs"]:
         artifact = mlmd.Artifact(type=output["type"], uri=output["uri"])
         for name, value in output["properties"].items():
+            if isinstance(value, (dict, list)):  # as executors record them, too
+                value = json.dumps(value)
             kind = "string_value" if isinstance(value, str) else "double_value"
             setattr(artifact.custom_properties[name], kind, value)
         made.append(kubeflow.restored(artifact))

@@ -13,6 +13,7 @@ from strategos.pipeline.remote import step_records
 
 ROOT = "minio://bucket/root"
 SUMMARY = {"overall": {"auc": 0.75}, "warnings": ["few rows"]}
+EXAMPLES = {"rows": 200.0, "types": "a INT", "split": {"train": 1.0, "eval": 1.0}}
 MODEL = {"strategy": "one_device", "steps": 7.0, "history": '{"loss": [0.5]}'}
 PUSHED = {
     "pushed": 1.0,
@@ -21,7 +22,7 @@ PUSHED = {
 }
 # (inputs, outputs by type, warnings) of each step.
 STEPS = {
-    "ExampleGen": ([], {"Examples": {"rows": 200.0, "types": "a INT"}}, ["a hole"]),
+    "ExampleGen": ([], {"Examples": EXAMPLES}, ["a hole"]),
     "Trainer": (["ExampleGen"], {"Model": MODEL}, []),
     "Evaluator": (
         ["Trainer", "ExampleGen"],
