@@ -1,7 +1,8 @@
 """The events of a step: its warnings for the table, its progress in the pod's log.
 
 A step has no live view beside it. So its event file is followed by a thread, which
-prints warnings, notes and, every few seconds, the last progress.
+prints warnings, notes and, every few seconds, the last progress, with the end of each
+epoch.
 """
 
 from __future__ import annotations
@@ -67,20 +68,23 @@ class Lines:
         self._path, self._out, self._read = path, out, 0
 
     def print(self) -> None:
-        """Prints the warnings and notes since the last call, and the last progress."""
+        """Prints the warnings and notes since the last call, and the last progress.
+
+        Of several epochs since then, each has a line.
+        """
         with self._path.open("rb") as file:
             file.seek(self._read)
             *complete, rest = file.read().split(b"\n")
             self._read = file.tell() - len(rest)
-        last = ""
+        last: dict[str, str] = {}
         for event in filter(None, map(_parsed, complete)):
             text = first_line(event.get("message"))
             if event["event"] in _SHOWN:
                 self._out.write(f"{event['event']}: {text}\n")
             elif event["event"] == "progress":
-                last = text
-        if last:
-            self._out.write(f"{PROGRESS}{last}\n")
+                last[text.partition("  ")[0]] = text  # such as `epoch 2/5`
+        for text in last.values():
+            self._out.write(f"{PROGRESS}{text}\n")
         self._out.flush()
 
 

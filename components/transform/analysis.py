@@ -20,7 +20,7 @@ from tfx.dsl.io import fileio
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.shards.engine import Engine
-from strategos.components.transform import raw
+from strategos.components.transform import raw, vocabularies
 from strategos.components.user_code.user_errors import operation_error
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -92,6 +92,8 @@ def _analyze(
         _ = DatasetMetadata(schema) | tft_beam.WriteMetadata(
             metadata, pipeline=pipeline
         )
+        if engine.runner != "direct":  # which repeats nothing
+            vocabularies.keep_final(pipeline)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,9 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -70,6 +69,13 @@ PROGRAMS = (
     Program("argo", "argoexec", f"{_ARGO}/cmd/argoexec"),
     Program("argo", "workflow-controller", f"{_ARGO}/cmd/workflow-controller"),
 )
+
+# CPU time of a build after those before it; 15 for others.
+_SECONDS = {
+    **{"kubernetes": 440, "coredns": 90, "pause": 1, "etcd": 42},
+    **{"training-operator": 130, "kfp-api-server": 180},
+    **{"argoexec": 280, "workflow-controller": 35},
+}
 
 # The API server contains SQLite; the others of its module share what it compiled.
 _WITH_C = ("kfp",)
@@ -157,19 +163,39 @@ def _deadline(seconds: float | None) -> Iterator[None]:
 def _build_all(target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     (part / "bin").mkdir(parents=True, exist_ok=True)
+    missing = [each for each in PROGRAMS if not (part / "bin" / each.name).exists()]
     with tempfile.TemporaryDirectory(dir=part, prefix="go-build-") as compiled:
-        for number, program in enumerate(PROGRAMS, 1):
-            binary = part / "bin" / program.name
-            if not binary.exists():
-                print(f"Building {program.name} ({number} of {len(PROGRAMS)})", end=" ")
-                sys.stdout.flush()
-                begin = time.monotonic()
-                _build(program, binary, Path(compiled))
-                print(f"{time.monotonic() - begin:.0f} s", flush=True)
+        begun = time.monotonic()
+        for at, program in enumerate(missing):
+            begin = time.monotonic()
+            number, left = (
+                PROGRAMS.index(program) + 1,
+                _left(missing, at, begin - begun),
+            )
+            about = f"{number} of {len(PROGRAMS)}, {left}"
+            print(f"Building {program.name} ({about})", end=" ", flush=True)
+            _build(program, part / "bin" / program.name, Path(compiled))
+            print(f"{time.monotonic() - begin:.0f} s", flush=True)
     for file in _definitions():
         (part / "definitions").mkdir(exist_ok=True)
         shutil.copyfile(file, part / "definitions" / file.name)
     part.rename(target)
+
+
+def _left(programs: Sequence[Program], done: int, spent: float) -> str:
+    """`about 12 min left`, by the pace of this build.
+
+    Args:
+      programs: What this build makes, in order.
+      done: Number of them that are built.
+      spent: Seconds since its beginning.
+    """
+    costs = [_SECONDS.get(each.name, 15) for each in programs]
+    built = sum(costs[:done])
+    # At first as if all cores were idle.
+    pace = spent / built if built else 1 / (os.cpu_count() or 1)
+    left = pace * sum(costs[done:])
+    return f"about {max(1, round(left / 60))} min left"
 
 
 def _build(program: Program, binary: Path, compiled: Path) -> None:

@@ -34,9 +34,15 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
       root: `kubeflow.root`.
 
     Raises:
-      UserError: This machine cannot read the object store.
+      UserError: This machine cannot read the object store; or no step ran, so that
+        nothing leads to the records.
     """
     found = _read(run, root)
+    if not found and any(node.state == "cached" for node in run.nodes):
+        raise UserError(
+            "all steps came from the cache of Kubeflow Pipelines, which does not say "
+            "from which run: the metrics are in the table of that run"
+        )
     made = {name: _artifacts(record) for name, record in found.items()}
     artifacts = [each for name in found for each in made[name]]
     summary = _content(found, "ModelEvaluation")
@@ -108,6 +114,8 @@ def _artifacts(record: Json) -> list[mlmd.Artifact]:
     for output in record["outputs"]:
         artifact = mlmd.Artifact(type=output["type"], uri=output["uri"])
         for name, value in output["properties"].items():
+            if isinstance(value, (dict, list)):  # as executors record them, too
+                value = json.dumps(value)
             kind = "string_value" if isinstance(value, str) else "double_value"
             setattr(artifact.custom_properties[name], kind, value)
         made.append(kubeflow.restored(artifact))

@@ -121,6 +121,19 @@ def test_log_of_a_step_has_its_warnings_and_its_last_progress(tmp_path, capsys):
     assert step_log.last_progress("") == ""
 
 
+def test_log_of_a_step_has_the_end_of_each_epoch(tmp_path, capsys):
+    with step_log.opened(seconds=60):
+        for epoch in (1, 2):
+            for step in range(1, 15):
+                events.emit("progress", message=f"epoch {epoch}/2  step {step}/14")
+        events.emit("progress", message="evaluating and exporting")
+    assert capsys.readouterr().err.splitlines() == [
+        "progress: epoch 1/2  step 14/14",
+        "progress: epoch 2/2  step 14/14",
+        "progress: evaluating and exporting",
+    ]
+
+
 def test_log_of_a_step_has_no_protocol_buffers(caplog):
     from absl import logging as absl_logging
 

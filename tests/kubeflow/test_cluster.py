@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -91,3 +92,16 @@ def test_manifests_name_the_image_of_the_overlay():
         if each["kind"] == "ServiceAccount"
     }
     assert {pod["serviceAccountName"] for pod in pods} <= accounts
+
+
+def test_build_says_how_long_it_will_take_by_its_pace(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    programs = importlib.import_module("programs")
+    costs = programs._SECONDS
+    assert costs.keys() <= {each.name for each in programs.PROGRAMS}
+    monkeypatch.setattr(programs.os, "cpu_count", lambda: 2)
+    assert programs._left(programs.PROGRAMS, 0, 0.0) == "about 10 min left"
+    slow = programs._left(programs.PROGRAMS, 1, 4.0 * costs["kubernetes"])
+    assert slow == "about 55 min left"
+    last = len(programs.PROGRAMS) - 1
+    assert programs._left(programs.PROGRAMS, last, 60.0) == "about 1 min left"

@@ -38,9 +38,11 @@ cluster.registration.initial-timeout: 300
 # A process that died is noticed within seconds, by heartbeats that cannot be sent; the
 # time-out is for one that lives, and is late on a busy machine.
 heartbeat.interval: 1000
-heartbeat.timeout: 60000
+heartbeat.timeout: 300000
 heartbeat.rpc-failure-threshold: 2
-slot.request.timeout: 60000
+slot.request.timeout: 300000
+# By default 10 s: at a load of 30, each late answer was a restart of the job.
+pekko.ask.timeout: 5 min
 # Longer than `--environment_cache_millis`, so that a restarted job gets new workers.
 # A dead worker fails many tasks, each of which counts in the other strategies; failures
 # within one delay are one here.

@@ -10,6 +10,7 @@ from typing import Any
 
 from strategos.components.errors import BadInputError
 from strategos.components.shards.flink import jars
+from strategos.components.wording import counted
 
 KEY = "run.engine.options.master"
 """The setting that names a master."""
@@ -18,6 +19,10 @@ KEY = "run.engine.options.master"
 _SECONDS = 20.0
 # A master is a neighbour: never through the proxy that the environment names.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_MIN_BUFFERS = "taskmanager.network.sort-shuffle.min-buffers"
+_STOCK_BUFFERS, _BUFFER_BYTES = 512, 1 << 15
+# Of a cluster that a run starts: 64. With Flink's own settings: 8, and ten restarts.
+_SHUFFLES = 32
 ENDED = ("FINISHED", "FAILED", "CANCELED", "SUSPENDED")
 """States of jobs that have ended."""
 
@@ -90,7 +95,40 @@ class Master:
                 f"needs {slots}",
                 remedy="Wait for the jobs of others, or start more TaskManagers.",
             )
+        self._check_shuffles()
         return -(-total // hosts)
+
+    def _check_shuffles(self) -> None:
+        """Rejects a cluster whose network memory is too small for Transform.
+
+        Each of its stages holds `_MIN_BUFFERS` buffers for each task that shuffles:
+        without them, Flink restarts the job again and again.
+        """
+        try:
+            given = self.get("/jobmanager/config")
+            settings = {each["key"]: each["value"] for each in given}
+            buffers = int(settings.get(_MIN_BUFFERS, _STOCK_BUFFERS))
+            found = [self._buffers(each) for each in self._task_managers()]
+        except (MasterError, KeyError, TypeError, ValueError):
+            return  # as behind a proxy that hides them
+        shuffles = min(found, default=_SHUFFLES * buffers) // buffers
+        if shuffles < _SHUFFLES:
+            raise self._unfit(
+                f"whose network memory holds {counted(shuffles, 'shuffle')} at a time "
+                f"for each task slot, too few for Transform ({_SHUFFLES} or more)",
+                remedy=f"Set `{_MIN_BUFFERS}: 64` in the settings of its JobManager "
+                f"and TaskManagers (received {buffers}), or raise "
+                "taskmanager.memory.network.min and max, and restart them.",
+            )
+
+    def _task_managers(self) -> list[dict[str, Any]]:
+        return self.get("/taskmanagers")["taskmanagers"]
+
+    def _buffers(self, task_manager: dict[str, Any]) -> int:
+        """Network buffers for each task slot of a TaskManager."""
+        about = self.get(f"/taskmanagers/{task_manager['id']}")
+        total = about["memoryConfiguration"]["networkMemory"] // _BUFFER_BYTES
+        return total // task_manager["slotsNumber"]
 
     def job_named(self, name: str) -> str | None:
         """The id of the job with a name; None if there is none.

@@ -53,7 +53,8 @@ def write_examples() -> Callable[..., Any]:
     from strategos.components.example_gen import executor
 
     def write(table, uri, by="ratio"):
-        names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
+        names = ("fingerprint", "schema_file", "schema_fingerprint")
+        names += ("label", "stack", "unlabelled")
         keys = ["key"] if by == "hash" else []
         properties = dict.fromkeys(names, "") | {
             "pattern": str(table),

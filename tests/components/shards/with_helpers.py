@@ -55,7 +55,8 @@ def _write(table: str, folder: str) -> None:
     examples.uri = f"{folder}/examples"
     statistics = standard_artifacts.ExampleStatistics()
     statistics.uri = f"{folder}/statistics"
-    names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
+    names = ("fingerprint", "schema_file", "schema_fingerprint")
+    names += ("label", "stack", "unlabelled")
     properties = dict.fromkeys(names, "") | {
         "pattern": table,
         "spans": "[]",

@@ -79,7 +79,7 @@ def test_flights_run_to_a_pushed_model_that_equals_the_local_one(
 ):
     local = start_local()  # beside: most steps on the cluster leave a core idle
     endpoint = pipelines.start_job_server()
-    states, _ = pipelines.run("--wait", *ENGINE, f"{ENDPOINT}={endpoint}")
+    states, said = pipelines.run("--wait", *ENGINE, f"{ENDPOINT}={endpoint}")
     log = pipelines.stop_job_server()
     # Of two splits, and the analysis; other nodes have one shard, and send no job.
     assert log.count("Completed job") == 3, log
@@ -87,6 +87,19 @@ def test_flights_run_to_a_pushed_model_that_equals_the_local_one(
     assert states.keys() >= {"Resolve", "ExampleGen", "Transform", *RETRAINED}
     (version,) = pipelines.pushed(tmp_path)
     pipelines.assert_equal(version, local())
+    assert_table_of_a_local_run(said, version)
+    run_id = re.search(r"^run (\S+) submitted", said, re.MULTILINE)[1]
+    logs = [log for _, log in pipelines.pods(run_id)]
+    assert any("progress: epoch 1/" in log for log in logs)
+    assert not any("do: inputs" in log for log in logs)
+
+
+def assert_table_of_a_local_run(said, version):
+    """As the steps have recorded it; `kubeflow.metadata` is not set."""
+    for part in ("verdict +blessed", f"pushed +s3://models/model/{version.name}"):
+        assert re.search(part, said), said
+    assert re.search(r"ExampleGen .*\d rows", said), said
+    assert re.search(r"^ +auc ", said, re.MULTILINE), said
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +283,7 @@ def test_changed_hyperparameter_re_runs_the_trainer_and_what_follows(
     first, second = pipelines.pushed(tmp_path)
     assert pipelines.metrics_of(first) != pipelines.metrics_of(second)
     pipelines.assert_equal(second, local())
+    assert_table_of_a_local_run(retrained[-1][1].read_text(), second)
 
 
 def test_model_of_the_step_that_started_again_equals_the_undisturbed_one(

@@ -13,6 +13,7 @@ from strategos.pipeline.remote import step_records
 
 ROOT = "minio://bucket/root"
 SUMMARY = {"overall": {"auc": 0.75}, "warnings": ["few rows"]}
+EXAMPLES = {"rows": 200.0, "types": "a INT", "split": {"train": 1.0, "eval": 1.0}}
 MODEL = {"strategy": "one_device", "steps": 7.0, "history": '{"loss": [0.5]}'}
 PUSHED = {
     "pushed": 1.0,
@@ -21,7 +22,7 @@ PUSHED = {
 }
 # (inputs, outputs by type, warnings) of each step.
 STEPS = {
-    "ExampleGen": ([], {"Examples": {"rows": 200.0, "types": "a INT"}}, ["a hole"]),
+    "ExampleGen": ([], {"Examples": EXAMPLES}, ["a hole"]),
     "Trainer": (["ExampleGen"], {"Model": MODEL}, []),
     "Evaluator": (
         ["Trainer", "ExampleGen"],
@@ -89,6 +90,12 @@ def test_run_has_what_its_steps_and_those_behind_the_cache_recorded(record, betw
 def test_run_whose_steps_recorded_nothing_stays_as_it_is(bucket):
     told = run_of({"Resolve": "complete", "Trainer": "failed"})
     assert step_records.add_to(told, ROOT) == told
+
+
+def test_run_from_the_cache_alone_says_where_its_metrics_are(bucket):
+    told = run_of({"Resolve": "complete", "Trainer": "cached"})
+    with pytest.raises(UserError, match="the metrics are in the table of that run"):
+        step_records.add_to(told, ROOT)
 
 
 def test_store_that_cannot_be_read_is_named_with_the_remedy(monkeypatch):

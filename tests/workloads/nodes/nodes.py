@@ -59,7 +59,8 @@ def write_examples(inputs, uri, table="a.csv"):
     table = f"{inputs}/data/{table}"
     (status,) = reading.statuses([table])
     shards._LEAST_BYTES = status.size // SHARDS
-    names = ("fingerprint", "schema_file", "schema_fingerprint", "label", "stack")
+    names = ("fingerprint", "schema_file", "schema_fingerprint")
+    names += ("label", "stack", "unlabelled")
     properties = dict.fromkeys(names, "") | {
         "pattern": table,
         "spans": "[]",

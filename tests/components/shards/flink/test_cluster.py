@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components.errors import BadInputError
 from strategos.components.shards import fold
 from strategos.components.shards.engine import Engine
+from strategos.components.shards.flink import master as flink_master
 from strategos.components.shards.flink.master import Master
 
 pytestmark = pytest.mark.engine
@@ -60,6 +62,13 @@ def test_pipeline_runs_and_its_jars_stay(cluster, run):
 def _settings(master):
     settings = master.get("/jobmanager/config")
     return {each["key"]: each["value"] for each in settings}
+
+
+def test_cluster_says_how_many_shuffles_its_network_memory_holds(cluster, monkeypatch):
+    assert Master(cluster.master).check(2) == 1
+    monkeypatch.setattr(flink_master, "_SHUFFLES", 65)
+    with pytest.raises(BadInputError, match="holds 64 shuffles at a time"):
+        Master(cluster.master).check(2)
 
 
 def test_other_machines_reach_no_service(cluster, run):

@@ -195,3 +195,22 @@ def test_killed_process(
         uri = tmp_path / "again"  # as TFX does
         assert start(shared, node, uri).answer() == {"error": None}
     assert result(node, folder, uri) == expected(node)
+
+
+def test_workers_killed_once_a_vocabulary_is_final(
+    start, folder, expected, cluster, wait_until, pids, tmp_path
+):
+    """Flink repeats the end of its write, which has deleted what it would rename."""
+    engine = Engine("portable", 2, cluster.job_endpoint, master=cluster.master)
+    uri = tmp_path / "graph"
+    driver = start(engine, "analysis", uri)
+    wait_until(
+        lambda: driver.poll() == 0 or any(uri.glob(".temp/tftransform_tmp/**/vocab_*")),
+        200,
+    )
+    assert driver.poll() is None
+    for pid in pids(cluster.folder, VICTIMS["worker"]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert driver.answer() == {"error": None}
+    assert result("analysis", folder, uri) == expected("analysis")

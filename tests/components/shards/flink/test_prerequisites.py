@@ -71,7 +71,7 @@ def test_cache_can_be_moved(environ, parent):
 
 @pytest.fixture
 def server():
-    """Serves one answer to any request, as `host:port`."""
+    """Serves one answer to any request, or one by path, as `host:port`."""
     running = []
 
     def serve(body):
@@ -79,7 +79,8 @@ def server():
             def do_GET(self):
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write(body)
+                found = body[self.path] if isinstance(body, dict) else body
+                self.wfile.write(found)
 
             def log_message(self, *_):
                 pass
@@ -138,6 +139,36 @@ def test_fit_master_is_accepted_with_the_slots_of_a_task_manager(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # neighbours need no proxy
     answer = json.dumps({**OVERVIEW, "slots-total": total}).encode()
     assert Master(server(answer)).check(3) == of_each
+
+
+@pytest.mark.parametrize(
+    ("buffers", "settings", "told"),
+    [
+        (4096, {}, "holds 8 shuffles at a time for each task slot"),
+        (4096, {"taskmanager.network.sort-shuffle.min-buffers": "64"}, ""),
+        (65536, {}, ""),
+        (1024, {"taskmanager.network.sort-shuffle.min-buffers": "64"}, "16 shuffles"),
+    ],
+)
+def test_master_with_too_little_network_memory_is_rejected(
+    server, buffers, settings, told
+):
+    """With Flink's own settings, its first figures, Transform restarted ten times."""
+    managers = [{"id": "127.0.0.1:1-a", "slotsNumber": 2}]
+    about = {"memoryConfiguration": {"networkMemory": 2 * buffers * 32768}}
+    answers = {
+        "/overview": OVERVIEW | {"slots-available": 4},
+        "/jobmanager/config": [{"key": k, "value": v} for k, v in settings.items()],
+        "/taskmanagers": {"taskmanagers": managers},
+        "/taskmanagers/127.0.0.1:1-a": about,
+    }
+    master = Master(server({k: json.dumps(v).encode() for k, v in answers.items()}))
+    if not told:
+        assert master.check(4) == 2
+        return
+    with pytest.raises(BadInputError, match=told) as caught:
+        master.check(4)
+    assert "taskmanager.network.sort-shuffle.min-buffers: 64" in caught.value.remedy
 
 
 def test_start_that_fails_shows_the_last_lines_of_the_log(
