@@ -280,3 +280,13 @@ def test_a_folder_without_a_yaml_is_named_with_the_remedy(
     tmp_path.joinpath("near.yaml").touch()
     assert cli.main(["models"]) == 2
     assert "YAML files in .: near.yaml." in capsys.readouterr().err
+
+
+def test_doctor_checks_the_metadata_of_the_pipeline_in_the_folder(
+    workload, monkeypatch, capsys
+):
+    monkeypatch.chdir(workload.parent)
+    cli.main(["doctor"])
+    database = f"{workload.parent}/runs/metadata.sqlite: created by the first run"
+    assert database in capsys.readouterr().out
+    assert not workload.with_name("runs").exists()
