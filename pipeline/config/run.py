@@ -1,21 +1,36 @@
-"""The section `run.engine`: what works on the data, never what comes out."""
+"""The section `run`: where and how the pipeline runs, and on what engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails
 
+from strategos.components.files.filesystems import is_remote
+from strategos.components.shards import control_groups
 from strategos.components.shards.engine import Engine as Settings
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import raise_all, reject_at
+from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.types import (
+    PASSWORD_VARIABLE,
+    SERVERS,
+    Database,
     Duration,
+    NotNegative,
+    PathText,
     Positive,
     Section,
+    Size,
     seconds,
+    size,
 )
 
 Project = Annotated[
@@ -187,3 +202,74 @@ class Engine(Section):
                 if (limit := getattr(self.options, name))
             },
         )
+
+
+class Run(Section):
+    """Where and how the pipeline runs."""
+
+    root: PathText = Field(
+        "runs",
+        description="Folder for artifacts, logs and ML Metadata; or `gs://…` or "
+        "`s3://…` for artifacts only, with `metadata` on a server.",
+        validate_default=True,
+    )
+    runner: Literal["local", "beam"] = Field(
+        "local",
+        description="`local` starts one warm executor process; `beam` is TFX's "
+        "BeamDagRunner.",
+    )
+    engine: Engine = Field(
+        default_factory=Engine,
+        description="What works on the data; every engine gives the same results.",
+    )
+    metadata: Database = Field(
+        "sqlite",
+        description="ML Metadata: `sqlite` (a file under `root`) or the URL of a "
+        f"server; its password is read from {PASSWORD_VARIABLE}.",
+        validate_default=True,
+    )
+    metadata_timeout: Duration = Field(
+        "2m",
+        description="Time that a started run waits for a server of `metadata` that "
+        "does not answer.",
+    )
+    retries: NotNegative = Field(
+        0,
+        description="Number of times that a node is started again after a reason that "
+        "may pass: a full disk, a database or an object store that does not answer. "
+        "Never after an error of settings, data or code. Pauses double from 1 s to "
+        "1 min. Steps on a cluster have `steps.NAME.retries`.",
+    )
+    memory: Size | None = Field(
+        None,
+        description="Memory that all processes of a run on this machine may take "
+        "together; a run that takes more fails with the figures. By default, three "
+        "quarters of the memory of the machine, or of its control group.",
+    )
+    cache: bool = Field(
+        True, description="Whether unchanged nodes reuse their earlier outputs."
+    )
+
+    @field_validator("metadata")
+    @classmethod
+    def _in_reach(cls, metadata: str, info: ValidationInfo) -> str:
+        root = info.data.get("root", "")
+        if metadata == "sqlite" and is_remote(root):
+            raise reject(
+                f"SQLite cannot be kept under the remote root {root}",
+                expected=SERVERS,
+                remedy="Set it to a server, or set `run.root` to a local folder.",
+            )
+        return metadata
+
+    @property
+    def metadata_timeout_seconds(self) -> int:
+        """`metadata_timeout` in seconds."""
+        return seconds(self.metadata_timeout)
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes."""
+        if self.memory is None:
+            return control_groups.memory() * 3 // 4
+        return size(self.memory)
