@@ -99,13 +99,15 @@ class EmptyCells:
 def describe(found: Mapping[str, Emptiness]) -> list[str]:
     """The line of the run's report, if a column has rows without a value.
 
+    It names one place, of the column with the fewest: messages name those of others.
+
     Args:
       found: From `EmptyCells.found`.
     """
-    shown = [
-        f"`{name}` {each.rows:,}" + (f" ({each.place})" if each.place else "")
-        for name, each in found.items()
-    ]
+    shown = [f"{name} {each.rows:,}" for name, each in found.items()]
+    place = next((each.place for each in found.values()), "")
+    if place:
+        shown[0] += f" (first at {place})"
     return [f"missing values: {abridged(shown, _SHOWN)}"] if shown else []
 
 

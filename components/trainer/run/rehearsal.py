@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import tempfile
@@ -147,11 +148,15 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
     model = code.build_model(context)
     with code.blamed("the model fails on the first rows"):
         tracing.shapes(lambda: model(keras3.taken(model, features), training=False))
-    size = sum(x.shape.num_elements() * x.dtype.size for x in model.trainable_variables)
-    if size > _LARGEST:
+    if sum(map(_size, model.trainable_variables)) > _LARGEST:
         return
     with (
         tempfile.TemporaryDirectory(prefix="rehearsal-") as folder,
         code.blamed("the model cannot be exported"),
     ):
         export(model, context, spec.schema_file, folder, spec.null_values, graph)
+
+
+def _size(variable: Any) -> int:
+    """Bytes of a variable of either Keras."""
+    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size

@@ -132,12 +132,9 @@ def test_the_report_counts_empty_cells_and_names_the_first(tmp_path, run, form):
             table_of.to_pandas().astype({"x": "Int64"}).to_csv(path, index=False)
     written = run(tmp_path / f"*.{form}")
     place = {"csv": "line 13", "parquet": "row 12"}[form]
-    first = {"csv": "line 2", "parquet": "row 1"}[form]
     (line,) = (each for each in written.lines() if each.startswith("missing values"))
-    assert line == (
-        f"missing values: `x` 2 ({tmp_path}/b.{form}: {place}), "
-        f"`z` 80 ({tmp_path}/a.{form}: {first})"
-    )
+    first = f"first at {tmp_path}/b.{form}: {place}"
+    assert line == f"missing values: x 2 ({first}), z 80"
     recorded = written.artifact.get_string_custom_property("empty_cells")
     found = emptiness.from_json(recorded)
     assert (found["x"].rows, found["x"].of, found["x"].all) == (2, 80, False)
