@@ -17,7 +17,7 @@ from strategos.pipeline.config import loading
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "kubeflow" / "README.md", *ROOT.glob("docs/*.md")]
+    [*ROOT.glob("*.md"), ROOT / "kubeflow" / "README.md", *ROOT.glob("docs/*.md")]
 )
 _MENTIONED = re.compile(r"`(strategos [^`]+)`")
 _TYPED = re.compile(r"^ *(strategos .*)$", re.M)

@@ -21,7 +21,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(
             ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
         )
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     built = tmp_path_factory.mktemp("wheel")
     subprocess.run(
