@@ -40,7 +40,12 @@ def earlier(make_workspace, tmp_path_factory):
     with tarfile.open(_ARCHIVE) as archive:
         archive.extractall(folder)
     folder /= "bought"
-    for path in folder.rglob("*"):
+    for path in list(folder.rglob("*")):
+        if path.is_symlink():  # what was pushed
+            target = str(path.readlink()).replace(_MADE_IN, str(folder))
+            path.unlink()
+            path.symlink_to(target)
+            continue
         path.touch()  # checkpoints are kept for a week
         if path.suffix in (".json", ".jsonl", ".txt"):
             path.write_text(path.read_text().replace(_MADE_IN, str(folder)))
