@@ -48,6 +48,6 @@ def test_no_baseline_is_marked_as_none(model, tmp_path):
 def test_path_that_is_gone_says_what_to_do(model, tmp_path):
     gone = str(tmp_path / "serving" / "1")
     with pytest.raises(
-        UserError, match=r"pusher.to: .*1 has no SavedModel.*\n.*a new folder"
+        UserError, match=r"pusher.to: .*1 has no SavedModel.*\n.*--without-baseline"
     ):
         run(model, gone)

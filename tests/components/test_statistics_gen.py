@@ -189,6 +189,7 @@ def test_columns_beside_the_examples_are_those_of_the_examples(tmp_path):
         "pattern": f"{tmp_path}/*.parquet",
         "spans": "[]",
         "null_values": "[]",
+        "unlabelled": "keep",
         "split": '{"by": "ratio", "keys": [], "train": 8, "eval": 2}',
     }
     executor.Executor().Do({}, {"examples": [examples]}, properties)

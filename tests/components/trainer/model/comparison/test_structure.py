@@ -149,8 +149,8 @@ def build_model(context):
 def spec_of_model(workload, make_spec):
     """Makes a spec of a model whose features are in another order if `backwards`."""
 
-    def make(name, backwards, **settings):
-        workload.write_module(name, MODEL.replace("BACKWARDS", backwards))
+    def make(name, backwards, more="", **settings):
+        workload.write_module(name, MODEL.replace("BACKWARDS", backwards) + more)
         return make_spec(module=name, epochs=1, hyperparameters={}, **settings)
 
     return make
@@ -168,15 +168,22 @@ def test_tasks_that_build_different_models_do_not_train(spec_of_model, train_onl
         train_only(spec)
 
 
-def test_a_model_that_the_export_builds_otherwise_is_not_published(
-    spec_of_model, tmp_path
-):
-    built = f"""(open({str(tmp_path / "built")!r}, "a").write("x")
-        and len(open({str(tmp_path / "built")!r}).read()) > 1)"""
-    spec = spec_of_model("by_time", built)
+TOLD = """
+from pathlib import Path
+
+TRAINED = Path(__file__).with_name("trained")
+
+def callbacks(context):
+    told = lambda logs: TRAINED.touch()
+    return [tf.keras.callbacks.LambdaCallback(on_train_end=told)]
+"""
+
+
+def test_a_model_that_the_export_builds_otherwise_is_not_published(spec_of_model):
+    spec = spec_of_model("by_time", "TRAINED.exists()", TOLD)
     with pytest.raises(UserError, match=r"for the export .*\(temp, distance\) here"):
         local.launch(spec, Operation())
-    assert not list(Path(spec.model_dir).glob("*"))
+    assert not list(Path(spec.model_dir).glob("Format-*"))
 
 
 def test_a_warm_start_from_a_model_with_other_connections_is_rejected(
