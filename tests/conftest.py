@@ -72,6 +72,7 @@ if sys.version_info < (3, 11):
 
 # Where files take long, the longest first: so all of pytest's workers end together.
 _LONG = (
+    "components/trainer/loop/test_update_lock.py",
     *("components/shards/flink/test_kills.py", "components/shards/flink"),
     *("e2e/cluster/test_kubeflow.py", "e2e/test_engine.py"),
     "components/trainer/launchers/tfjob/test_tfjob_cluster.py",
