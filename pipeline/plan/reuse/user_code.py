@@ -110,7 +110,8 @@ def code_of(config: Config) -> uses.Code:
         config.run.root,
         *(config.pusher.folders.values() if config.pusher else ()),
     )
-    here = [each for each in places if not is_remote(each)]
+    local_copies = str(state_folder(config.run.root))  # of artifacts in a remote root
+    here = [each for each in (*places, local_copies) if not is_remote(each)]
     left_out = {*here, *(str(Path(each).resolve()) for each in here)}
     data = (config.data.examples, *filter(None, [config.serving]))
     return uses.Code(
