@@ -93,7 +93,7 @@ class EmptyCells:
 
     def _place(self, name: str) -> str:
         piece, row = self._first[name]
-        return f"{piece.source.path}: {piece.source.where(piece.part, row)}"
+        return piece.place(row)
 
 
 def describe(found: Mapping[str, Emptiness]) -> list[str]:

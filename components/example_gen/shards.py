@@ -51,6 +51,14 @@ class Piece:
     first_row: int | None = None
     rows: int | None = None
 
+    def place(self, row: int) -> str:
+        """File and line of a row, for messages.
+
+        Args:
+          row: Its index in the piece.
+        """
+        return f"{self.source.path}: {self.source.where(self.part, row)}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Shard:

@@ -224,9 +224,9 @@ class WriteShard:
             watch = rounding.Watch(floats - rounded.keys(), inferred)
             batch = converted(piece, row, raw, self.kinds, self.nulls, watch)
             for name, (index, value) in watch.changed.items():
-                rounded[name] = self._rounded(name, value, _place(piece, row + index))
+                rounded[name] = self._rounded(name, value, piece.place(row + index))
             for name, (index, value) in watch.shortened.items():
-                shortened[name] = f"{value[:100]}, {_place(piece, row + index)}"
+                shortened[name] = f"{value[:100]}, {piece.place(row + index)}"
             yield raw, batch
             row += raw.num_rows
 
@@ -266,7 +266,7 @@ def converted(
     try:
         return features.convert(batch, kinds, nulls, watch)
     except features.BadValueError as error:
-        place = f"{_place(piece, row + error.row)}: column `{error.column}`"
+        place = f"{piece.place(row + error.row)}: column `{error.column}`"
         raise UserError(
             error.reason,
             place=Place(place),
@@ -282,7 +282,3 @@ def _allowed(kind: Kind, value: object) -> str:
     beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
     within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
     return kind.name + within * (beyond and kind == Kind.INT)
-
-
-def _place(piece: Piece, row: int) -> str:
-    return f"{piece.source.path}: {piece.source.where(piece.part, row)}"

@@ -170,7 +170,7 @@ class Data(Section):
     unlabelled: Literal["keep", "drop"] = Field(
         "keep",
         description="What happens to a row without a value of the label: `drop` leaves "
-        "it out of both splits and counts it; `keep` suits a label that "
+        "it out of all splits and counts it; `keep` suits a label that "
         "`preprocessing_fn` makes. No model is trained on a missing label.",
     )
     on_bad_row: Annotated[

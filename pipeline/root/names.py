@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import Place
+from strategos.components.files import places
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -70,9 +71,7 @@ def remember(config: Config) -> str:
     if found != known:
         file = _file(config)
         make_state(file.parent)
-        aside = file.with_suffix(".new")
-        aside.write_text(json.dumps(found, indent=1))
-        aside.replace(file)
+        places.replace_text(file, json.dumps(found, indent=1))
     if former in (None, path):
         return ""
     return (

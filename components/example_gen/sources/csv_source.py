@@ -6,6 +6,7 @@ import contextlib
 import csv
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections import deque
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from strategos.components.example_gen.inference import Profile
 
 _BLOCK_BYTES = 8 << 20
+_ZERO = re.compile(b"\\0")
 _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
@@ -231,7 +233,7 @@ def _has_zero_byte(column: pa.StringArray) -> bool:
     if data is None:
         return False
     last = memoryview(offsets).cast("i")[column.offset + len(column)]
-    return data.slice(0, last).to_pybytes().find(b"\0") >= 0
+    return _ZERO.search(memoryview(data)[:last]) is not None  # without a copy
 
 
 def _check_separator(path: str, header: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ from strategos.components.trainer.run.export import export
 from strategos.components.trainer.run.session import configure
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transform import sample
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transform.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
 
 _NICENESS = 15
@@ -154,7 +154,8 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
         tempfile.TemporaryDirectory(prefix="rehearsal-") as folder,
         code.blamed("the model cannot be exported"),
     ):
-        export(model, context, spec.schema_file, folder, spec.null_values, graph)
+        schema = raw_schema_file(spec.transform_graph)
+        export(model, context, schema, folder, spec.null_values, graph)
 
 
 def _size(variable: Any) -> int:
