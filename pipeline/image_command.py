@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _BUILDERS = ("buildah", "podman", "docker")
 _OLDER, _NEWER = "3.10-slim-bookworm", "3.13-slim-trixie"
 _CHECKOUT = Path(__file__).resolve().parent.parent
-_SOURCES = ("pyproject.toml", "uv.lock", "README.md", "pipeline", "components")
+_SOURCES = (
+    *("pyproject.toml", "uv.lock", "README.md"),
+    *("src", "pipeline", "components"),
+)
 _IGNORED = "Dockerfile.dockerignore"
 
 
@@ -105,7 +108,7 @@ def _prepare(folder: Path, checkout: Path, context: Path) -> None:
         target.parent.mkdir(exist_ok=True)
         if source.is_dir():
             without = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, target, ignore=without)
+            shutil.copytree(source, target, symlinks=True, ignore=without)
         else:
             shutil.copy2(source, target)
 

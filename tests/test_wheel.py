@@ -17,9 +17,12 @@ BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.a
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     source = tmp_path_factory.mktemp("source")
-    for name in ("pipeline", "components"):
+    for name in ("src", "pipeline", "components"):
         shutil.copytree(
-            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
+            ROOT / name,
+            source / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
         )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -35,7 +38,8 @@ def wheel(tmp_path_factory):
 
 
 def test_wheel_holds_every_module_and_data_file(wheel):
-    expected = {
+    expected = {f"strategos/{name}" for name in ("__init__.py", "py.typed")}
+    expected |= {
         f"strategos/{path.relative_to(ROOT)}"
         for name in ("pipeline", "components")
         for path in (ROOT / name).rglob("*")

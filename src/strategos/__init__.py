@@ -1,0 +1,1 @@
+"""A declarative TFX pipeline whose trainer picks its own `tf.distribute` strategy."""
