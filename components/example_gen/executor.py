@@ -90,6 +90,8 @@ class Executor(EngineExecutor):
         _describe(artifact, pattern, chosen, outcome)
         empty = outcome.empty.found()
         artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))
+        unseen = json.dumps(outcome.label.unseen())
+        artifact.set_string_custom_property("unseen_labels", unseen)
         report = inference.describe(profiles) + outcome.changed_numbers()
         report += emptiness.describe(empty)
         if outcome.unlabelled:

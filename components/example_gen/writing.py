@@ -24,6 +24,7 @@ from strategos.components.shards import progress
 from strategos.components.wording import abridged
 
 _SHOWN_NAMES = 8
+_FOLLOWED = 500  # distinct values of the label in a split
 
 
 @dataclasses.dataclass
@@ -34,24 +35,76 @@ class Label:
       seen: Some values; all of them where there is but one.
       rows: Number of rows.
       plain: Whether no row has more than one value.
+      first: By split, the piece and row where each value of a text or whole number
+        stands first; None if there are more than some hundreds.
     """
 
     seen: set[Any] = dataclasses.field(default_factory=set)
     rows: int = 0
     plain: bool = True
+    first: dict[str, dict[Any, tuple[Piece, int]]] | None = dataclasses.field(
+        default_factory=dict
+    )
 
-    def see(self, column: pa.ListArray) -> None:
-        """Adds a batch of the label's column."""
+    def see(
+        self,
+        column: pa.ListArray,
+        masks: Mapping[str, np.ndarray],
+        piece: Piece,
+        row: int,
+    ) -> None:
+        """Adds a batch of the label's column.
+
+        Args:
+          column: The values, a list a row.
+          masks: bool [rows] by split.
+          piece: Where the rows are from.
+          row: Index in the piece of the first of them.
+        """
         if (pc.max(pc.list_value_length(column)).as_py() or 0) > 1:
             self.plain = False
         self.rows += len(column)
         if len(self.seen) < 2:
             self.seen.update(column.flatten().unique()[:2].to_pylist())
+        if self.first is None or pa.types.is_floating(column.type.value_type):
+            return
+        rows = pc.list_parent_indices(column)
+        for split, mask in masks.items():
+            own = pa.array(mask).take(rows)
+            values, known = (
+                column.flatten().filter(own),
+                self.first.setdefault(split, {}),
+            )
+            for value in values.unique()[: _FOLLOWED + 1].to_pylist():
+                if value not in known:
+                    index = rows.filter(own)[pc.index(values, value).as_py()].as_py()
+                    known[value] = piece, row + index
+        self._forget_many()
 
     def merge(self, later: Label) -> Label:
         """Adds what later rows have."""
         seen = self.seen if len(self.seen) > 1 else self.seen | later.seen
-        return Label(seen, self.rows + later.rows, self.plain and later.plain)
+        first = None
+        if self.first is not None and later.first is not None:
+            first = {
+                split: {**later.first.get(split, {}), **self.first.get(split, {})}
+                for split in self.first.keys() | later.first.keys()
+            }
+        rows, plain = self.rows + later.rows, self.plain and later.plain
+        merged = Label(seen, rows, plain, first)
+        merged._forget_many()
+        return merged
+
+    def unseen(self) -> dict[str, str]:
+        """By split, a value that no row of `train` has, with its file and line."""
+        known = (self.first or {}).get("train", {})
+        found = {}
+        for split, values in (self.first or {}).items():
+            for value, (piece, row) in values.items():
+                if value not in known:
+                    found[split] = f"{_shown(value)} ({piece.place(row)})"
+                    break
+        return found
 
     def check(self, name: str) -> None:
         """Rejects a label from which a model could learn nothing.
@@ -61,15 +114,17 @@ class Label:
         """
         if not self.plain or len(self.seen) > 1:
             return
-        value = next(iter(self.seen), "missing")
-        if isinstance(value, bytes):
-            value = repr(value.decode(errors="replace"))
+        value = _shown(next(iter(self.seen), "missing"))
         raise UserError(
             f"`{name}` is {value} in all {self.rows} rows; a model cannot learn from "
             "it",
             key="label",
             remedy="Check how the column is made, or choose another one or more spans.",
         )
+
+    def _forget_many(self) -> None:
+        if any(len(values) > _FOLLOWED for values in (self.first or {}).values()):
+            self.first = None
 
 
 @dataclasses.dataclass
@@ -173,12 +228,12 @@ class WriteShard:
             read = 0
             for raw, batch in self._batches(piece, rounded, shortened):
                 empty.see(batch, piece, read)
-                if self.label in self.kinds:
-                    label.see(batch.column(self.label))
                 first = (piece.first_row or 0) + read
                 masks = self.splitter.masks(
                     raw, piece.span, piece.name, first, self.kinds, self.nulls
                 )
+                if self.label in self.kinds:
+                    label.see(batch.column(self.label), masks, piece, read)
                 batch, masks = self._labelled(batch, masks)
                 records = encode.serialize(batch)
                 if not self.splitter.keys:  # else equal rows have equal keys
@@ -282,3 +337,9 @@ def _allowed(kind: Kind, value: object) -> str:
     beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
     within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
     return kind.name + within * (beyond and kind == Kind.INT)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return repr(value.decode(errors="replace")[:100])
+    return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -19,7 +20,13 @@ from strategos.components.records import FILE_FORMAT, columns, counts, splits
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.transform import analysis, missing, preprocessing, sample
+from strategos.components.transform import (
+    analysis,
+    missing,
+    preprocessing,
+    sample,
+    unseen_labels,
+)
 from strategos.components.transform.materialize import materialize
 from strategos.components.user_code import modules, workload_paths
 
@@ -77,6 +84,8 @@ class Executor(EngineExecutor):
         records = [file for each in raw for file in _records(each, sampled)]
         sample.write(graph, records)
         missing.write(graph, empty)
+        unseen = raw[0].get_string_custom_property("unseen_labels")
+        unseen_labels.write(graph, json.loads(unseen or "{}"))
         _describe(transformed[0], names)
 
 

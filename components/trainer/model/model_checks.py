@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3, tracing
 from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.known_losses import Loss, known_loss
+from strategos.components.trainer.model.label_checks import LabelChecker
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.user_code.user_errors import explain
 
 _PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
-_WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
 
 
 class ModelChecker:
@@ -33,11 +33,19 @@ class ModelChecker:
       folder: Folder of the user's code, to find their line in a traceback.
       label: Name of the label.
       strategy: Name of the strategy that the model trains under.
+      unseen: Returns a label of the evaluation split that training lacks, with its
+        place; "" if none is known.
     """
 
     def __init__(
-        self, where: str, folder: str, label: str, strategy: str = "one_device"
+        self,
+        where: str,
+        folder: str,
+        label: str,
+        strategy: str = "one_device",
+        unseen: Callable[[], str] = str,
     ):
+        self._labels = LabelChecker(where, label, unseen)
         self._where = where
         self._folder = folder
         self._label = label
@@ -169,7 +177,7 @@ class ModelChecker:
           complete: Whether these are the labels of all training examples.
           evaluated: The labels of the evaluation split, as far as they are known.
         """
-        self._check_label_kind(labels)
+        self._labels.check_kind(labels)
         effects.check_compiled(model, self._where)
         judged = effects.judged_outputs(model, output, self._where, self._label)
         loss = known_loss(model.loss)
@@ -177,10 +185,10 @@ class ModelChecker:
             if not (loss and isinstance(tensor, tf.Tensor)):
                 continue
             self._check_loss(loss, _last_activation(model, place), tensor, labels)
-            if evaluated is not None and loss.name == "sparse_categorical_crossentropy":
-                self._check_classes(tensor.shape[-1], evaluated, "evaluation")
+            if evaluated is not None:
+                self._labels.check(loss, tensor.shape[-1], evaluated, "evaluation")
             if complete:
-                self._check_varies(loss, labels)
+                self._labels.check_varies(loss, labels)
         if not keras3.is_overridden(model, "train_step"):
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
             self._measure(model, keras3.taken(model, features), first)
@@ -236,18 +244,6 @@ class ModelChecker:
                 "numbers of it in `preprocessing_fn`."
             )
 
-    def _check_label_kind(self, labels: tf.Tensor) -> None:
-        if labels.dtype == tf.string:
-            raise UserError(
-                f"`{self._label}` is a string after Transform",
-                key="label",
-                remedy="Make a number of it in `preprocessing_fn`: "
-                f'`tf.cast(inputs["{self._label}"] == "VALUE", tf.int64)` for two '
-                "classes, where VALUE is the one to predict; for more, "
-                f'`tft.compute_and_apply_vocabulary(inputs["{self._label}"], '
-                f'vocab_filename="{self._label}")`.',
-            )
-
     def _check_loss(
         self,
         loss: Loss,
@@ -258,6 +254,7 @@ class ModelChecker:
         if output.shape.rank == 1:  # Keras treats this as one unit
             output = output[:, tf.newaxis]
         self._check_shapes(loss, output.shape, labels)
+        self._labels.check(loss, output.shape[-1], labels, "training")
         self._check_probabilities(loss, activation, output.numpy())
 
     def _check_shapes(
@@ -265,7 +262,12 @@ class ModelChecker:
     ) -> None:
         units, width = output[-1], labels.shape[-1]
         if loss.name == "sparse_categorical_crossentropy":
-            self._check_sparse(units, labels)
+            if width != 1:
+                raise self._refusal(
+                    "has a SparseCategoricalCrossentropy, but the label "
+                    f"`{self._label}` has {width} values per row (one-hot). "
+                    "Use CategoricalCrossentropy."
+                )
         elif units != width:
             raise self._refusal(
                 f"has {units} output unit(s), but the label `{self._label}` has "
@@ -276,57 +278,6 @@ class ModelChecker:
             raise self._refusal(
                 "has one output unit under categorical_crossentropy: its loss is "
                 "always 0. Use BinaryCrossentropy with a sigmoid, or a unit per class."
-            )
-        if loss.name == "binary_crossentropy":
-            self._check_binary(labels)
-
-    def _check_sparse(self, units: int, labels: tf.Tensor) -> None:
-        if labels.shape[-1] != 1:
-            raise self._refusal(
-                f"has a SparseCategoricalCrossentropy, but the label `{self._label}` "
-                f"has {labels.shape[-1]} values per row (one-hot). "
-                "Use CategoricalCrossentropy."
-            )
-        self._check_classes(units, labels, "training")
-
-    def _check_classes(self, units: int, labels: tf.Tensor, split: str) -> None:
-        """Rejects labels that are no class of the model."""
-        low, high = _range(labels)
-        if low < 0:
-            count = f"{np.sum(labels < 0):,} of {len(labels):,}"
-            raise UserError(
-                f"`{self._label}` is {low:g} in {count} rows of the {split} split: a "
-                "class that its vocabulary lacks, such as one that only new data have",
-                key="label",
-                remedy="Leave such rows out when the data are prepared, split so that "
-                "the training split has the class (`by: hash`), or give "
-                "`compute_and_apply_vocabulary` `num_oov_buckets=1` and the model one "
-                "unit more.",
-            )
-        if high >= units:
-            raise self._refusal(
-                f"has {units} output unit(s), but the label `{self._label}` has values "
-                f"from {low:g} to {high:g} in the {split} split: it needs at least "
-                f"{int(high) + 1} units, one per class counted from 0."
-            )
-
-    def _check_binary(self, labels: tf.Tensor) -> None:
-        low, high = _range(labels)
-        if low < 0 or high > 1:
-            raise self._refusal(
-                f"has a binary_crossentropy, but the label `{self._label}` has values "
-                f"from {low:g} to {high:g}, expected 0 to 1. For several classes use "
-                "SparseCategoricalCrossentropy."
-            )
-
-    def _check_varies(self, loss: Loss, labels: tf.Tensor) -> None:
-        low, high = _range(labels)
-        if low == high and loss.name in _WANTS_VARIETY:
-            raise UserError(
-                f"`{self._label}` is {low:g} in every training example: there is "
-                "nothing to learn",
-                key="label",
-                remedy="Check how the data or `preprocessing_fn` makes it.",
             )
 
     def _check_probabilities(
@@ -377,10 +328,6 @@ def _made_by(model: tf.keras.Model, tensor: Any) -> Any:
 
 def _activation(layer: Any) -> str | None:
     return getattr(getattr(layer, "activation", None), "__name__", None)
-
-
-def _range(labels: tf.Tensor) -> tuple[float, float]:
-    return float(tf.reduce_min(labels)), float(tf.reduce_max(labels))
 
 
 def _shown(shape: tf.TensorShape) -> str:

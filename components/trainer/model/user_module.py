@@ -21,7 +21,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform import missing
+from strategos.components.transform import missing, unseen_labels
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain, location
 
@@ -53,7 +53,12 @@ class UserModule:
             check_together(self.file, strategy)
         self._build_model = modules.function(spec.folder, spec.module, "build_model")
         self._where = f"{self.file}: `build_model`"
-        self._checker = ModelChecker(self._where, spec.folder, spec.label, strategy)
+        unseen = functools.partial(
+            unseen_labels.load, spec.transform_graph, spec.eval_split
+        )
+        self._checker = ModelChecker(
+            self._where, spec.folder, spec.label, strategy, unseen
+        )
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:
         """Calls the user's `build_model`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -160,3 +161,19 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, run, form):
     assert len(kept.rows()) == 50 and len(dropped.rows()) == 43
     assert "left out: 7 rows of 50 without a label" in dropped.lines()
     assert dropped.artifact.get_int_custom_property("rows") == 43
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_label_that_train_lacks_is_recorded_with_its_place(tmp_path, run, form):
+    labels = {1: ["cat", "dog", None, "cat"], 2: ["dog", None, "zebra", "emu"]}
+    for span, values in labels.items():
+        path, table = tmp_path / f"{span}.{form}", pa.table({"y": values, "x": [1] * 4})
+        if form == "parquet":
+            pq.write_table(table, path)
+        else:
+            table.to_pandas().to_csv(path, index=False)
+    by_span = {"by": "span", "spans": 1, "keys": [], "train": 8, "eval": 2}
+    written = run(f"{tmp_path}/{{SPAN}}.{form}", by_span, label="y")
+    place = {"csv": "line 4", "parquet": "row 3"}[form]
+    recorded = written.artifact.get_string_custom_property("unseen_labels")
+    assert json.loads(recorded) == {"eval": f"'zebra' ({tmp_path}/2.{form}: {place})"}

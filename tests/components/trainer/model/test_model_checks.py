@@ -151,7 +151,7 @@ def test_a_fitting_model_passes(
             "sigmoid",
             ("BinaryCrossentropy", {}),
             BINARY * 2,
-            "from 0 to 2, expected 0 to 1",
+            "from 0 to 2 in the training split: expected 0 to 1",
         ),
         (
             1,
@@ -288,11 +288,14 @@ def test_a_label_must_vary_only_where_all_of_it_is_at_hand(
 
 
 def test_a_class_that_only_the_evaluation_split_has_is_named_before_training(
-    tf, workload, make_spec, model, sorted_split
+    tf, tmp_path, make_spec, model, sorted_split
 ):
     from strategos.components.trainer.model.user_module import UserModule
+    from strategos.components.transform import unseen_labels
 
-    code, whole = UserModule(make_spec()), sorted_split(1 << 20)
+    spec = dataclasses.replace(make_spec(), transform_graph=str(tmp_path))
+    unseen_labels.write(str(tmp_path), {"eval": "'zebra' (data/2.csv: line 57)"})
+    code, whole = UserModule(spec), sorted_split(1 << 20)
     made = model(2, "softmax", "sparse_categorical_crossentropy")
     outputs = code.outputs(made, whole)
     code.check(made, outputs, whole, whole)
@@ -302,8 +305,9 @@ def test_a_class_that_only_the_evaluation_split_has_is_named_before_training(
     ):
         columns = tf.nest.map_structure(lambda matrix: matrix + change, whole.columns)  # noqa: B023
         later = dataclasses.replace(whole, columns=columns)
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=message) as raised:
             code.check(made, outputs, whole, later)
+        assert "Training has no 'zebra' (data/2.csv: line 57)" in str(raised.value)
 
 
 def test_an_output_without_an_axis_for_units_is_one_unit(package, checker, features):

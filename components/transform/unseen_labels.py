@@ -1,0 +1,35 @@
+"""Label values that `train` lacks, beside the transform graph: for the Trainer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+_FILE = "unseen_labels.json"
+
+
+def write(graph: str, found: Mapping[str, str]) -> None:
+    """Writes one value of each split that no row of `train` has, if there are any.
+
+    Args:
+      graph: Folder of the transform graph.
+      found: The value with its file and line, by split.
+    """
+    if found:
+        with tf.io.gfile.GFile(f"{graph}/{_FILE}", "w") as file:
+            file.write(json.dumps(found))
+
+
+def load(graph: str, split: str) -> str:
+    """Reads the value of a split, with its file and line; "" if there is none.
+
+    Args:
+      graph: Folder of the transform graph.
+      split: Name of the split.
+    """
+    if not tf.io.gfile.exists(f"{graph}/{_FILE}"):
+        return ""
+    with tf.io.gfile.GFile(f"{graph}/{_FILE}") as file:
+        return json.loads(file.read()).get(split, "")
