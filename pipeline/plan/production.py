@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
 
-from strategos.components import exported, node_ids
+from strategos.components import events, exported, node_ids
 from strategos.components.errors import BadInputError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.pusher import (
@@ -338,6 +338,14 @@ def push_environment(
         target = targets.of(folder)
         newest = target.newest()
         about = {} if newest is None else target.manifest(newest)
+        if _is_begun_anew(store, config, about.get(PUSHED_BY) or {}, who):
+            events.emit(
+                "note",
+                message=f"{key}: the newest version was pushed by this pipeline from "
+                f"{who['place']} before that root was deleted; this root takes its "
+                "place",
+            )
+            continue
         try:
             reject_other(folder, about, who["root"], take_over)
         except BadInputError as error:
@@ -348,6 +356,21 @@ def push_environment(
         return {**found, ABORTED_VARIABLE: json.dumps(models)}
     newest = targets.of(config.pusher.to).newest() or 0
     return {**found, NEWEST_VARIABLE: str(newest)}
+
+
+def _is_begun_anew(
+    store: ml_metadata.MetadataStore,
+    config: Config,
+    other: Mapping[str, str],
+    who: Mapping[str, str],
+) -> bool:
+    """Whether a deleted root at this very place made a push, and this one none yet.
+
+    A URL is no such place: it is the same for operators with a history each.
+    """
+    same = all(other.get(name) == who[name] for name in ("pipeline", "place"))
+    new = same and other.get("root") != who["root"] and not is_remote(config.run.root)
+    return new and next(recent.artifacts(store, "PushedModel"), None) is None
 
 
 def _pushes(ir: Any) -> bool:

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import events
 from strategos.components.errors import BadInputError
@@ -138,6 +139,36 @@ def test_two_roots_do_not_push_to_one_place_unless_one_is_taken_over(plan, workl
     plan("run.root=moved")
     with pytest.raises(BadInputError, match="of another root"):
         plan()
+
+
+def test_a_root_begun_anew_at_its_place_pushes_where_it_did_before(
+    plan, workload, tmp_path
+):
+    folder, sink = workload.parent, tmp_path / "events"
+    plan()
+    before = json.loads(plan.environment["STRATEGOS_PUSHED_BY"])
+    about = folder / "serving" / "7" / "assets.extra" / "manifest.json"
+    about.parent.mkdir(parents=True)
+    (folder / "serving" / "7" / "saved_model.pb").touch()
+    about.write_text(json.dumps({"pushed_by": before}))
+    shutil.rmtree(folder / "runs")
+    events.open_sink(str(sink))
+    plan()
+    events.open_sink(None)
+    after = json.loads(plan.environment["STRATEGOS_PUSHED_BY"])
+    assert after["root"] != before["root"] and after["place"] == before["place"]
+    assert "before that root was deleted" in sink.read_text()
+    for difference in ({"pipeline": "flowers"}, {"place": f"elsewhere:{folder}/runs"}):
+        about.write_text(json.dumps({"pushed_by": before | difference}))
+        with pytest.raises(BadInputError, match="of another root"):
+            plan()
+    about.write_text(json.dumps({"pushed_by": before}))
+    connection = metadata.connection(f"{folder}/runs", "sqlite", None)
+    store = metadata.store(connection, 60)
+    kind = store.put_artifact_type(mlmd.ArtifactType(name="PushedModel"))
+    store.put_artifacts([mlmd.Artifact(type_id=kind)])
+    with pytest.raises(BadInputError, match="of another root"):
+        plan()  # two histories that push in turn
 
 
 @pytest.mark.parametrize(
