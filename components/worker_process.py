@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from strategos.components import errors, events, fork_server, oom, processes
-from strategos.components.files import temporary
+from strategos.components.files import commit, temporary
 
 HASH_SEED = {"PYTHONHASHSEED": "0"}
 """Environment variable for a process that runs the user's code.
@@ -171,9 +171,7 @@ def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
         leave(end.code)
     except BaseException as error:
         content = {"error": described(error)}
-    aside = Path(answered).with_suffix(".tmp")
-    aside.write_text(json.dumps(content))
-    aside.rename(answered)
+    commit.write(answered, json.dumps(content))
     leave(int("error" in content))
 
 

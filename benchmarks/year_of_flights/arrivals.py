@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from strategos.components.files import commit
+
 _MONTHS = range(1, 13)
 _LAST_WEEK = 51  # from zero; it has the eighth day, too
 
@@ -67,10 +69,9 @@ def _weeks(months: Sequence[pa.Table]) -> dict[int, pa.Table]:
 def arrive(table: pa.Table, workload: Path, span: int) -> None:
     """Writes a span into the data of a workload, as a whole."""
     target = workload / "data" / f"span-{span:03d}"
-    partial = target.with_name(f".{target.name}")
-    partial.mkdir(parents=True)
-    csv.write_csv(table, partial / "flights.csv")
-    partial.rename(target)
+    with commit.aside(target) as folder:
+        folder.mkdir(parents=True)
+        csv.write_csv(table, folder / "flights.csv")
 
 
 def _set(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from strategos.components import events
-from strategos.components.files import filesystems, reading
+from strategos.components.files import commit, filesystems, reading
 from strategos.components.wording import data_size
 
 _CHUNK = 1 << 20
@@ -124,7 +124,5 @@ def _write(memo: Path | None, known: dict[str, tuple[_Status | None, str]]) -> N
         for path, (status, digest) in known.items()
         if status and os.path.exists(path)
     }
-    aside = memo.with_name(f".{memo.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # the cache only saves time
-        aside.write_text(json.dumps(rows))
-        aside.replace(memo)
+        commit.write(memo, json.dumps(rows))

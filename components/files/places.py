@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files, filesystems
+from strategos.components.files import arrow_files, commit, filesystems
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -131,10 +130,8 @@ def replace_text(place: Place, text: str) -> None:
     """
     if isinstance(place, RemotePath):
         place.write_text(text)
-        return
-    aside = place.with_name(f".{place.stem}-{uuid.uuid4().hex}")
-    aside.write_text(text)
-    aside.replace(place)
+    else:
+        commit.write(place, text)
 
 
 def remove(place: Place) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from strategos.components import events, exported
 from strategos.components.errors import PassingError, UserError
-from strategos.components.files import filesystems, full_disk
+from strategos.components.files import commit, filesystems, full_disk
 
 ASIDE = ".tmp-"
 
@@ -355,13 +355,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _copy(model: str, folder: Path, manifest: Mapping[str, Any] | None) -> None:
-    aside = folder.with_name(ASIDE + folder.name)
-    try:
+    with commit.aside(folder, ASIDE + folder.name) as aside:
         shutil.copytree(model, aside)
         if manifest is not None:
             place = aside / exported.MANIFEST
             place.parent.mkdir(exist_ok=True)
             place.write_text(json.dumps(manifest, indent=2))
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -18,7 +18,7 @@ from strategos.components.example_gen import columns, shards, writing
 from strategos.components.example_gen.columns import Kind
 from strategos.components.example_gen.spans import Span, fingerprint
 from strategos.components.example_gen.values import numerals
-from strategos.components.files import digests
+from strategos.components.files import commit, digests
 from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.statistics_gen import executor as statistics_gen
@@ -68,9 +68,7 @@ class Reader:
         found = self._compute(span)
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            partial = kept.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(found.SerializeToString())
-            partial.replace(kept)  # readers see all of it, or nothing
+            commit.write(kept, found.SerializeToString())
         return found
 
     def _kept(self, span: Span) -> Path | None:

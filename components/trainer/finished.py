@@ -95,7 +95,7 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     model = os.path.join(_trainer_folder(spec), marked["model"])
     # Objects keep no empty folder: that of the weights of a module with `run_fn`.
     parts = (FACTS, SERVING_DIR) if copied else _PARTS
-    if not all(_exists(f"{model}/{part}") for part in parts):
+    if not all(places.at(f"{model}/{part}").exists() for part in parts):
         return None  # the interrupted run removed its outputs
     _copy(model, f"{spec.model_dir}/{ASIDE}")
     gfile.makedirs(f"{spec.model_dir}/{ASIDE}/{WEIGHTS_DIR}")
@@ -113,16 +113,12 @@ def mark(spec: WorkerSpec) -> None:
     Args:
       spec: Its training.
     """
-    from tensorflow.io import gfile
-
     base = f"{_trainer_folder(spec)}/"  # other hosts may mount it under another path
     content = {
         "model": spec.model_dir.removeprefix(base),
         "logs": spec.log_dir.removeprefix(base),
         "how": _how(spec),
     }
-    if not filesystems.needs_copies(spec.checkpoint_dir):
-        gfile.makedirs(spec.checkpoint_dir)
     _write(f"{spec.checkpoint_dir}/{MARK}", content)
 
 
@@ -252,34 +248,16 @@ def _copy(source: str, target: str) -> None:
             gfile.copy(os.path.join(folder, file), f"{there}/{file}", overwrite=True)
 
 
-def _exists(path: str) -> bool:
-    from tensorflow.io import gfile
-
-    if filesystems.needs_copies(path):
-        return places.at(path).exists()
-    return gfile.exists(path)
-
-
 def _write(path: str, content: dict[str, Any]) -> None:
-    """Writes a JSON file atomically."""
-    from tensorflow.io import gfile
-
+    """Replaces a JSON file; makes its folder if that is missing."""
+    folder, name = os.path.split(path)
+    places.at(folder).mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, sort_keys=True)
-    if filesystems.needs_copies(path):
-        places.at(path).write_text(text)
-        return
-    with gfile.GFile(f"{path}.tmp", "w") as file:
-        file.write(text)
-    gfile.rename(f"{path}.tmp", path, overwrite=True)
+    places.replace_text(places.at(folder) / name, text)
 
 
 def _read(path: str) -> dict[str, Any] | None:
     """The content of a JSON file; None if it does not exist."""
-    from tensorflow.io import gfile
-
-    if not _exists(path):
-        return None
-    if filesystems.needs_copies(path):
+    with contextlib.suppress(FileNotFoundError):
         return json.loads(places.at(path).read_text())
-    with gfile.GFile(path) as file:
-        return json.loads(file.read())
+    return None

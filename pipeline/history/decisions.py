@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from strategos.components.files import commit
 from strategos.pipeline.root.state import make_state, state_folder
 
 _LARGEST = 1_000_000  # bytes of the file; then its older half is dropped
@@ -30,9 +30,7 @@ def record(root: str, pipeline: str, decision: dict[str, Any]) -> None:
         file.write(f"{line}\n")
     if path.stat().st_size > _LARGEST:
         lines = path.read_text().splitlines(keepends=True)
-        shorter = path.with_suffix(".new")
-        shorter.write_text("".join(lines[len(lines) // 2 :]))
-        os.replace(shorter, path)
+        commit.write(path, "".join(lines[len(lines) // 2 :]))
 
 
 def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None:

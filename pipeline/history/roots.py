@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.files import filesystems
+from strategos.components.files import commit, filesystems
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.root.state import make_state, user_folder
@@ -88,9 +88,7 @@ def remember(root: str) -> None:
     file = _file()
     try:
         make_state(file.parent)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
-        aside.write_text("\n".join([*known, root]) + "\n")
-        aside.replace(file)
+        commit.write(file, "\n".join([*known, root]) + "\n")
     except OSError as error:
         print(
             f"strategos: {file} cannot be written ({error.strerror}), so `strategos "

@@ -22,6 +22,7 @@ from typing import Any
 import ml_metadata
 
 from strategos.components.errors import BadInputError
+from strategos.components.files import commit
 from strategos.pipeline.root import RUN_CONTEXT, lock, moved_cache, recent
 
 _LOG = re.compile(r"(/.*)/\.strategos/runs/[^/]+/log\.txt")
@@ -119,9 +120,8 @@ class _Move:
             return
         target = os.readlink(uri)
         if self._path(target) != target:
-            aside = f"{uri}.new"
-            os.symlink(self._path(target), aside)
-            os.replace(aside, uri)
+            with commit.aside(uri) as link:
+                link.symlink_to(self._path(target))
 
     def _corrected(self, path: str) -> str:
         if path.startswith(f"{self._former}/"):

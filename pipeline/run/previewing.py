@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import worker_process
 from strategos.components.errors import UserError, first_line
 from strategos.components.example_gen import spans
+from strategos.components.files import commit
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.plan.previews import Preview
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -85,9 +86,7 @@ def _preview(
             answer = {"problem": first_line(error)}
         else:
             make_state(folder)
-            partial = kept.with_suffix(".new")
-            partial.write_text(json.dumps(answer))
-            partial.replace(kept)
+            commit.write(kept, json.dumps(answer))
     usual = dict(model.metrics)
     number = reference.number if reference else None
     return Preview(**answer, reference=number, usual=usual)

@@ -12,11 +12,11 @@ import os
 import pickle
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 from strategos.components import events
 from strategos.components.container import warm_start
+from strategos.components.files import commit
 from strategos.components.fork_server import without_collections
 from strategos.components.processes import die_with_parent, return_freed_memory
 from strategos.pipeline import runners
@@ -64,9 +64,7 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
     except Exception as error:
         logging.exception("failed")
         return {"error": runners.described(error).to_json()}
-    aside = Path(target).with_suffix(".tmp")
-    aside.write_bytes(ir.SerializeToString(deterministic=True))
-    aside.rename(target)
+    commit.write(target, ir.SerializeToString(deterministic=True))
     return {}
 
 

@@ -6,7 +6,6 @@ this file; a run only looks for them.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from strategos.components.errors import BadInputError, UserError, first_line
+from strategos.components.files import commit
 from strategos.components.shards.flink import java
 
 FLINK = "1.19"
@@ -92,19 +92,14 @@ def setup(environ: Mapping[str, str] = os.environ) -> Path:
         _call([maven, "-q", "-B", "dependency:copy-dependencies", *copy], made)
         release = ["--release", str(min(java.RELEASES))]
         _call([javac, "-nowarn", *release, "-d", "classes", *_CLASSES], made)
-        Path(made, "whole").mkdir()
-        _call([jar, "--create", "--file", f"whole/{OWN}", "-C", "classes", "."], made)
-        Path(made, "lib").rename(Path(made, "whole", "lib"))
-        _rename(Path(made, "whole"), target)
+        with commit.aside(target, shared=True) as whole:
+            whole.mkdir()
+            _call(
+                [jar, "--create", "--file", str(whole / OWN), "-C", "classes", "."],
+                made,
+            )
+            Path(made, "lib").rename(whole / "lib")
     return target
-
-
-def _rename(part: Path, target: Path) -> None:
-    try:
-        part.rename(target)
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:  # another process was faster
-            raise
 
 
 def _source(name: str) -> bytes:

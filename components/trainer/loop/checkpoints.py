@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
+from strategos.components.files import places
 from strategos.components.trainer.compat import compiled, partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.loop.warm_start import weights as earlier
@@ -94,9 +95,8 @@ class Checkpoints:
             np.savez(content, **arrays)
             with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
                 file.write(content.getvalue())
-            with gfile.GFile(f"{path}/{_STATE}.tmp", "w") as file:
-                file.write(json.dumps({**state, "step": step}))
-            gfile.rename(f"{path}/{_STATE}.tmp", f"{path}/{_STATE}", overwrite=True)
+            text = json.dumps({**state, "step": step})
+            places.replace_text(places.at(f"{path}/{_STATE}"), text)
         if self.is_chief:
             kept = self.steps()[-self._keep :]
             # Also incomplete ones, left by a chief that was killed.

@@ -19,6 +19,7 @@ import yaml
 
 from strategos.components import node_ids, runtime_parameters
 from strategos.components.container import ENTRY, step_record
+from strategos.components.files import commit
 from strategos.components.pusher import PUSHER_VARIABLE, WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import archive
@@ -77,9 +78,7 @@ def compile_to(
         platform = steps.platform(spec, section)
         documents = [spec, platform] if platform else [spec]
         text = yaml.dump_all(documents, Dumper=_Dumper, width=1000)
-    aside = output.with_name(f".{output.name}.tmp")
-    aside.write_text(text)
-    aside.replace(output)
+    commit.write(output, text)
 
 
 def _compile(

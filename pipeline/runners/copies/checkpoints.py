@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files, trees
+from strategos.components.files import arrow_files, commit, trees
 from strategos.components.trainer import finished, stored_checkpoints
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
@@ -79,9 +78,7 @@ def _complete_in(folder: Path) -> set[str]:
 
 
 def _download(url: str, name: str, folder: Path) -> None:
-    aside = folder / f".{name}"
-    shutil.rmtree(aside, ignore_errors=True)
-    with arrow_files.problems_of(url, "run.root", "read"):
-        arrow_files.download(f"{url}/{name}", str(aside))
-    shutil.rmtree(folder / name, ignore_errors=True)  # incomplete
-    aside.rename(folder / name)
+    with commit.aside(folder / name, f".{name}") as aside:
+        with arrow_files.problems_of(url, "run.root", "read"):
+            arrow_files.download(f"{url}/{name}", str(aside))
+        trees.remove(str(folder / name))  # incomplete

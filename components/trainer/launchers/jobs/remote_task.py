@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import shutil
 import signal
 import sys
 import time
@@ -21,7 +20,7 @@ from typing import NoReturn
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files, filesystems, temporary
+from strategos.components.files import arrow_files, commit, filesystems, temporary
 from strategos.components.files.places import RemotePath
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import mirror
@@ -117,20 +116,16 @@ def _fetched(url: str, folder: str) -> str:
     if not filesystems.needs_copies(url):
         return url
     target = Path(folder, arrow_files.path_of(url))
-    aside = target.with_name(f".{target.name}-{os.getpid()}")
     if not target.exists():  # tasks of one machine share the folder
         print(f"downloading {url}", file=sys.stderr, flush=True)
         try:
-            arrow_files.download(url, str(aside))
+            with commit.aside(target, shared=True) as aside:
+                arrow_files.download(url, str(aside))
         except FileNotFoundError:
             raise UserError(
                 f"{url}, which the training needs, does not exist",
                 remedy="Run again: the pipeline's own files are copied once more.",
             ) from None
-        try:
-            aside.rename(target)
-        except OSError:  # another task has renamed a folder first
-            shutil.rmtree(aside)
     return str(target)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError, first_line
-from strategos.components.files import arrow_files, filesystems, places
+from strategos.components.files import arrow_files, commit, filesystems, places
 from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import WorkerSpec
@@ -115,12 +115,10 @@ def _copy(path: str, folder: Path) -> str:
     """Copies a file or folder, unless the complete copy exists; returns its path."""
     target = folder / path.strip("/")
     if not target.exists():
-        aside = target.with_name(f".{target.name}.part")
-        shutil.rmtree(aside, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if os.path.isdir(path) else shutil.copyfile
-        copy(path, aside)
-        aside.rename(target)
+        with commit.aside(target, f".{target.name}.part") as aside:
+            copy(path, aside)
     return str(target)
 
 

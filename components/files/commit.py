@@ -1,0 +1,63 @@
+"""Commits: readers see a file or folder as before, or complete, but never a part of it.
+
+A local one is written aside and then renamed. An object appears as a whole; a folder in
+an object store is complete with the object that is written last, its mark:
+`arrow_files.upload(…, last=…)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from strategos.components.files import trees
+
+
+@contextlib.contextmanager
+def aside(
+    target: str | Path, name: str = "", *, shared: bool = False
+) -> Iterator[Path]:
+    """Yields a path for new content, which is renamed to `target` after the block.
+
+    If the block fails, the new content is removed, and `target` stays as it was.
+
+    Args:
+      target: A file, which is replaced; or a folder, which is missing or empty.
+      name: Name of the path, beside `target`. Default: a hidden one that no other
+        process uses and no glob such as `*.json` finds. A fixed name suits content that
+        needs much room: what a killed process left there is removed first.
+      shared: Whether other processes write equal content: a folder that one of them has
+        completed meanwhile stays, instead of an error.
+
+    Raises:
+      OSError: The content cannot be renamed.
+    """
+    target = Path(target)
+    made = target.with_name(name or f".{target.name}.{uuid.uuid4().hex}")
+    if name:
+        trees.remove(str(made))
+    try:
+        yield made
+        os.replace(made, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            trees.remove(str(made))
+        if not (shared and isinstance(error, OSError) and target.is_dir()):
+            raise
+
+
+def write(target: str | Path, content: str | bytes) -> None:
+    """Replaces the content of a file, or makes the file.
+
+    Args:
+      target: The file, in an existing folder.
+      content: The new content; text becomes UTF-8.
+
+    Raises:
+      OSError: The file cannot be written.
+    """
+    with aside(target) as made:
+        made.write_bytes(content.encode() if isinstance(content, str) else content)
