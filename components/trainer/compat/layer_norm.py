@@ -13,8 +13,6 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import compiled
 
-_OPTION = "remapping"
-
 
 def keep_on_gpu(model: tf.keras.Model, on_gpu: bool | None = None) -> None:
     """Turns the remapper off in this process for a model that it breaks.
@@ -27,13 +25,4 @@ def keep_on_gpu(model: tf.keras.Model, on_gpu: bool | None = None) -> None:
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
     kind = tf.keras.layers.LayerNormalization
     if on_gpu and any(isinstance(layer, kind) for layer in compiled.layers(model)):
-        tf.config.optimizer.set_experimental_options({_OPTION: False})
-
-
-def session_config() -> tf.compat.v1.ConfigProto:
-    """The configuration of a session, with the remapper off where it is off here."""
-    config = tf.compat.v1.ConfigProto()
-    if tf.config.optimizer.get_experimental_options().get(_OPTION) is False:
-        options = config.graph_options.rewrite_options
-        options.remapping = type(options).OFF
-    return config
+        tf.config.optimizer.set_experimental_options({"remapping": False})

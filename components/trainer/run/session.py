@@ -107,10 +107,11 @@ def evaluate_and_export(
         return {name: float(value) for name, value in found.items()}
 
     trained = answers.read(weights)
-    examples = sample.load(spec.transform_graph) if trained else []
-    with verification.saved_answers(folder, examples) as saved:
+    if not trained:
         found = evaluate()
-    if trained:
+    else:
+        with verification.saved_answers(folder, spec.transform_graph) as saved:
+            found = evaluate()
         answered = answers.of(model, evaluation.ends(sample.ROWS)), saved.result()
         verification.check_answers(*answered, trained, answers.tolerance(model))
     verification.check_metrics(model, facts, found, evaluate, evaluation.rows)

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.exported import SERVE
-from strategos.components.trainer.compat import compiled, keras3, layer_norm
+from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.model.comparison import answers
+from strategos.components.transform import sample
 from strategos.components.user_code.user_errors import operation_error
 
 _OVERRIDDEN = ("test_step", "compute_loss", "compute_metrics")
@@ -37,19 +38,19 @@ Metrics = Mapping[str, float]
 
 @contextlib.contextmanager
 def saved_answers(
-    folder: str, examples: list[bytes]
+    folder: str, graph: str
 ) -> Iterator[futures.Future[answers.Answers | None]]:
     """Calls a SavedModel beside the `with` block, most of it outside of Python.
 
     Args:
       folder: The SavedModel.
-      examples: Serialized raw examples.
+      graph: Folder of the transform graph, with the sample of raw examples.
 
     Yields:
-      Its answers, once the block has ended; None if there are no examples.
+      Its answers, once the block has ended; None if Transform wrote no sample.
     """
     with futures.ThreadPoolExecutor(1) as thread:
-        yield thread.submit(_saved_answers, folder, examples)
+        yield thread.submit(_saved_answers, folder, graph)
 
 
 def check_answers(
@@ -127,12 +128,16 @@ def check_metrics(
         )
 
 
-def _saved_answers(folder: str, examples: list[bytes]) -> answers.Answers | None:
+def _saved_answers(folder: str, graph: str) -> answers.Answers | None:
     """The answers of a SavedModel, loaded as TensorFlow Serving loads it."""
+    examples = sample.load(graph)
     if not examples:
         return None
     v1 = tf.compat.v1
-    config = layer_norm.session_config()
+    config = v1.ConfigProto()
+    # For one call, optimizing the graph takes longer than computing it; and on a GPU
+    # the optimizer breaks layer normalization, see `compat/layer_norm.py`.
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         loaded = v1.saved_model.load(session, [tf.saved_model.SERVING], folder)
         signature = loaded.signature_def[SERVE]

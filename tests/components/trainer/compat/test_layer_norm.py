@@ -74,8 +74,7 @@ def test_only_models_that_the_remapper_breaks_do_without_it(options, broken):
     model = tf.keras.Sequential([tf.keras.Input([3]), inner])
     layer_norm.keep_on_gpu(model)
     layer_norm.keep_on_gpu(model, on_gpu=False)
-    rewrite = layer_norm.session_config().graph_options.rewrite_options
-    assert rewrite.remapping != type(rewrite).OFF
+    is_on = tf.config.optimizer.get_experimental_options
+    assert is_on().get("remapping", True)
     layer_norm.keep_on_gpu(model, on_gpu=True)
-    rewrite = layer_norm.session_config().graph_options.rewrite_options
-    assert (rewrite.remapping == type(rewrite).OFF) == broken
+    assert is_on().get("remapping", True) != broken
