@@ -312,12 +312,15 @@ def compile_to(config: Config, target: str, output: Path, **options: Any) -> Non
 
     print(f"compiling for {target}: some 10 seconds", file=sys.stderr, flush=True)
     quiet.hush()
+    from strategos.pipeline.plan import plugins
     from strategos.pipeline.plan.cluster import compiling, steps
 
     compiling.compile_to(config, target, output, **options)
+    notes = [plugins.note(config)]
     if target == "kubeflow":
-        for note in steps.notes(config.kubeflow):
-            print(f"note: {note}")
+        notes += steps.notes(config.kubeflow)
+    for note in filter(None, notes):
+        print(f"note: {note}")
 
 
 def load(arguments: argparse.Namespace, *sets: str) -> Loaded:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from strategos.components import processes, worker_process
+from strategos.components import plugins, processes, worker_process
 from strategos.components.user_code import modules
 from strategos.pipeline.view import quiet
 
@@ -230,6 +230,32 @@ def no_user_code(tmp_path_factory):
     """What a file imports of a workload, another one does not find."""
     yield
     modules.activate(str(tmp_path_factory.mktemp("no-workload")))
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs a package of one module: its source, and its entry points as INI."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+    before = set(sys.modules)
+
+    def install(name: str, source: str, entry_points: str, version: str = "1.2") -> str:
+        (site / f"{name}.py").write_text(source)
+        about = site / f"{name}-{version}.dist-info"
+        about.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (about / "METADATA").write_text(metadata)
+        (about / "entry_points.txt").write_text(entry_points)
+        plugins.forget()
+        return name
+
+    yield install
+    for name in set(sys.modules) - before:
+        if str(site) in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
+    plugins.forget()
+    plugins.use("", ())
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,7 @@ class ObjectStore(Target):
     ) -> int:
         """See `Target`."""
         self.reject_newer(after)
-        version = self._next(map(str, self.versions()), self._clock())
+        version = self.next_version(map(str, self.versions()), self._clock())
         with local(model) as folder, problems_of(self.uri, _KEY, "written"):
             try:
                 self._upload(Path(folder), version, manifest)
@@ -97,7 +97,7 @@ class ObjectStore(Target):
                 with contextlib.suppress(UserError):
                     self.remove(version)
                 raise
-        self._prune(keep)
+        self.prune(keep)
         return version
 
     def _upload(

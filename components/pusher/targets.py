@@ -1,30 +1,36 @@
 """Targets of a push: folders of numbered versions; model servers load the newest.
 
-A new kind of target is a subclass of `Target`, selected by `of`. `strategos validate`
-imports this module, so that heavy packages are imported in functions.
+The scheme of `pusher.to` selects a class of `TARGETS`. `strategos validate` imports
+this module, so that heavy packages are imported in functions.
+
+Usage, in a package with the entry point `registry = "package.module:Models"` in the
+group `strategos.targets`, for `pusher.to: registry://HOST/NAME`:
+
+    class Models(Target):
+        is_remote = True
+
+        def versions(self) -> list[int]:
+            return sorted(client(self.uri).versions())
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import fcntl
 import json
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from strategos.components import events, exported
-from strategos.components.errors import PassingError, UserError
-from strategos.components.files import commit, filesystems, full_disk
-
-ASIDE = ".tmp-"
+from strategos.components.errors import UserError
+from strategos.components.files import filesystems
+from strategos.components.plugins import Registry
+from strategos.components.wording import listed
 
 _LARGEST = 2**63 - 1
 """The largest number that TensorFlow Serving takes as a version."""
@@ -33,13 +39,32 @@ _LARGEST = 2**63 - 1
 class Target(abc.ABC):
     """Numbered versions of a model in one folder.
 
+    Args:
+      uri: The value of `pusher.to`.
+      clock: Returns unix seconds.
+
     Attributes:
       uri: Canonical path or URL of the folder, without a slash at its end.
-      is_remote: Whether the folder is in an object store.
+      is_remote: Whether the folder is elsewhere than on this machine.
     """
 
     uri: str
     is_remote: bool
+
+    def __init__(self, uri: str, clock: Callable[[], float] = time.time):
+        self.uri, self._clock = uri.rstrip("/"), clock
+
+    @classmethod
+    def check(cls, uri: str) -> None:
+        """Rejects a value of `pusher.to` before a run.
+
+        Args:
+          uri: The value.
+
+        Raises:
+          UserError: The value names no place of this kind.
+        """
+        del uri  # all are accepted by default
 
     @abc.abstractmethod
     def versions(self) -> list[int]:
@@ -83,6 +108,14 @@ class Target(abc.ABC):
     def read(self, version: int, name: str) -> bytes | None:
         """Reads a file of a version; None if the file is missing."""
 
+    def download(self, version: int, folder: str) -> None:
+        """Copies the files of a version to an empty local folder.
+
+        Raises:
+          UserError: The version cannot be read.
+        """
+        raise UserError(f"{self.path(version)}: versions there cannot be copied")
+
     def newest(self) -> int | None:
         """The version that model servers load: the newest complete one."""
         numbers = reversed(self.versions())
@@ -113,7 +146,7 @@ class Target(abc.ABC):
         """The folder or URL of a version."""
         return f"{self.uri}/{version}"
 
-    def _next(self, taken: Iterable[str], now: float) -> int:
+    def next_version(self, taken: Iterable[str], now: float) -> int:
         """The number of a new version.
 
         Args:
@@ -133,13 +166,13 @@ class Target(abc.ABC):
             )
         return max(int(now), newest + 1)
 
-    def _prune(self, keep: int) -> None:
+    def prune(self, keep: int) -> None:
         """Removes old versions; one that cannot be removed is reported."""
         for old in self._outdated(keep):
             try:
                 self.remove(old)
             except (OSError, UserError) as error:
-                _warn_kept(self.path(old), error)
+                warn_kept(self.path(old), error)
 
     def _outdated(self, keep: int) -> list[int]:
         """The versions to remove.
@@ -163,18 +196,53 @@ class Target(abc.ABC):
         ]
 
 
+TARGETS: Registry[Any] = Registry(
+    "strategos.targets",
+    Target,
+    {
+        "file": "strategos.components.pusher.folder:Folder",
+        "s3": "strategos.components.pusher.object_store:ObjectStore",
+        "gs": "strategos.components.pusher.object_store:ObjectStore",
+    },
+    classes=True,
+)
+"""Subclasses of `Target` by the scheme of `pusher.to`; `file` for a path."""
+
+
 def of(uri: str, clock: Callable[[], float] = time.time) -> Target:
     """The target for a value of `pusher.to`.
 
     Args:
-      uri: A local folder, or `s3://…` or `gs://…`.
+      uri: A local folder, or a URL with a scheme of `TARGETS`.
       clock: Returns unix seconds.
     """
-    if not filesystems.is_remote(uri):
-        return Folder(uri, clock)
-    from strategos.components.pusher.object_store import ObjectStore
+    return kind_of(uri)(uri, clock)
 
-    return ObjectStore(uri, clock)
+
+def scheme(uri: str) -> str:
+    """The name in `TARGETS` of the class for a value of `pusher.to`."""
+    return uri.partition("://")[0] if filesystems.is_remote(uri) else "file"
+
+
+def kind_of(uri: str) -> type[Target]:
+    """The class of target for a value of `pusher.to`.
+
+    Args:
+      uri: A local folder, or a URL with a scheme of `TARGETS`.
+
+    Raises:
+      UserError: No target has the scheme.
+    """
+    try:
+        return TARGETS[scheme(uri)]
+    except KeyError:
+        others = listed([f"{name}://" for name in TARGETS if name != "file"], "or")
+        raise UserError(
+            f"{scheme(uri)}:// is not known",
+            key="pusher.to",
+            received=uri,
+            expected=f"a folder, {others}",
+        ) from None
 
 
 def version_of(name: str) -> int | None:
@@ -225,96 +293,20 @@ def local(model: str) -> Iterator[str]:
     if not filesystems.is_remote(model):
         yield model
         return
-    from strategos.components.files import arrow_files
-
     with tempfile.TemporaryDirectory() as folder:
-        with arrow_files.problems_of(model, "", "read"):
-            arrow_files.download(model, folder)
+        if filesystems.unknown(model):
+            parent, _, version = model.rpartition("/")
+            of(parent).download(int(version), folder)
+        else:
+            from strategos.components.files import arrow_files
+
+            with arrow_files.problems_of(model, "", "read"):
+                arrow_files.download(model, folder)
         yield folder
 
 
-class Folder(Target):
-    """A local folder. A version appears atomically; `push` removes old versions.
-
-    One process at a time pushes, also where a rollback meets a run: temporary folders
-    found there are leftovers of a crash.
-    """
-
-    is_remote = False
-
-    def __init__(self, uri: str, clock: Callable[[], float] = time.time):
-        """See `of`."""
-        self.uri = os.path.realpath(uri)
-        self._clock = clock
-
-    def versions(self) -> list[int]:
-        """See `Target`."""
-        folder = Path(self.uri)
-        if not folder.is_dir():
-            return []
-        return sorted(
-            version
-            for path in folder.iterdir()
-            if (version := version_of(path.name)) is not None and path.is_dir()
-        )
-
-    def remove(self, version: int) -> None:
-        """See `Target`."""
-        # Rename first, so that a server never reads half of a version.
-        folder = Path(self.path(version))
-        _remove(folder.rename(folder.with_name(ASIDE + folder.name)))
-
-    def serves(self, version: int) -> bool:
-        """See `Target`."""
-        return Path(self.path(version), exported.SAVED_MODEL).is_file()
-
-    def read(self, version: int, name: str) -> bytes | None:
-        """See `Target`."""
-        try:
-            return Path(self.path(version), name).read_bytes()
-        except OSError:
-            return None
-
-    def push(
-        self,
-        model: str,
-        keep: int,
-        manifest: Mapping[str, Any] | None = None,
-        after: int | None = None,
-    ) -> int:
-        """See `Target`."""
-        folder = Path(self.uri)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with local(model) as source, _alone(folder):
-                self.reject_newer(after)
-                return self._push(folder, source, keep, manifest)
-        except OSError as error:
-            raise _unwritable(self.uri, error) from error
-
-    def _push(
-        self, folder: Path, model: str, keep: int, manifest: Mapping[str, Any] | None
-    ) -> int:
-        for remains in folder.glob(f"{ASIDE}*"):
-            try:
-                _remove(remains)
-            except OSError as error:
-                _warn_kept(str(remains), error)
-        version = self._next(os.listdir(folder), self._clock())
-        _copy(model, Path(self.path(version)), manifest)
-        self._prune(keep)
-        return version
-
-
-def _remove(path: Path) -> None:
-    """Removes a folder, or a link or a file; the target of a link stays."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
-def _warn_kept(path: str, error: Exception) -> None:
+def warn_kept(path: str, error: Exception) -> None:
+    """Reports a version that cannot be removed."""
     inside = os.path.basename(getattr(error, "filename", None) or path)
     because = f" because of {inside} in it" * (inside != os.path.basename(path))
     cause = getattr(error, "strerror", None) or error
@@ -323,41 +315,3 @@ def _warn_kept(path: str, error: Exception) -> None:
         events.emit("warning", message=message)
     else:
         print(f"strategos: {message}", file=sys.stderr)
-
-
-def _unwritable(folder: str, error: OSError) -> UserError:
-    if full_disk.is_reported(str(error)):
-        return PassingError(
-            f"{folder}: no room for another version {full_disk.free(folder)}",
-            key="pusher.to",
-            remedy="Make room there and run again: finished nodes are kept. The live "
-            "version is as before.",
-        )
-    cause = error.strerror or str(error)
-    if isinstance(error, shutil.Error):  # one entry for each file: from, to, why
-        *_, cause = error.args[0][0]
-    return UserError(
-        f"{folder}: the model cannot be written there: {cause}",
-        key="pusher.to",
-        remedy="Make it a folder that this user may write to.",
-    )
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Waits for other pushes to a folder; the kernel ends the wait if one dies."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _copy(model: str, folder: Path, manifest: Mapping[str, Any] | None) -> None:
-    with commit.aside(folder, ASIDE + folder.name) as aside:
-        shutil.copytree(model, aside)
-        if manifest is not None:
-            place = aside / exported.MANIFEST
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(json.dumps(manifest, indent=2))

@@ -59,6 +59,8 @@ def load(folder: str, module: str) -> ModuleType:
     activate(folder)
     try:
         return importlib.import_module(module)
+    except UserError:
+        raise
     except Exception as error:
         where = Path(folder) / f"{module.replace('.', '/')}.py"
         raise UserError(

@@ -30,6 +30,7 @@ class WorkloadPaths:
       schema: The curated schema; "" if the schema is inferred.
       serving: Pattern of the files of `gates.skew.serving`; "" without that setting.
       weights: The weights that `trainer.warm_start` names; "" if it names none.
+      plugins: Modules in `folder` with plug-ins, see `components.plugins`.
     """
 
     folder: str = ""
@@ -37,6 +38,7 @@ class WorkloadPaths:
     schema: str = ""
     serving: str = ""
     weights: str = ""
+    plugins: tuple[str, ...] = ()
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable that passes the paths to another process."""
@@ -52,7 +54,8 @@ class WorkloadPaths:
           environ: The environment, by default this process's.
         """
         environ = os.environ if environ is None else environ
-        return cls(**json.loads(environ.get(VARIABLE, "{}")))
+        found = json.loads(environ.get(VARIABLE, "{}"))
+        return cls(**{**found, "plugins": tuple(found.get("plugins", ()))})
 
 
 def user_module(parameter: str) -> tuple[str, str]:

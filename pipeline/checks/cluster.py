@@ -12,6 +12,9 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.example_gen.listing import Listing
 from strategos.components.files.filesystems import is_remote
+from strategos.components.pusher import targets
+from strategos.components.trainer.launchers import LAUNCHERS
+from strategos.components.wording import listed
 from strategos.pipeline.checks import engine, files, folders
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.cluster.types import WORKLOAD
@@ -30,7 +33,6 @@ _PUSH_FIXES = {
     "s3://BUCKET/FOLDER.",
     "vertex": "Name a URL such as gs://BUCKET/FOLDER.",
 }
-_LAUNCHERS = {"kubeflow": ("local", "tfjob"), "vertex": ("local", "vertex")}
 _WHY = {"vertex": "whose containers would see none of the files of a step of KFP"}
 _GANG_FIXES = {
     "kubeflow": "Use `launcher: tfjob`, or `mirrored` on a node with several GPUs.",
@@ -148,6 +150,14 @@ def _path_problems(
             received=section.context,
             remedy=f"Name a folder above it, or set `{target}.modules`.",
         )
+    elif config.plugins and not paths.is_in_image(str(config.folder), section):
+        yield config.problem(
+            "plugins",
+            f"whose modules `{target}.modules` does not upload",
+            received=listed(config.plugins),
+            remedy=f"Set `{target}.context` to a folder above that of the YAML, or "
+            "make a package of them and install it in the image.",
+        )
     yield from _unseen_files(config, section, target)
 
 
@@ -184,8 +194,9 @@ def _pusher_problems(
 def _target_problems(
     config: Config, section: Kubeflow | Vertex, target: str, key: str, to: str
 ) -> Iterator[UserError]:
-    scheme = to.partition("://")[0] if is_remote(to) else ""
-    if scheme and scheme not in _PUSH_TO[target]:
+    scheme = targets.scheme(to) if is_remote(to) else ""
+    is_plugin = scheme in targets.TARGETS and scheme not in targets.TARGETS.own
+    if scheme and not is_plugin and scheme not in _PUSH_TO[target]:
         allowed = " or ".join(f"{each}://…" for each in _PUSH_TO[target])
         yield config.problem(
             key, "but steps cannot write there", received=to, expected=allowed
@@ -202,8 +213,9 @@ def _target_problems(
 
 
 def _distribution_problems(config: Config, target: str) -> Iterator[UserError]:
-    distribution, allowed = config.trainer.distribution, _LAUNCHERS[target]
-    if distribution.launcher not in allowed:
+    distribution = config.trainer.distribution
+    if target not in distribution.launched_by.services:
+        allowed = (name for name in LAUNCHERS.own if target in LAUNCHERS[name].services)
         yield config.problem(
             "trainer.distribution.launcher",
             _WHY.get(

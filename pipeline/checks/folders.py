@@ -9,6 +9,7 @@ from pathlib import Path
 from strategos.components.errors import UserError
 from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote, unknown
+from strategos.components.pusher import targets
 from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.root import names
@@ -67,10 +68,25 @@ def root_problems(config: Config) -> Iterator[UserError]:
 def _access_problems(config: Config) -> Iterator[UserError]:
     pushed = config.pusher.folders if config.pusher else {}
     for key, folder in {"run.root": config.run.root, **pushed}.items():
-        cause = unknown(folder) if is_remote(folder) else _not_writable(folder)
+        if not is_remote(folder):
+            cause = _not_writable(folder)
+        elif key in pushed:
+            cause = _no_target(folder)
+        else:
+            cause = unknown(folder)
         if cause:
             remedy = f"Correct it, or name another folder with `--set {key}=DIR`."
             yield config.problem(key, cause, remedy=remedy)
+
+
+def _no_target(url: str) -> str | None:
+    """Why nothing can be pushed to a URL; None if something can."""
+    try:
+        targets.kind_of(url).check(url)
+    except UserError as error:
+        allowed = f"; use {error.expected}" if error.expected else ""
+        return f"{error.message}{allowed}"
+    return None
 
 
 def _not_writable(path: str) -> str | None:

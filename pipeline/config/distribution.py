@@ -18,9 +18,15 @@ from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.config.cluster.batch_systems import Slurm, Tfjob, VertexJob
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
+from strategos.pipeline.config.plugins import (
+    named,
+    settings_problems,
+    valid_settings,
+)
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import (
     Duration,
+    Hyperparameters,
     NotNegative,
     Positive,
     Rate,
@@ -149,12 +155,16 @@ class Distribution(Section):
         "workers. `files`: each worker reads only its own files; less I/O, but the "
         "loss curve no longer equals that of one device.",
     )
-    launcher: Literal[tuple(LAUNCHERS)] = Field(
+    launcher: named(LAUNCHERS) = Field(
         "local",
         description="; ".join(
-            f"`{name}` {each.description}" for name, each in LAUNCHERS.items()
+            f"`{name}` {LAUNCHERS[name].description}" for name in LAUNCHERS.own
         )
         + ".",
+    )
+    settings: Hyperparameters = Field(
+        default_factory=dict,
+        description="Settings of a launcher that is a plug-in, as it declares them.",
     )
     slurm: Slurm = Field(
         default_factory=Slurm, description="Settings for `launcher: slurm` only."
@@ -201,6 +211,8 @@ class Distribution(Section):
                 message = f"has no effect under `launcher: {self.launcher}`"
                 remedy = f"Remove it, or use `launcher: {name}`."
                 errors.append(reject_at((name,), message, remedy=remedy))
+        model = self.launched_by.settings
+        errors += settings_problems(model, self.settings, ("settings",))
         if self.launcher == "tfjob" and not self.tfjob.image:
             message = "is missing, and names the image of the pods"
             remedy = "Set `image: REGISTRY/NAME:TAG`, an image with Strategos."
@@ -265,7 +277,7 @@ class Distribution(Section):
           vertex: The section of this name; required for `launcher: vertex`.
         """
         if self.launcher not in _JOBS:
-            return {}
+            return valid_settings(self.launched_by.settings, self.settings)
         services = {"tfjob": (kubeflow,), "vertex": (vertex,)}
         settings = getattr(self, self.launcher)
         return settings.operation(*services.get(self.launcher, ()))

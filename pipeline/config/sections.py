@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
-from strategos.components import node_ids
+from strategos.components import node_ids, plugins
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
@@ -111,6 +111,13 @@ class Config(Section):
         "with `-` for all but letters and digits.",
         validate_default=True,
     )
+    plugins: Annotated[tuple[Module, ...], Field(strict=False)] = Field(
+        (),
+        description="Modules beside the YAML with launchers, readers, targets, "
+        "metrics, gates, notifications or engines of this workload; see "
+        "[plugins.md](plugins.md).",
+        validate_default=True,
+    )
     label: Text = Field(description="Column that the model predicts.")
     data: Data = Field(description="The data and their split.")
     schema_: Schema = Field(
@@ -173,6 +180,15 @@ class Config(Section):
         self._path = main_file(context)
         self._password = context.get("password")
         self._places = context.get("places", {})
+
+    @field_validator("plugins")
+    @classmethod
+    def _can_be_imported(cls, names: tuple[str, ...], info: ValidationInfo):
+        try:
+            plugins.use(str(main_file(info.context).parent), names)
+        except UserError as error:
+            raise reject(error.message, remedy=error.remedy) from None
+        return names
 
     @property
     def path(self) -> Path:

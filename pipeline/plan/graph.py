@@ -73,6 +73,7 @@ def workload_paths(config: Config) -> WorkloadPaths:
         schema=config.schema_.file or "",
         serving=config.serving or "",
         weights=config.trainer.named_weights or "",
+        plugins=config.plugins,
     )
 
 

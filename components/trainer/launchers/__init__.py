@@ -1,25 +1,27 @@
 """Launchers: where a training's worker processes run.
 
-A launcher is a module of this folder with a `LAUNCHER`, listed in `_MODULES`. The
-settings, the checks and `strategos explain` read `LAUNCHERS`. The settings import
-these modules, so packages that take long to import are imported in functions.
+A launcher is a module of this folder with a `LAUNCHER`, listed in `LAUNCHERS`, or a
+plug-in. The settings, the checks and `strategos explain` read `LAUNCHERS`. The settings
+import these modules, so packages that take long to import are imported in functions.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
+from strategos.components.plugins import Registry
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
-_MODULES = ("local", "external", "slurm", "tfjob", "vertex")
-
-LAUNCHERS: dict[str, Launcher] = {
-    each.LAUNCHER.name: each.LAUNCHER
-    for each in (importlib.import_module(f"{__name__}.{name}") for name in _MODULES)
-}
+LAUNCHERS: Registry[Launcher] = Registry(
+    "strategos.launchers",
+    Launcher,
+    {
+        name: f"{__name__}.{name}:LAUNCHER"
+        for name in ("local", "external", "slurm", "tfjob", "vertex")
+    },
+)
 """Launchers by name, the value of `trainer.distribution.launcher`."""
 
 

@@ -1,13 +1,29 @@
-"""The interface of a launcher."""
+"""The interface of a launcher.
+
+Usage, in a package with the entry point `queue = "package.module:LAUNCHER"` in the
+group `strategos.launchers`:
+
+    def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
+        submit(operation.job["queue"])  # settings of the YAML
+        return local.launch(spec, operation)
+
+    LAUNCHER = Launcher("queue", "waits in a queue", launch, settings=QueueSettings)
+
+A batch system needs less: a `Scheduler` of `launchers.jobs.scheduler`, and a `launch`
+that calls `launchers.jobs.training.launch` with it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 Launch = Callable[[WorkerSpec, Operation], dict[str, Any]]
 """Trains as the spec says; returns the facts of the training, as in `trainer.json`."""
@@ -28,6 +44,9 @@ class Launcher:
         workers there are, and a strategy without workers makes no sense.
       check: Called before a run with `run.root` and the settings of the launcher's
         jobs; raises `UserError` where training cannot start from this machine.
+      settings: The pydantic model of `trainer.distribution.settings`, whose values
+        `launch` finds in `Operation.job`; None for no settings.
+      services: Services whose steps may start it, of `kubeflow` and `vertex`.
     """
 
     name: str
@@ -36,3 +55,5 @@ class Launcher:
     on_this_host: bool = False
     hosts_join: bool = False
     check: Callable[[str, Mapping[str, Any]], None] = lambda *_: None
+    settings: type[BaseModel] | None = None
+    services: tuple[str, ...] = ()

@@ -29,5 +29,9 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
 
 LAUNCHER = Launcher(
-    "local", "starts all processes on this machine", launch, on_this_host=True
+    "local",
+    "starts all processes on this machine",
+    launch,
+    on_this_host=True,
+    services=("kubeflow", "vertex"),
 )

@@ -107,7 +107,13 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
     )
 
 
-LAUNCHER = Launcher("tfjob", "creates a TFJob in Kubernetes", launch, check=check)
+LAUNCHER = Launcher(
+    "tfjob",
+    "creates a TFJob in Kubernetes",
+    launch,
+    check=check,
+    services=("kubeflow",),
+)
 
 
 class TFJobs:

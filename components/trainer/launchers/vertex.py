@@ -101,7 +101,13 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
     )
 
 
-LAUNCHER = Launcher("vertex", "creates a custom job of Vertex AI", launch, check=check)
+LAUNCHER = Launcher(
+    "vertex",
+    "creates a custom job of Vertex AI",
+    launch,
+    check=check,
+    services=("vertex",),
+)
 
 
 class CustomJobs:

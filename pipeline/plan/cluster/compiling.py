@@ -118,8 +118,12 @@ def _compile(
     resolve.add_to(spec, question, defaults, section.image)
     operation, engine = moved.operation(), config.run.engine.settings()
     on_engine = engine.to_environment()
-    if engine.runner != "direct":  # workers import the user's modules from there
-        on_engine |= WorkloadPaths(folder=str(moved.folder)).to_environment()
+    if engine.runner != "direct" or config.plugins:  # modules are imported from there
+        here = WorkloadPaths(folder=str(moved.folder), plugins=config.plugins)
+        on_engine |= here.to_environment()
+    if config.plugins:
+        for node in spec["components"]:
+            _set_environment(spec, node, here.to_environment())
     _set_environment(spec, node_ids.TRAINER, operation.to_environment())
     if config.pusher:
         _set_environment(spec, node_ids.PUSHER, _of_pushes(config, section))

@@ -8,5 +8,5 @@ from strategos.components.trainer import launchers
 def test_each_module_of_the_folder_is_a_launcher_by_its_name():
     folder = Path(launchers.__file__).parent
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "launcher"}
-    assert set(launchers.LAUNCHERS) == modules
-    assert all(name == each.name for name, each in launchers.LAUNCHERS.items())
+    assert set(launchers.LAUNCHERS.own) == modules
+    assert all(launchers.LAUNCHERS[name].name == name for name in modules)

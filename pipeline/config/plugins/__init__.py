@@ -1,0 +1,101 @@
+"""Names and settings of plug-ins in the YAML; see `components.plugins`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic_core import InitErrorDetails
+
+from strategos.components.errors import Place, UserError
+from strategos.components.plugins import Registry
+from strategos.components.wording import listed, nearest
+from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.problems import (
+    from_pydantic,
+    received,
+    reject,
+    reject_at,
+)
+
+
+def named(registry: Registry[Any]) -> Any:
+    """The type of a key whose value names a plug-in.
+
+    Args:
+      registry: The plug-ins.
+    """
+
+    def check(name: str) -> str:
+        for problem in problems(registry, name):
+            raise reject(**problem)
+        return name
+
+    own = list(registry.own)
+    return Annotated[
+        str,
+        Allowed(f"{listed(own, 'or')}, or the name of a plug-in"),
+        AfterValidator(check),
+        Field(json_schema_extra={"anyOf": [{"enum": own}, {"type": "string"}]}),
+    ]
+
+
+def problems(registry: Registry[Any], name: str) -> Iterator[dict[str, str]]:
+    """Yields the fields of an error if a name stands for no usable plug-in.
+
+    Args:
+      registry: The plug-ins.
+      name: The name.
+    """
+    try:
+        registry[name]
+    except KeyError:
+        known = list(registry)
+        near = nearest(name, known)
+        yield {
+            "received": received(name),
+            "expected": listed(known, "or"),
+            "remedy": f"Did you mean `{near}`?" if near else "",
+        }
+    except UserError as error:
+        yield {"message": error.message, "remedy": error.remedy}
+
+
+def settings_problems(
+    model: type[BaseModel] | None, settings: Mapping[str, Any], loc: tuple[str, ...]
+) -> Iterator[InitErrorDetails]:
+    """Yields the errors in a plug-in's settings, in the words of any other section.
+
+    Args:
+      model: The settings that the plug-in declares; None for no settings.
+      settings: What the YAML has.
+      loc: Path of `settings` below the section whose validator asks.
+    """
+    if model is None:
+        if settings:
+            yield reject_at(loc, "has no effect: the plug-in takes no settings")
+        return
+    try:
+        model.model_validate(settings)
+    except ValidationError as error:
+        for each in from_pydantic(error, model, lambda *_: Place("")):
+            yield reject_at(
+                (*loc, *each.key.split(".")),
+                each.message,
+                received=each.received,
+                expected=each.expected,
+                remedy=each.remedy,
+            )
+
+
+def valid_settings(
+    model: type[BaseModel] | None, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A plug-in's settings with its defaults, as JSON-able values.
+
+    Args:
+      model: The settings that the plug-in declares; None for no settings.
+      settings: What the YAML has, without problems.
+    """
+    return model.model_validate(settings).model_dump(mode="json") if model else {}

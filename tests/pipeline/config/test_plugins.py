@@ -1,0 +1,111 @@
+"""Names and settings of plug-ins in the YAML, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from strategos.components import plugins
+from strategos.pipeline.config.loading import ConfigError, load
+
+POINTS = "[strategos.launchers]\nqueue = queues:QUEUE\nbroken = nowhere:QUEUE\n"
+SOURCE = """
+from pydantic import BaseModel
+from strategos.components.trainer.launchers.launcher import Launcher
+from strategos.components.trainer.launchers.local import launch
+
+class Settings(BaseModel, frozen=True, extra="forbid", strict=True):
+    queue: str
+    priority: int = 3
+
+QUEUE = Launcher("queue", "waits in a queue", launch, settings=Settings)
+"""
+
+
+@pytest.fixture(autouse=True)
+def queues(install):
+    install("queues", SOURCE, POINTS)
+    yield
+    plugins.use("", ())
+
+
+def distribution(workload, text):
+    return load(workload, sets=[f"trainer.distribution={text}"]).config
+
+
+def problem(workload, *sets):
+    with pytest.raises(ConfigError) as caught:
+        load(workload, sets=list(sets))
+    assert len(caught.value.problems) == 1, str(caught.value)
+    return caught.value.problems[0]
+
+
+def test_a_launcher_gets_the_settings_that_it_declares(workload):
+    config = distribution(workload, "{launcher: queue, settings: {queue: gpus}}")
+    assert config.operation().launcher == "queue"
+    assert config.operation().job == {"queue": "gpus", "priority": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "said"),
+    [
+        ("{launcher: queu}", "launcher", "Did you mean `queue`?"),
+        ("{launcher: queu}", "launcher", "tfjob, vertex, queue or broken"),
+        ("{launcher: broken}", "launcher", "of queues 1.2 cannot be imported"),
+        ("{launcher: queue}", "settings.queue", "the required key is missing"),
+        (
+            "{launcher: queue, settings: {queue: a, priorty: 1}}",
+            "settings.priorty",
+            "Did you mean `priority`?",
+        ),
+        (
+            "{launcher: queue, settings: {queue: a, priority: high}}",
+            "settings.priority",
+            'received "high" (text)\n    Allowed: a whole number',
+        ),
+        ("{settings: {queue: a}}", "settings", "the plug-in takes no settings"),
+    ],
+)
+def test_wrong_names_and_settings_are_named(workload, value, key, said):
+    found = problem(workload, f"trainer.distribution={value}")
+    assert found.key == f"trainer.distribution.{key}"
+    assert said in str(found)
+
+
+def test_settings_are_blamed_by_file_and_line(workload):
+    text = workload.read_text()
+    number = text.splitlines().index("trainer:") + 2
+    added = "  distribution:\n    launcher: queue\n    settings:\n      queue: 3\n"
+    workload.write_text(text.replace("trainer:\n", f"trainer:\n{added}"))
+    place = problem(workload).place
+    assert (place.origin, place.column) == (f"pipeline.yaml:{number + 3}", 14)
+
+
+def test_plug_ins_of_the_workload_have_names_in_its_yaml(workload):
+    source = f"{SOURCE}PLUGINS = {{'strategos.launchers': {{'own_queue': QUEUE}}}}\n"
+    (workload.parent / "own_queues.py").write_text(source)
+    value = "{launcher: own_queue, settings: {queue: a}}"
+    sets = ["plugins=[own_queues]", f"trainer.distribution={value}"]
+    assert load(workload, sets=sets).config.plugins == ("own_queues",)
+    found = problem(workload, sets[1])  # of another pipeline, they are not known
+    assert found.key == "trainer.distribution.launcher"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, "No module named 'own'"),
+        ("import tfx", "module own imports tfx at the top"),
+        ("x = 1", "defines no plug-ins"),
+    ],
+)
+def test_modules_of_plug_ins_that_cannot_be_used_are_named(
+    workload, monkeypatch, source, said
+):
+    monkeypatch.delitem(sys.modules, "tfx", raising=False)
+    if source:
+        (workload.parent / "own.py").write_text(source)
+    found = problem(workload, "plugins=[own]")
+    assert found.key == "plugins"
+    assert said in str(found)
