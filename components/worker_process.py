@@ -76,6 +76,7 @@ def run(
     name: str,
     env: Mapping[str, str] | None = None,
     grace: float = _GRACE_SECONDS,
+    wait: Callable[[Any], int] = lambda process: process.wait(),
 ) -> dict[str, Any]:
     """Runs `python -m module` on `request` and returns its answer.
 
@@ -87,6 +88,8 @@ def run(
       name: Name of the process in log lines and errors, such as "trainer".
       env: Environment variables, added to this process's.
       grace: Seconds from SIGTERM to SIGKILL for the child.
+      wait: Waits for the child and returns its exit code; what it raises ends the
+        child.
 
     Raises:
       UserError: The child raised a UserError; this one has the same class and fields.
@@ -103,7 +106,7 @@ def run(
         forwarding.daemon = True
         forwarding.start()
         try:
-            code = process.wait()
+            code = wait(process)
         finally:
             processes.end_session(process, grace, ask_all=False)
             process.stdin.close()

@@ -14,7 +14,7 @@ from strategos.components.wording import counted, data_size
 from strategos.pipeline import commands
 from strategos.pipeline.config.types import seconds
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.root import lease, lock
+from strategos.pipeline.root import lease, lock, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def clean(arguments: argparse.Namespace) -> int:
     config = commands.load(arguments).config
     root = config.run.root
     before = time.time() - seconds(arguments.older_than)
-    connection = commands.connection(config)
+    connection = metadata.of(config)
     store = Store(connection, root=root)
     serving = config.pusher.folders.values() if config.pusher else ()
     if not arguments.delete:

@@ -32,7 +32,6 @@ _HOMES = {
     "canary": "models_command",
     "rollback": "models_command",
     "predict": "models_command",
-    "validate": "validate_command",
 }
 """Modules of the commands that are not in `commands`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

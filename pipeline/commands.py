@@ -6,6 +6,7 @@ Each takes the parsed arguments and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -15,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.pipeline import api
 from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from strategos.components.example_gen.listing import Listing
     from strategos.components.trainer.cluster.environment import ClusterSpec
     from strategos.components.trainer.cluster.strategy import Choice
@@ -31,80 +31,51 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """`strategos run`: one run, with its live view and a table at the end."""
     from strategos.pipeline import remote_command
-    from strategos.pipeline.plan import partial
+    from strategos.pipeline.view.live import LiveView
 
     if remote_command.is_asked_for(arguments):
         return remote_command.run(arguments)
-    overrides = [f"run.runner={arguments.runner}"] if arguments.runner else []
-    overrides += ["run.cache=false"] if arguments.no_cache else []
-    config = load(arguments, *overrides).config
-    data = config.data.listing()
-    asked = {"--from": arguments.from_node, "--to": arguments.to_node}
-    raise_all(config, [*file_problems(config, data), *partial.problems(config, asked)])
-    return _run(
-        config,
-        data,
+    request = api.RunRequest(
+        pipeline=arguments.pipeline,
+        overlays=arguments.overlay,
+        sets=arguments.set,
+        runner=arguments.runner,
+        cache=not arguments.no_cache,
         from_node=arguments.from_node,
         to_node=arguments.to_node,
         from_scratch=arguments.from_scratch,
         without_baseline=arguments.without_baseline,
         take_over=arguments.take_over,
     )
-
-
-def _run(config: Config, data: Listing, **options: Any) -> int:
-    """Runs the pipeline; `options` are fields of `planning.Options`."""
-    from strategos.pipeline.run import orchestration
-
-    reject_training(config, data, probe=True)
-    with orchestration.turn(config, connection(config)) as turn:
-        result = run_in_turn(turn, config, data, **options)
-    return report(config, result)
-
-
-def run_in_turn(
-    turn: orchestration.Turn, config: Config, data: Listing, **options: Any
-) -> orchestration.Result:
-    """Runs the pipeline inside of `orchestration.turn`, with the live view.
-
-    Args:
-      turn: From `orchestration.turn`.
-      config: The effective settings, already checked.
-      data: The files that `data.examples` names.
-      **options: Fields of `planning.Options`.
-    """
-    from strategos.pipeline.history import roots
-    from strategos.pipeline.plan import planning
-    from strategos.pipeline.run import orchestration
-    from strategos.pipeline.view.live import LiveView
-
-    asked = planning.Options(**options)
-    place = connection(config)
-    result = orchestration.run(turn, config, data, place, asked, LiveView)
-    roots.remember(config.run.root)
-    return result
+    return report(*api.run_here(request, LiveView))
 
 
 def report(config: Config, result: orchestration.Result) -> int:
     """Reports a run that has ended, as asked for in `notify` too; its exit code."""
-    from strategos.pipeline.history import runs
-    from strategos.pipeline.run import notification
     from strategos.pipeline.view import report
 
     query = f"strategos predict {_shown(config.path)} ROWS.csv"
-    try:
-        store = runs.Store(connection(config), root=config.run.root)
-        done = runs.run(store, result.run_id)
-        report.report(done, next_step=query)
-    except UserError as error:  # ML Metadata is gone, which may have ended the run
-        print(f"strategos: the run is {result.outcome}; {error}", file=sys.stderr)
-        cause = str(result.error or error)
-        done = runs.Run(
-            result.run_id, config.name, 0.0, None, result.outcome, cause=cause
+    show = functools.partial(report.report, next_step=query)
+    return api.conclude(config, result, show).exit_code
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """`strategos validate`: reports all problems at once, without TensorFlow."""
+    from strategos.pipeline.config import loading
+    from strategos.pipeline.root import names
+
+    main = str(arguments.pipeline)
+    found = api.validate(main, overlays=arguments.overlay, sets=arguments.set)
+    if found.problems or found.loaded is None:
+        raise loading.ConfigError(found.problems, main)
+    print(f"{main}: no problems found")
+    config = found.loaded.config
+    if not names.is_set(config):
+        print(
+            f"note: `name` is not set. Add `name: {config.name}`, so that history, "
+            "cache and the model in production never depend on the folder's name."
         )
-    if config.notify:
-        notification.notify(config, done)
-    return result.exit_code
+    return ExitCode.DONE
 
 
 def config(arguments: argparse.Namespace) -> int:
@@ -123,11 +94,12 @@ def config(arguments: argparse.Namespace) -> int:
 def explain(arguments: argparse.Namespace) -> int:
     """`strategos explain distribution`: the strategy, its reason and a step's cost."""
     from strategos.pipeline.plan import explain
+    from strategos.pipeline.run import preflight
     from strategos.pipeline.view import explain as explain_view
 
     config = load(arguments).config
     data = config.data.listing()
-    reject(config, data)
+    preflight.reject(config, data)
     found = explain.distribution(config, *_chosen(config, data))
     if arguments.json:
         print(json.dumps(found.to_json(), indent=2))
@@ -270,16 +242,11 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
       *others: Problems that are known already.
     """
     from strategos.pipeline.checks import cluster
+    from strategos.pipeline.run import preflight
 
-    raise_all(config, [*cluster.check(config, config.data.listing(), target), *others])
-
-
-def raise_all(config: Config, problems: Sequence[UserError]) -> None:
-    """Raises a ConfigError with all problems, if there are any."""
-    from strategos.pipeline.config import loading
-
-    if problems:
-        raise loading.ConfigError(problems, str(config.path))
+    preflight.raise_all(
+        config, [*cluster.check(config, config.data.listing(), target), *others]
+    )
 
 
 def prepare_image_data(config: Config, target: str) -> None:
@@ -325,59 +292,8 @@ def compile_to(config: Config, target: str, output: Path, **options: Any) -> Non
 
 def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
     """Loads the settings that the arguments name, with further `--set`s."""
-    from strategos.pipeline.config import loading
-    from strategos.pipeline.root import names
-
     sets = (*arguments.set, *sets)
-    return names.named(loading.load(arguments.pipeline, arguments.overlay, sets))
-
-
-def reject(config: Config, data: Listing) -> None:
-    """Raises a ConfigError for problems with files, modules, folders and `notify`.
-
-    Args:
-      config: The effective settings.
-      data: The files that `data.examples` names.
-    """
-    raise_all(config, file_problems(config, data))
-
-
-def file_problems(config: Config, data: Listing) -> list[UserError]:
-    """The problems with files, modules, folders and `notify`.
-
-    Args:
-      config: The effective settings.
-      data: The files that `data.examples` names.
-    """
-    from strategos.pipeline.checks import engine as engine_checks
-    from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.run import notification
-
-    problems = file_checks.check(config, data)
-    problems += engine_checks.check(config)
-    problems += notification.problems(config)
-    return problems
-
-
-def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
-    """Raises a ConfigError if this machine or the data cannot train as configured.
-
-    Args:
-      config: The effective settings.
-      data: The files that `data.examples` names.
-      probe: Whether to connect to the TPU, if one would train.
-    """
-    from strategos.pipeline.checks import training
-
-    raise_all(config, training.check(config, data, probe=probe))
-
-
-def connection(config: Config) -> Any:
-    """ML Metadata's connection for the settings."""
-    from strategos.pipeline.root import metadata
-
-    run = config.run
-    return metadata.connection(run.root, run.metadata, config.metadata_password)
+    return api.load(arguments.pipeline, overlays=arguments.overlay, sets=sets)
 
 
 def _shown(path: Path) -> str:
@@ -388,14 +304,15 @@ def _shown(path: Path) -> str:
 def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
     """The strategy that trains here, and the cluster that the environment names.
 
-    Raises a ConfigError as `_reject_training` does.
+    Raises a ConfigError as `preflight.reject_training` does.
     """
     from strategos.pipeline.checks import training
+    from strategos.pipeline.run import preflight
 
     problems = list(training.step_problems(config, data))
     try:
         found = training.choose(config)
     except UserError as error:
         problems.append(error)
-    raise_all(config, problems)
+    preflight.raise_all(config, problems)
     return found

@@ -16,6 +16,7 @@ from strategos.pipeline import commands
 from strategos.pipeline.history import contexts
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import NoRunsError, Store
+from strategos.pipeline.root import metadata
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -49,7 +50,7 @@ def _promote(arguments: argparse.Namespace, config: Config) -> int:
 
     store, data = _store(config), None
     if not arguments.unjudged:
-        connection = commands.connection(config)
+        connection = metadata.of(config)
         data, _ = retraining.accepted(config, config.data.listing(), connection)
     promoted, pushed, verdict = canaries.promote(config, store, data)
     judged = verdict.reason
@@ -141,7 +142,7 @@ def _store(config: Config) -> Store:
     what they are.
     """
     try:
-        return Store(commands.connection(config), root=config.run.root)
+        return Store(metadata.of(config), root=config.run.root)
     except NoRunsError:
         folders = config.pusher.folders.values()
         if not any(targets.of(folder).versions() for folder in folders):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import node_ids
 from strategos.components.errors import ExitCode, UserError
 from strategos.components.example_gen.listing import select_spans
-from strategos.pipeline import commands
+from strategos.pipeline import api, commands
 from strategos.pipeline.history import decisions, runs
 from strategos.pipeline.plan import caching
-from strategos.pipeline.root import lock
-from strategos.pipeline.run import comparison, orchestration
+from strategos.pipeline.root import lock, metadata
+from strategos.pipeline.run import comparison, orchestration, preflight
 from strategos.pipeline.run import retrain as retraining
+from strategos.pipeline.view.live import LiveView
 
 if TYPE_CHECKING:
     from strategos.components.example_gen.listing import Listing
@@ -40,13 +41,13 @@ def retrain(arguments: argparse.Namespace) -> int:
     if arguments.spans:
         return _backfill(arguments, config, data)
     if not _waits_for_spans(arguments, data):
-        commands.reject(config, data)
+        preflight.reject(config, data)
     if arguments.dry_run:
         _, decision = _decide(config, data)
         _show(decision, arguments)
         return ExitCode.DONE
     try:
-        with orchestration.turn(config, commands.connection(config)) as turn:
+        with orchestration.turn(config, metadata.of(config)) as turn:
             result = _decide_and_run(arguments, config, data, turn)
     except lock.HeldError as error:
         if not arguments.if_due:
@@ -73,12 +74,14 @@ def _decide_and_run(
         return None
     if decision.anew:  # with the cache, no node would train or push anything
         config = commands.load(arguments, "run.cache=false").config
-    commands.reject_training(config, data, probe=True)
+    preflight.reject_training(config, data, probe=True)
     compares = config.trainer.compare_fresh and decision.trigger != "first"
     if compares and not decision.anew:
         return _run_better(arguments, turn, config, data, decision)
     asked = _asked(arguments, decision)
-    return commands.run_in_turn(turn, config, data, reason=decision.reason, **asked)
+    return api.run_in_turn(
+        turn, config, data, LiveView, reason=decision.reason, **asked
+    )
 
 
 def _asked(arguments: argparse.Namespace, decision: Decision) -> dict[str, Any]:
@@ -104,15 +107,15 @@ def _run_better(
     """
     from strategos.pipeline.history.store import Store
 
-    place, cached = commands.connection(config), "run.cache=true"
+    place, cached = metadata.of(config), "run.cache=true"
     asked, reason = _asked(arguments, decision), decision.reason
     fresh = commands.load(arguments, cached, *_FRESH).config
     configs = {comparison.WARM: config, comparison.FRESH: fresh}
 
     def train(settings: Config) -> orchestration.Result:
         nonlocal turn
-        result = commands.run_in_turn(
-            turn, settings, data, to_node=node_ids.EVALUATOR, **asked
+        result = api.run_in_turn(
+            turn, settings, data, LiveView, to_node=node_ids.EVALUATOR, **asked
         )
         turn = orchestration.another(turn, config, place)
         return result
@@ -129,19 +132,19 @@ def _run_better(
         reason = f"{reason} {told}"
         warm = commands.load(arguments, cached).config
         config = {**configs, comparison.WARM: warm}[comparison.better(done, metric)]
-    return commands.run_in_turn(turn, config, data, reason=reason, **asked)
+    return api.run_in_turn(turn, config, data, LiveView, reason=reason, **asked)
 
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:
     """The data that a run would read, and the decision on it."""
-    connection = commands.connection(config)
+    connection = metadata.of(config)
     data, left_out = retraining.accepted(config, data, connection)
     return data, retraining.decide(config, data, connection, left_out)
 
 
 def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> int:
     """Runs once for each span of `--spans`, as if later spans had not arrived."""
-    commands.reject(config, data)
+    preflight.reject(config, data)
     outcome = ExitCode.DONE
     for span in _asked_for(arguments, data):
         reason = f"Backfill: as of span {span.number}."
@@ -149,12 +152,13 @@ def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> i
         if arguments.dry_run:
             continue
         past = data.as_of(span.number)
-        commands.reject_training(config, past, probe=True)
-        with orchestration.turn(config, commands.connection(config)) as turn:
-            result = commands.run_in_turn(
+        preflight.reject_training(config, past, probe=True)
+        with orchestration.turn(config, metadata.of(config)) as turn:
+            result = api.run_in_turn(
                 turn,
                 config,
                 past,
+                LiveView,
                 reason=reason,
                 without_baseline=arguments.without_baseline,
                 take_over=arguments.take_over,

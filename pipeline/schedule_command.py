@@ -20,6 +20,7 @@ from strategos.components.wording import duration
 from strategos.pipeline import commands, recurring_command
 from strategos.pipeline.config.types import seconds
 from strategos.pipeline.history import decisions
+from strategos.pipeline.run import preflight
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -42,7 +43,7 @@ def schedule(arguments: argparse.Namespace) -> int:
     if arguments.what == "export" and arguments.to == "cronjob":
         _reject_pod(config)
     else:
-        commands.reject(config, config.data.listing())
+        preflight.reject(config, config.data.listing())
     every = seconds(arguments.every)
     if arguments.what == "export":
         print(_EXPORTS[arguments.to](config, _tick(arguments), every), end="")
@@ -61,7 +62,7 @@ def _reject_pod(config: Config) -> None:
     """
     from strategos.pipeline.checks import cluster
 
-    commands.raise_all(config, cluster.check_pod(config, config.data.listing()))
+    preflight.raise_all(config, cluster.check_pod(config, config.data.listing()))
     for note in cluster.pod_notes(config):
         print(f"note: {note}", file=sys.stderr)
 

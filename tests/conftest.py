@@ -32,12 +32,14 @@ _HOSTS = (
     "gang_only",
 )
 _RUNNERS = (
+    "strategos.pipeline.run_process",
     "strategos.pipeline.runners.beam_process",
     "strategos.pipeline.runners.executor_process",
 )
 _TRAINING = "strategos.components.trainer.run.session"
 _TFX = (
     "strategos.pipeline.commands",
+    "strategos.pipeline.api",
     "strategos.pipeline.config.loading",
     "strategos.pipeline.history.runs",
     "strategos.pipeline.run.orchestration",

@@ -34,7 +34,6 @@ TRAINER_FLOORS = [
 ]
 COMMANDS = (
     *("clean_command", "image_command", "models_command", "recurring_command"),
-    "validate_command",
     *("remote_command", "retrain_command", "schedule_command"),
 )
 PIPELINE_FLOORS = [
@@ -47,6 +46,8 @@ PIPELINE_FLOORS = [
     ["pipeline.runners"],
     ["pipeline.run"],
     ["pipeline.remote"],
+    ["pipeline.api"],
+    ["pipeline.run_process"],
     [f"pipeline.{name}" for name in ("commands", *COMMANDS)],
     ["pipeline.cli", "pipeline.command_line"],
 ]

@@ -4,6 +4,8 @@ A test's many small processes then cost what they do, not what they import. `Par
 for tests; `python warm.py parent …` is that process itself, and
 `python warm.py cli ADDRESS MODULES …` is `strategos …`, whose processes start there.
 `python warm.py pytest ADDRESS … CODE` is `python … CODE` of a worker of pytest.
+`python warm.py kernel ADDRESS MODULES …` is a notebook's kernel, whose processes start
+there too.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ _SIZE = 1 << 17  # of a message: an environment
 _HIGH = 200  # file descriptors that nobody names
 _CLI = "strategos.pipeline.cli"
 _WORKER = "pytest"
+_KERNEL = "kernel"
 
 
 class Parent:
@@ -120,6 +123,11 @@ class Parent:
         """The command that is `strategos` and starts its processes here."""
         modules = ",".join(self._modules)
         return [sys.executable, __file__, "cli", self.address, modules]
+
+    def kernel(self) -> list[str]:
+        """The command of a notebook's kernel, but for its arguments."""
+        modules = ",".join(self._modules)
+        return [sys.executable, __file__, _KERNEL, self.address, modules]
 
     def worker(self) -> str:
         """The command in place of Python's for a worker of pytest."""
@@ -376,6 +384,14 @@ def _cli(address: str, modules: list[str], arguments: list[str]) -> None:
     sys.exit(cli.main(arguments))
 
 
+def _kernel(address: str, modules: list[str], arguments: list[str]) -> None:
+    from ipykernel.kernelapp import launch_new_instance
+
+    processes.start = functools.partial(_start, address, modules)
+    sys.path[0] = ""
+    launch_new_instance(argv=arguments)
+
+
 def _worker(address: str, arguments: list[str]) -> None:
     """Its input, output and errors are those of this process."""
     how = {"stdin": None, "stdout": sys.stdout, "stderr": sys.stderr}
@@ -389,4 +405,7 @@ if __name__ == "__main__":
         _parent(int(words[0]), words[1], words[2].split(","), words[3].split(","))
     if what == _WORKER:
         _worker(words[0], words[1:])
+    if what == _KERNEL:
+        _kernel(words[0], words[1].split(","), words[2:])
+        sys.exit()
     _cli(words[0], words[1].split(","), words[2:])

@@ -288,12 +288,7 @@ def metadata(config: Config | None) -> Check:
     """Whether ML Metadata answers; `config` is None if no pipeline was named."""
     if config is None:
         return Check("metadata", None, "not checked: name a pipeline.yaml")
-    from strategos.pipeline.root.metadata import (
-        connection,
-        reach,
-        sqlite_file,
-        unusable,
-    )
+    from strategos.pipeline.root.metadata import of, reach, sqlite_file, unusable
 
     run = config.run
     if run.metadata == "sqlite":
@@ -302,7 +297,7 @@ def metadata(config: Config | None) -> Check:
             return Check("metadata", None, f"{place}: created by the first run")
     else:
         place = run.metadata
-    server = connection(run.root, run.metadata, config.metadata_password)
+    server = of(config)
     try:
         reach(server)
         import ml_metadata

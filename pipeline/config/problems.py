@@ -52,7 +52,12 @@ class ConfigError(BadInputError):
         self.problems, self.repaired = list(problems), repaired
         count = len(self.problems)
         title = f"{count} problems in {about}:\n" if count > 1 else ""
+        self._about = about
         super().__init__(title + "\n".join(map(str, self.problems)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keeps the problems in another process, but not `repaired`."""
+        return type(self), (self.problems, self._about)
 
 
 def shown(path: str | Path) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,23 +39,31 @@ class History:
     pipeline: str | None
 
 
-def open_history(yaml: str | None, root: str | None) -> History:
-    """Opens the history of a root, and prints the root to stderr.
+def _print(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def open_history(
+    yaml: str | None, root: str | None, announce: Callable[[str], None] = _print
+) -> History:
+    """Opens the history of a root.
 
     Args:
       yaml: The YAML on the command line, if any.
       root: The value of `--root`, if any.
+      announce: Called with a line that names the root; prints it to stderr by default.
 
     Raises:
       UserError: The root has no history, or its history cannot be read.
     """
     if yaml:
-        return _of_yaml(yaml, f"of {yaml}")
+        return _of_yaml(yaml, f"of {yaml}", announce)
     if root:
-        return _of_root(root, "--root")
+        return _of_root(root, "--root", announce)
     if Path(MAIN_FILE).is_file():
-        return _of_yaml(MAIN_FILE, f"of {MAIN_FILE} in this folder")
-    return _of_root(_last(), f"the last one used; no {MAIN_FILE} in this folder")
+        return _of_yaml(MAIN_FILE, f"of {MAIN_FILE} in this folder", announce)
+    why = f"the last one used; no {MAIN_FILE} in this folder"
+    return _of_root(_last(), why, announce)
 
 
 def that_pushed(path: str) -> History | None:
@@ -72,7 +81,7 @@ def that_pushed(path: str) -> History | None:
         with contextlib.suppress(UserError):
             store = runs.Store(metadata.connection(root), root=root)
             if lineage.is_pushed(store, path):
-                _report(root, f"it pushed {path}")
+                _print(_line(root, f"it pushed {path}"))
                 return History(store, None)
     return None
 
@@ -99,19 +108,18 @@ def remember(root: str) -> None:
         )
 
 
-def _of_yaml(path: str, why: str) -> History:
+def _of_yaml(path: str, why: str, announce: Callable[[str], None]) -> History:
     from strategos.pipeline.config import loading
     from strategos.pipeline.history import runs
     from strategos.pipeline.root import metadata, names
 
     config = names.named(loading.load(path)).config
-    run = config.run
-    _report(run.root, why)
-    connection = metadata.connection(run.root, run.metadata, config.metadata_password)
-    return History(runs.Store(connection, root=run.root), config.name)
+    root = config.run.root
+    announce(_line(root, why))
+    return History(runs.Store(metadata.of(config), root=root), config.name)
 
 
-def _of_root(root: str, why: str) -> History:
+def _of_root(root: str, why: str, announce: Callable[[str], None]) -> History:
     from strategos.pipeline.history import kubeflow, runs
     from strategos.pipeline.root import metadata
 
@@ -123,12 +131,12 @@ def _of_root(root: str, why: str) -> History:
             "names: give the PIPELINE_YAML"
         )
     root = os.path.abspath(os.path.expanduser(root))
-    _report(root, why)
+    announce(_line(root, why))
     return History(runs.Store(metadata.connection(root), root=root), None)
 
 
-def _report(root: str, why: str) -> None:
-    print(f"root {filesystems.short(root)} ({why})", file=sys.stderr)
+def _line(root: str, why: str) -> str:
+    return f"root {filesystems.short(root)} ({why})"
 
 
 def _last() -> str:

@@ -225,8 +225,8 @@ def _transformed(config: Config) -> dict[str, str] | None:
     run = config.run
     if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
         return None
-    connection = metadata.connection(run.root, run.metadata, config.metadata_password)
-    found = _last_transform(Store(connection, root=run.root), config.name)
+    store = Store(metadata.of(config), root=run.root)
+    found = _last_transform(store, config.name)
     needed = {"schema", "transform_graph", "transformed_examples"}
     if not needed <= found.keys():
         return None

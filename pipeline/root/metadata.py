@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import ml_metadata
     from ml_metadata.proto import metadata_store_pb2
 
+    from strategos.pipeline.config.sections import Config
+
 _T = TypeVar("_T")
 
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
@@ -70,6 +72,12 @@ def connection(
     server.user = unquote(url.username or "")
     server.password = password or ""
     return config
+
+
+def of(config: Config) -> metadata_store_pb2.ConnectionConfig:
+    """Makes the connection config for the effective settings."""
+    run = config.run
+    return connection(run.root, run.metadata, config.metadata_password)
 
 
 def initialise(

@@ -128,7 +128,7 @@ class LiveView:
         console = console or terminal.console(sys.stderr)
         moving = console.is_terminal and not console.is_dumb_terminal
         self._view = (_Table if moving else _Lines)(console, clock)
-        self._lines = _tail(Path(events))
+        self._lines = tail(Path(events))
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -155,8 +155,12 @@ class LiveView:
             self._done.wait(_REFRESH)
 
 
-def _tail(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Yields the events that were written since the last call; complete lines only."""
+def tail(path: Path) -> Iterator[list[dict[str, Any]]]:
+    """Yields the events that were written since the last call; complete lines only.
+
+    Args:
+      path: An event file; it may not exist yet.
+    """
     position, rest = 0, b""
     while True:
         try:

@@ -1,0 +1,397 @@
+"""Loads, checks, runs and reads pipelines: the functions of `import strategos`.
+
+The commands of `strategos` call the same functions and print what they return.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components.errors import ExitCode, UserError
+from strategos.pipeline.config import MAIN_FILE
+
+if TYPE_CHECKING:
+    from strategos.components.example_gen.listing import Listing
+    from strategos.pipeline.config.loading import Loaded
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.runs import Run
+    from strategos.pipeline.run import orchestration
+
+Sets = Mapping[str, Any] | Sequence[str]
+"""By key, `{"trainer.epochs": 3}`, or as for `--set`, `["trainer.epochs=3"]`."""
+
+_LOOK_SECONDS = 0.125  # between two reads of the event file
+_END_SECONDS = 40.0  # for a run to end after SIGTERM: it waits 30 s for its training
+
+
+@dataclasses.dataclass(frozen=True)
+class Validation:
+    """The result of `validate`.
+
+    Attributes:
+      problems: Every problem that was found, in reading order, each with its `place`
+        (file and line), `key`, `received`, `expected` and `remedy`; empty if none.
+      loaded: The settings; None if they are invalid.
+    """
+
+    problems: tuple[UserError, ...]
+    loaded: Loaded | None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunEvent:
+    """A report of a running pipeline.
+
+    Attributes:
+      kind: `run_started`, `node_started`, `rows`, `progress`, `warning`, `note`,
+        `node_finished`, `node_failed`, `run_finished` or another one: ignore kinds that
+        you do not know.
+      time: Unix seconds.
+      node: The node's id; None for the run as a whole.
+      details: The other values, such as `rows`, `message`, `state`, `seconds`.
+    """
+
+    kind: str
+    time: float
+    node: str | None
+    details: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """The result of a run that was started.
+
+    Attributes:
+      exit_code: The exit code of `strategos run`: DONE, FAILED, STOPPED (not blessed,
+        or stopped by a gate) or INTERRUPTED.
+      run: The run's record: outcome, verdict, metrics, pushed version, nodes, …
+      error: The error of the node that ended the run; None if no node failed.
+    """
+
+    exit_code: ExitCode
+    run: Run
+    error: UserError | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRequest:
+    """The arguments of `run`, by name."""
+
+    pipeline: str = MAIN_FILE
+    overlays: Sequence[str] = ()
+    sets: Sequence[str] = ()
+    runner: str | None = None
+    cache: bool = True
+    from_node: str | None = None
+    to_node: str | None = None
+    from_scratch: bool = False
+    without_baseline: bool = False
+    take_over: str | None = None
+
+
+def load(
+    pipeline: str | Path = MAIN_FILE,
+    *,
+    overlays: Sequence[str | Path] = (),
+    sets: Sets = (),
+) -> Loaded:
+    """Loads the effective settings of a pipeline, each with its origin.
+
+    Args:
+      pipeline: The pipeline's YAML.
+      overlays: YAML files; a later one overrides an earlier one and the pipeline.
+      sets: Settings that override the files: `{"trainer.epochs": 3}`, or as for
+        `--set`, `["trainer.epochs=3"]`.
+
+    Raises:
+      ConfigError: The settings are invalid; `problems` has every problem.
+    """
+    from strategos.pipeline.config import loading
+    from strategos.pipeline.root import names
+
+    return names.named(loading.load(pipeline, overlays, _as_texts(sets)))
+
+
+def validate(
+    pipeline: str | Path = MAIN_FILE,
+    *,
+    overlays: Sequence[str | Path] = (),
+    sets: Sets = (),
+) -> Validation:
+    """Checks settings, modules, data and this machine, without TensorFlow.
+
+    Where some settings are invalid, the files that the others name are checked too.
+
+    Args:
+      pipeline: The pipeline's YAML.
+      overlays: As of `load`.
+      sets: As of `load`.
+    """
+    from strategos.pipeline.checks import training
+    from strategos.pipeline.config import loading
+    from strategos.pipeline.config.problems import Repaired
+    from strategos.pipeline.run import preflight
+
+    problems: list[UserError] = []
+    loaded = None
+    try:
+        loaded = load(pipeline, overlays=overlays, sets=sets)
+        found = Repaired(loaded.config, frozenset())
+    except loading.ConfigError as error:
+        problems, found = error.problems, error.repaired
+    if found:
+        config, data = found.config, found.config.data.listing()
+        more = preflight.file_problems(config, data)
+        if not (more or problems):  # training reads the data, and tries this machine
+            more = training.check(config, data, probe=False)
+        problems += [each for each in more if not found.concerns(each.key)]
+    return Validation(tuple(loading.in_reading_order(problems, str(pipeline))), loaded)
+
+
+def run(
+    pipeline: str | Path = MAIN_FILE,
+    *,
+    overlays: Sequence[str | Path] = (),
+    sets: Sets = (),
+    runner: str | None = None,
+    cache: bool = True,
+    from_node: str | None = None,
+    to_node: str | None = None,
+    from_scratch: bool = False,
+    without_baseline: bool = False,
+    take_over: str | None = None,
+    on_event: Callable[[RunEvent], object] | None = None,
+) -> RunResult:
+    """Runs a pipeline in a process of its own, and waits for its end.
+
+    Never exits this process, and leaves its signal handlers, standard streams and
+    environment as they are; so it also works in a notebook, in a thread and inside a
+    running event loop, which it blocks: `await asyncio.to_thread(strategos.run, …)`
+    does not. The run ends with this process. Output of user code goes to `sys.stderr`.
+
+    An exception in this thread, such as Ctrl-C or one that `on_event` raises, ends the
+    run first: it is recorded as interrupted, and a later run resumes its training.
+
+    Args:
+      pipeline: The pipeline's YAML.
+      overlays: As of `load`.
+      sets: As of `load`.
+      runner: `local` or `beam`; by default `run.runner`.
+      cache: Whether to reuse outputs of earlier runs, if `run.cache` does.
+      from_node: The first node to run, such as `Trainer`; the outputs of the nodes
+        before it are those of the last run.
+      to_node: The last node to run.
+      from_scratch: Whether to ignore the checkpoints of an interrupted training.
+      without_baseline: Whether to judge the model without the model in production.
+      take_over: A root whose pushed models this run may replace.
+      on_event: Called in this thread with each event of the run.
+
+    Returns:
+      The run's record and exit code, also if a node failed or a gate stopped the run.
+
+    Raises:
+      BadInputError: The run was rejected before its first node; a ConfigError has
+        every problem.
+      UserError: The run could not start: another one holds the root, for example.
+    """
+    from strategos.components import errors, worker_process
+    from strategos.components.files import temporary
+
+    request = RunRequest(
+        pipeline=os.fspath(pipeline),
+        overlays=[os.fspath(each) for each in overlays],
+        sets=_as_texts(sets),
+        runner=runner,
+        cache=cache,
+        from_node=from_node,
+        to_node=to_node,
+        from_scratch=from_scratch,
+        without_baseline=without_baseline,
+        take_over=take_over,
+    )
+    with temporary.folder() as folder:
+        events = os.path.join(folder, "events.jsonl")
+        answer = worker_process.run(
+            "strategos.pipeline.run_process",
+            {
+                "run": dataclasses.asdict(request),
+                "events": events,
+                "folder": os.getcwd(),
+            },
+            name="run",
+            grace=_END_SECONDS,
+            wait=functools.partial(_follow, events, on_event),
+        )
+    content, log = pickle.loads(base64.b64decode(answer["pickled"]))
+    if isinstance(content, RunResult):
+        return content
+    raise errors.unpacked(content, log)
+
+
+def run_here(
+    request: RunRequest, on_start: Callable[[Path], Any]
+) -> tuple[Config, orchestration.Result]:
+    """Runs a pipeline in this process, which should do little else: see `run`.
+
+    Receives SIGINT and SIGTERM, and hides TensorFlow and Beam from later imports.
+
+    Args:
+      request: The arguments of `run`.
+      on_start: As of `orchestration.run`.
+
+    Returns:
+      The effective settings, and how the run ended.
+    """
+    from strategos.pipeline.plan import partial
+    from strategos.pipeline.root import metadata
+    from strategos.pipeline.run import orchestration, preflight
+
+    overrides = [f"run.runner={request.runner}"] if request.runner else []
+    overrides += [] if request.cache else ["run.cache=false"]
+    sets = [*request.sets, *overrides]
+    config = load(request.pipeline, overlays=request.overlays, sets=sets).config
+    data = config.data.listing()
+    asked = {"--from": request.from_node, "--to": request.to_node}
+    preflight.raise_all(
+        config,
+        [*preflight.file_problems(config, data), *partial.problems(config, asked)],
+    )
+    preflight.reject_training(config, data, probe=True)
+    with orchestration.turn(config, metadata.of(config)) as turn:
+        return config, run_in_turn(
+            turn,
+            config,
+            data,
+            on_start,
+            from_node=request.from_node,
+            to_node=request.to_node,
+            from_scratch=request.from_scratch,
+            without_baseline=request.without_baseline,
+            take_over=request.take_over,
+        )
+
+
+def run_in_turn(
+    turn: orchestration.Turn,
+    config: Config,
+    data: Listing,
+    on_start: Callable[[Path], Any],
+    **options: Any,
+) -> orchestration.Result:
+    """Runs a pipeline in this process inside of `orchestration.turn`.
+
+    Args:
+      turn: From `orchestration.turn`.
+      config: The effective settings, already checked.
+      data: The files that `data.examples` names.
+      on_start: As of `orchestration.run`.
+      **options: Fields of `planning.Options`.
+    """
+    from strategos.pipeline.history import roots
+    from strategos.pipeline.plan import planning
+    from strategos.pipeline.root import metadata
+    from strategos.pipeline.run import orchestration
+
+    asked = planning.Options(**options)
+    place = metadata.of(config)
+    result = orchestration.run(turn, config, data, place, asked, on_start)
+    roots.remember(config.run.root)
+    return result
+
+
+def conclude(
+    config: Config,
+    result: orchestration.Result,
+    show: Callable[[Run], object] = lambda _: None,
+) -> RunResult:
+    """Reads the record of a run that has ended, and notifies as `notify` says.
+
+    Args:
+      config: The effective settings.
+      result: How the run ended.
+      show: Called with the record before the notification.
+    """
+    from strategos.pipeline.history import runs
+    from strategos.pipeline.root import metadata
+    from strategos.pipeline.run import notification
+
+    try:
+        store = runs.Store(metadata.of(config), root=config.run.root)
+        done = runs.run(store, result.run_id)
+        show(done)
+    except UserError as error:  # ML Metadata is gone, which may have ended the run
+        print(f"strategos: the run is {result.outcome}; {error}", file=sys.stderr)
+        cause = str(result.error or error)
+        done = runs.Run(
+            result.run_id, config.name, 0.0, None, result.outcome, cause=cause
+        )
+    if config.notify:
+        notification.notify(config, done)
+    return RunResult(result.exit_code, done, result.error)
+
+
+def history(
+    pipeline: str | Path | None = None,
+    *,
+    root: str | None = None,
+    limit: int | None = None,
+    details: bool = False,
+) -> tuple[Run, ...]:
+    """Reads past runs from ML Metadata, newest first.
+
+    Args:
+      pipeline: The pipeline's YAML; by default all pipelines of `root`.
+      root: A pipeline root. Without `pipeline` and `root`: that of `pipeline.yaml` in
+        the current folder, else the last one used.
+      limit: Largest number of runs; by default all.
+      details: Whether each run has its nodes, summary, gates, types and warnings,
+        which takes a tenth of a second for each.
+
+    Raises:
+      UserError: Nothing has run under the root yet, or ML Metadata cannot be read.
+    """
+    from strategos.pipeline.history import roots, runs
+
+    yaml = None if pipeline is None else os.fspath(pipeline)
+    found = roots.open_history(yaml, root, announce=lambda _: None)
+    listed = runs.history(found.store, found.pipeline, limit)
+    if details:
+        listed = [runs.run(found.store, each.run_id) for each in listed]
+    return tuple(listed)
+
+
+def _as_texts(sets: Sets) -> list[str]:
+    """`KEY=VALUE` texts, with values in JSON, of which YAML is a superset."""
+    if isinstance(sets, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in sets.items()]
+    return list(sets)
+
+
+def _follow(
+    path: str, on_event: Callable[[RunEvent], object] | None, process: Any
+) -> int:
+    """Waits for a process, and reports the events in a file meanwhile."""
+    from strategos.pipeline.view import live
+
+    report, batches = on_event or (lambda _: None), live.tail(Path(path))
+    ended = False
+    while True:
+        for event in next(batches):
+            kind, when = event.pop("event"), event.pop("time")
+            report(RunEvent(kind, when, event.pop("node", None), event))
+        if ended:
+            return process.returncode
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_SECONDS)
+            ended = True

@@ -1,0 +1,59 @@
+"""All checks of a run before it starts; each function raises every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from strategos.pipeline.config.problems import ConfigError
+
+if TYPE_CHECKING:
+    from strategos.components.errors import UserError
+    from strategos.components.example_gen.listing import Listing
+    from strategos.pipeline.config.sections import Config
+
+
+def raise_all(config: Config, problems: Sequence[UserError]) -> None:
+    """Raises a ConfigError with all problems, if there are any."""
+    if problems:
+        raise ConfigError(problems, str(config.path))
+
+
+def reject(config: Config, data: Listing) -> None:
+    """Raises a ConfigError for problems with files, modules, folders and `notify`.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+    """
+    raise_all(config, file_problems(config, data))
+
+
+def file_problems(config: Config, data: Listing) -> list[UserError]:
+    """The problems with files, modules, folders and `notify`.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+    """
+    from strategos.pipeline.checks import engine as engine_checks
+    from strategos.pipeline.checks import files as file_checks
+    from strategos.pipeline.run import notification
+
+    problems = file_checks.check(config, data)
+    problems += engine_checks.check(config)
+    problems += notification.problems(config)
+    return problems
+
+
+def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
+    """Raises a ConfigError if this machine or the data cannot train as configured.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+      probe: Whether to connect to the TPU, if one would train.
+    """
+    from strategos.pipeline.checks import training
+
+    raise_all(config, training.check(config, data, probe=probe))
