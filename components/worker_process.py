@@ -116,7 +116,7 @@ def run(
 
 def _start(
     module: str, arguments: list[str], env: dict[str, str], folder: str
-) -> subprocess.Popen[bytes] | fork_server.Worker:
+) -> subprocess.Popen[bytes] | fork_server.Child:
     return fork_server.launch(module, arguments, env, folder) or processes.start(
         module,
         arguments,
@@ -273,7 +273,7 @@ def _answer_of(path: Path, code: int, name: str, kills: oom.OomKills) -> dict[st
     return content["answer"]
 
 
-def _forward(process: subprocess.Popen[bytes] | fork_server.Worker, name: str) -> None:
+def _forward(process: subprocess.Popen[bytes] | fork_server.Child, name: str) -> None:
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:

@@ -92,19 +92,23 @@ def _parent(name):
 
 
 def pytest_configure(config):
-    """Starts the processes that all of pytest's workers fork."""
+    """Listens for those who ask for forks of warm processes."""
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="warm-")
         config.add_cleanup(folder.cleanup)
         os.environ[_FOLDER] = folder.name
         for name, (imports, _) in _PARENTS.items():
-            config.add_cleanup(_parent(name).serve(imports).kill)
+            _parent(name).serve(imports)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(specs):
-    """Pytest's workers are forks too: what their tests import is there."""
-    if sys.version_info < (3, 11):  # not tried on the newer stack yet
+def pytest_xdist_setupnodes(config, specs):
+    """Pytest's workers are forks too: what the tests of whole folders import is there.
+
+    Named files are imported sooner than that, and many need none of it.
+    """
+    named = all(word.partition("::")[0].endswith(".py") for word in config.args)
+    if sys.version_info < (3, 11) and not named:  # not tried on the newer stack yet
         for spec in specs:
             spec.python = _parent("tfx").worker()
 

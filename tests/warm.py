@@ -10,11 +10,8 @@ there too.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import fcntl
 import functools
-import gc
 import importlib
 import json
 import logging
@@ -22,7 +19,6 @@ import os
 import runpy
 import select
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -31,13 +27,11 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from strategos.components import processes, worker_process
+from strategos.components import fork_server, fork_serving, processes, worker_process
 
 _PR_SET_NAME = 15
-_SIZE = 1 << 17  # of a message: an environment
-_HIGH = 200  # file descriptors that nobody names
 _CLI = "strategos.pipeline.cli"
 _WORKER = "pytest"
 _KERNEL = "kernel"
@@ -55,20 +49,30 @@ class Parent:
     def __init__(self, address: str, modules: Sequence[str], env: Mapping[str, str]):
         self.address, self._modules, self._env = address, modules, env
 
-    def serve(self, imports: Sequence[str]) -> subprocess.Popen:
-        """Starts it; it imports when it is first asked for a fork."""
-        process = subprocess.Popen(
+    def serve(self, imports: Sequence[str]) -> None:
+        """Listens; the process starts and imports when it is first asked for a fork."""
+        listening, errors = fork_serving.listen(self.address), os.dup(2)
+        target, words = self._serve_once_asked, (listening, errors, imports)
+        threading.Thread(target=target, args=words, daemon=True).start()
+
+    def _serve_once_asked(
+        self, listening: socket.socket, errors: int, imports: Sequence[str]
+    ) -> None:
+        """Waits for its end: the kernel kills it when this thread ends."""
+        select.select([listening], [], [])
+        number = listening.fileno()
+        subprocess.run(
             [
                 *(sys.executable, "-W", "ignore", __file__, "parent"),
-                *(str(os.getpid()), self.address),
+                *(str(os.getpid()), str(number), self.address),
                 *map(",".join, (self._modules, imports)),
             ],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=errors,
+            stderr=errors,
             env={**os.environ, **self._env},
+            pass_fds=[number],
         )
-        assert process.stdout.read(), "the warm process did not start"
-        return process
 
     def start(self, module: str, arguments: Sequence[str], **how: Any) -> Any:
         """Stands in for `processes.start`."""
@@ -165,8 +169,7 @@ class Fork:
         cwd: str | None = None,
         pass_fds: Sequence[int] = (),
     ):
-        self.args, self.returncode = [module, *arguments], None
-        self.stdin = self.stdout = None
+        self.args, self.stdin, self.stdout = [module, *arguments], None, None
         given = taken = os.open(os.devnull, os.O_RDWR)
         mine = [given]
         if stdin == subprocess.PIPE:
@@ -183,29 +186,17 @@ class Fork:
         if stderr != subprocess.STDOUT:
             errors = stderr.fileno()
             self._errors = stderr.name
-        request = {
-            "module": module,
-            "arguments": list(arguments),
-            "env": dict(env),
-            "cwd": cwd or os.getcwd(),
-            "numbers": [0, 1, 2, *pass_fds],
-        }
-        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel.connect(address)
-        message = json.dumps(request).encode()
-        socket.send_fds(self._channel, [message], [given, taken, errors, *pass_fds])
+        numbers = {0: given, 1: taken, 2: errors, **{each: each for each in pass_fds}}
+        how = {"env": env, "cwd": cwd, "numbers": numbers, "at": address}
+        self._child = fork_server.call("__main__", "_become", self.args, **how)
+        assert self._child, (
+            "the warm process was killed, or the environment is too large"
+        )
         for descriptor in mine:
             os.close(descriptor)
-        self.pid = int(self._channel.recv(_SIZE))
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, as of `Popen.wait`."""
-        if self.returncode is None:
-            if not select.select([self._channel], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            self.returncode = int(self._channel.recv(_SIZE))
-            self._channel.close()
-        return self.returncode
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._child, name)
 
     def output(self) -> str:
         """All that it prints, once it has ended well."""
@@ -231,107 +222,27 @@ class Fork:
             self.stdin.write(message)
         self.wait()
 
-    def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def terminate(self) -> None:
-        """Asks it to end."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGTERM)
-
 
 def _is_json(line: str) -> bool:
     return line[:1] in ("[", "{")
 
 
-def _parent(test: int, address: str, modules: list[str], imports: list[str]) -> None:
+def _parent(
+    test: int, listening: int, address: str, modules: list[str], imports: list[str]
+) -> None:
     """Forks for each connection, until the process `test` ends."""
-    processes.die_with_parent(test)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(address)
-        listening.listen(64)
-        os.write(1, b"ready\n")
-        os.dup2(2, 1)
-        select.select([listening], [], [])
-        gc.disable()
-        for name in imports:
-            importlib.import_module(name)
-        processes.start = functools.partial(_start, address, modules)
-        gc.freeze()  # a fork that collects garbage would copy all pages
-        gc.enable()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
-        while True:
-            channel, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                _keep(channel)
-            channel.close()
+    processes.start = functools.partial(_start, address, modules)
+    fork_serving.serve(socket.socket(fileno=listening), test, imports)
 
 
-def _keep(channel: socket.socket) -> NoReturn:
-    """Forks once more, and reports the fork's id and its exit code to the requester.
-
-    The fork's parent is this process: `die_with_parent` would not see the requester's
-    death, so this process kills the fork then.
-    """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    message, descriptors, *_ = socket.recv_fds(channel, _SIZE, 16)
-    if not message:
-        os._exit(0)
-    begun, begins = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        channel.close()
-        os.close(begun)
-        _become(json.loads(message), descriptors, begins)
-    for descriptor in (*descriptors, begins):
-        os.close(descriptor)
-    os.read(begun, 1)  # until it leads a session, as a `Popen` does
-    try:
-        channel.send(str(pid).encode())
-        watch = threading.Thread(target=_kill_after, args=(channel, pid))
-        watch.start()
-        end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        sign = 1 if end.si_code == os.CLD_EXITED else -1
-        channel.send(str(sign * end.si_status).encode())
-        watch.join()  # its id stays taken until the requester has its exit code
-        os.waitpid(pid, 0)
-    finally:
-        os._exit(0)
-
-
-def _kill_after(channel: socket.socket, pid: int) -> None:
-    """Kills a fork whose requester has closed the channel: it has died, or is done."""
-    with contextlib.suppress(ConnectionResetError):  # it died with unread messages
-        channel.recv(1)
-    os.kill(pid, signal.SIGKILL)
-
-
-def _become(
-    request: Mapping[str, Any], descriptors: Sequence[int], begins: int
-) -> NoReturn:
+def _become(module: str, *arguments: str) -> None:
+    """Runs `module` in a fork."""
     code: str | int | None = 1
     try:
-        os.setsid()
-        os.close(begins)
-        high = [fcntl.fcntl(each, fcntl.F_DUPFD, _HIGH) for each in descriptors]
-        for descriptor in descriptors:
-            os.close(descriptor)
-        for number, descriptor in zip(request["numbers"], high, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.chdir(request["cwd"])
-        os.environ.clear()
-        os.environ.update(request["env"])
         _enter_network(os.environ.get("NETWORK"))
-        tempfile.tempdir = None
-        _be_recognized(request["module"])
+        _be_recognized(module)
         logging.root.handlers.clear()
-        _main(request["module"], request["arguments"], request["cwd"])
+        _main(module, arguments)
         code = 0
     except SystemExit as end:
         code = end.code
@@ -360,9 +271,9 @@ def _enter_network(name: str | None) -> None:
         assert code == 0, os.strerror(ctypes.get_errno())
 
 
-def _main(module: str, arguments: Sequence[str], folder: str) -> None:
+def _main(module: str, arguments: Sequence[str]) -> None:
     more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:1] = [folder, *filter(None, more)]
+    sys.path[:1] = [os.getcwd(), *filter(None, more)]
     if module == _CLI:
         sys.exit(importlib.import_module(_CLI).main(arguments))
     elif module == _WORKER:
@@ -402,7 +313,8 @@ def _worker(address: str, arguments: list[str]) -> None:
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "parent":
-        _parent(int(words[0]), words[1], words[2].split(","), words[3].split(","))
+        lists = [word.split(",") for word in words[3:]]
+        _parent(int(words[0]), int(words[1]), words[2], *lists)
     if what == _WORKER:
         _worker(words[0], words[1:])
     if what == _KERNEL:

@@ -26,7 +26,7 @@ from strategos.components import worker_process
 from strategos.components.container import mounts, step_log, step_record, warm_start
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
-from strategos.components.fork_server import without_collections
+from strategos.components.processes import without_collections
 from strategos.components.shards.engine import VARIABLE, Engine
 from strategos.components.user_code import archive
 

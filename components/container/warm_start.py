@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from strategos.components import fork_server, worker_process
+from strategos.components import fork_server, processes, worker_process
 from strategos.components.trainer.cluster.environment import visible_gpus
 
 
@@ -17,7 +17,7 @@ def prepare(*closed: int) -> None:
     Args:
       *closed: File descriptors of this process that workers must not keep open.
     """
-    with fork_server.without_collections():
+    with processes.without_collections():
         # What training, the export and the InfraValidator's probe import, and helpers.
         from strategos.components.evaluator import scoring  # noqa: F401
         from strategos.components.example_gen import writing  # noqa: F401

@@ -38,17 +38,15 @@ class Helper:
     def start(cls) -> Helper | None:
         """Starts a helper; None where no fork server runs."""
         ours, theirs = socket.socketpair()
+        env = {**worker_process.ONE_THREAD, **os.environ, **worker_process.NO_GPU}
         with theirs:
-            process = fork_server.call(__name__, _serve.__name__, theirs)
+            process = fork_server.call(
+                __name__, _serve.__name__, env=env, path=sys.path, pipe=theirs
+            )
         if process is None:
             ours.close()
             return None
-        pipe = connection.Connection(ours.detach())
-        given = {**worker_process.ONE_THREAD, **os.environ}
-        environ = {**given, **worker_process.NO_GPU}
-        with contextlib.suppress(OSError):  # it died: its first work says so
-            pipe.send((environ, sys.path))
-        return cls(process, pipe)
+        return cls(process, connection.Connection(ours.detach()))
 
     def work(self, work: Callable[[Any], Any], shard: Any) -> Any:
         """Has the helper call `work` for a shard, and returns the result.
@@ -100,10 +98,6 @@ def _serve(descriptor: int) -> None:
     """Works in a helper until the other side closes the pipe."""
     pipe = connection.Connection(descriptor)
     with contextlib.suppress(EOFError):
-        environ, path = pipe.recv()
-        os.environ.clear()
-        os.environ.update(environ)
-        sys.path[:] = path
         progress.forward(lambda rows: pipe.send((_ROWS, rows)))
         while True:
             work, shard = pipe.recv()

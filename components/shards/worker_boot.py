@@ -2,8 +2,12 @@
 
 Beam's own boot program stages and installs packages. Here a worker runs in the driver's
 environment, at the same path, so nothing is staged. Usage, by the runner:
-`strategos-worker --id=ID --provision_endpoint=HOST:PORT`. `python -m` this module
-serves forks that do the work of the command; see `warm_workers`.
+`strategos-worker --id=ID --provision_endpoint=HOST:PORT`.
+
+A worker imports TensorFlow, Beam and components for five seconds of CPU time, and each
+job starts one for each task slot. So the host of a cluster starts `python -m` this
+module once, as a fork server on the socket that `VARIABLE` names. The command, which
+the runner starts and ends, has a fork of it do the work; both end together.
 """
 
 from __future__ import annotations
@@ -18,32 +22,51 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from strategos.components import fork_server, worker_process
+from strategos.components import fork_server, fork_serving, processes, worker_process
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
-from strategos.components.shards import warm_workers
 from strategos.components.user_code import archive, modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
 COMMAND = "strategos-worker"
 """Name of the installed command."""
 
+VARIABLE = "STRATEGOS_WARM_WORKERS"
+"""Name of the environment variable with the path of the fork server's socket."""
+
 _PROVISION_SECONDS = 60
+_IMPORTS = (
+    "apache_beam.runners.worker.sdk_worker_main",
+    "strategos.components.evaluator.executor",
+    "strategos.components.example_gen.executor",
+    "strategos.components.statistics_gen.executor",
+    "strategos.components.transform.executor",
+)
 
 
 def main() -> None:
     """Runs a worker until the runner ends it."""
     _end_with_parent()
-    if not warm_workers.lend(sys.argv[1:]):
-        work(sys.argv[1:])
+    fork = fork_server.call(
+        __name__,
+        work.__name__,
+        sys.argv[1:],
+        path=sys.path,
+        numbers={0: 0, 1: 1, 2: 2},
+        at=os.environ.get(VARIABLE),
+    )
+    if fork is None:
+        work(*sys.argv[1:])
+    else:
+        fork.wait()
     worker_process.leave(0)
 
 
-def work(arguments: list[str]) -> None:
+def work(*arguments: str) -> None:
     """Runs a worker in this process.
 
     Args:
-      arguments: Of the command.
+      *arguments: Of the command.
     """
     parser = argparse.ArgumentParser(COMMAND)
     parser.add_argument("--id", required=True)
@@ -54,7 +77,7 @@ def work(arguments: list[str]) -> None:
     os.environ.update(worker_process.NO_GPU)
     with _modules():
         filesystems.register_in_worker()
-        with fork_server.without_collections():
+        with processes.without_collections():
             from apache_beam.runners.worker import sdk_worker_main
         os.environ.update(_described(given.id, given.provision_endpoint))
         sdk_worker_main.main(sys.argv[:1])
@@ -121,4 +144,5 @@ def _described(worker: str, endpoint: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    warm_workers.main(work, int(sys.argv[1]), sys.argv[2])
+    requests = fork_serving.listen(sys.argv[2])  # the first ones wait for the imports
+    fork_serving.serve(requests, int(sys.argv[1]), _IMPORTS)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events
 from strategos.components.container import warm_start
 from strategos.components.errors import ExitCode
-from strategos.components.fork_server import without_collections
-from strategos.components.processes import die_with_parent
+from strategos.components.processes import die_with_parent, without_collections
 
 if TYPE_CHECKING:
     from tfx.proto.orchestration import pipeline_pb2

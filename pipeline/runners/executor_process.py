@@ -17,8 +17,11 @@ from typing import Any
 from strategos.components import events
 from strategos.components.container import warm_start
 from strategos.components.files import commit
-from strategos.components.fork_server import without_collections
-from strategos.components.processes import die_with_parent, return_freed_memory
+from strategos.components.processes import (
+    die_with_parent,
+    return_freed_memory,
+    without_collections,
+)
 from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
 

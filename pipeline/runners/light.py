@@ -12,7 +12,7 @@ import io
 import sys
 from importlib.machinery import ModuleSpec
 
-from strategos.components.fork_server import without_collections
+from strategos.components.processes import without_collections
 from strategos.pipeline.plan import tfx_adapter
 
 _HIDDEN = frozenset({"tensorflow", "apache_beam"})

@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability import local_job_service, local_job_service_main
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from strategos.components.shards import warm_workers
+from strategos.components.shards import worker_boot
 
 _WORKERS = "strategos.components.shards.worker_boot"
 
@@ -60,7 +60,7 @@ if __name__ == "__main__":
     socket = str(folder / "workers")
     warm = [sys.executable, "-m", _WORKERS, str(os.getpid()), socket]
     subprocess.Popen(warm, stdin=subprocess.DEVNULL)
-    os.environ[warm_workers.VARIABLE] = socket
+    os.environ[worker_boot.VARIABLE] = socket
     options = ["--port_file", str(folder / "port")]
     for address in sys.argv[2:]:
         host, port = address.split(":")

@@ -29,7 +29,7 @@ from typing import Any
 from strategos.components import processes
 from strategos.components.errors import UserError
 from strategos.components.files import temporary
-from strategos.components.shards import warm_workers
+from strategos.components.shards import worker_boot
 from strategos.components.shards.flink import jvms
 from strategos.components.shards.flink.master import Master, MasterError
 
@@ -85,7 +85,7 @@ class _Host:
         self._signals.install()
         self._jvms: list[_Jvm] = []
         workers = request["workers"]
-        self._env = {warm_workers.VARIABLE: workers} if workers else {}
+        self._env = {worker_boot.VARIABLE: workers} if workers else {}
         self._replaced = 0
         self._rpc_port = 0
         self._master: Master | None = None

@@ -12,22 +12,28 @@ import pytest
 
 SERVER = """
 import json, os, sys, time
-from strategos.components.shards import warm_workers
+from strategos.components import fork_serving
+from strategos.components.shards import worker_boot
 
-def work(arguments):
+def work(*arguments):
     about = [os.getpid(), arguments, os.getcwd(), os.environ.get("OF_WORKER")]
     print(json.dumps([*about, sys.path[-1]]), flush=True)
     time.sleep(float(arguments[-1]))
 
-warm_workers._IMPORTS = ("this",)  # prints, once the server listens
-warm_workers.main(work, os.getppid(), sys.argv[1])
+worker_boot.work = work
+requests = fork_serving.listen(sys.argv[1])
+fork_serving.serve(requests, os.getppid(), ["this"])  # prints, once it listens
 """
 WORKER = """
 import sys
-from strategos.components.shards import warm_workers
+from strategos.components.shards import worker_boot
 
+def work(*arguments):
+    print("works itself", flush=True)
+
+worker_boot.work = work
 sys.path.append("/of/worker")
-print("lent", warm_workers.lend(sys.argv[1:]), flush=True)
+worker_boot.main()
 """
 
 
@@ -60,10 +66,10 @@ def start(server, tmp_path):
 def test_fork_has_what_the_worker_has(start, tmp_path):
     """Its arguments, folder, environment, module path and output."""
     with start(0) as worker:
-        found, lent = worker.stdout
+        (found,) = worker.stdout
     pid, *about = json.loads(found)
     assert about == [["--id=ü", "0"], str(tmp_path), "1", "/of/worker"]
-    assert lent == "lent True\n" and pid != worker.pid
+    assert pid != worker.pid
 
 
 @pytest.mark.parametrize("dies", ["fork", "worker"])
@@ -77,4 +83,4 @@ def test_fork_and_worker_end_together(start, dies):
 
 def test_worker_without_a_server_works_itself(start, tmp_path):
     with start(0, tmp_path / "none") as worker:
-        assert worker.stdout.read() == "lent False\n"
+        assert worker.stdout.read() == "works itself\n"
