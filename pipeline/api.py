@@ -22,7 +22,7 @@ from strategos.components.errors import ExitCode, UserError
 from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
-    from strategos.components.example_gen.listing import Listing
+    from strategos.components.data_files.listing import Listing
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run

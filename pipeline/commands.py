@@ -20,7 +20,7 @@ from strategos.pipeline import api
 from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
-    from strategos.components.example_gen.listing import Listing
+    from strategos.components.data_files.listing import Listing
     from strategos.components.trainer.cluster.environment import ClusterSpec
     from strategos.components.trainer.cluster.strategy import Choice
     from strategos.pipeline.config.loading import Loaded

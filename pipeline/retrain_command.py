@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
+from strategos.components.data_files.listing import select_spans
 from strategos.components.errors import ExitCode, UserError
-from strategos.components.example_gen.listing import select_spans
 from strategos.pipeline import api, commands
 from strategos.pipeline.history import decisions, runs
 from strategos.pipeline.plan import caching
@@ -18,8 +18,8 @@ from strategos.pipeline.run import retrain as retraining
 from strategos.pipeline.view.live import LiveView
 
 if TYPE_CHECKING:
-    from strategos.components.example_gen.listing import Listing
-    from strategos.components.example_gen.spans import Span
+    from strategos.components.data_files.listing import Listing
+    from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.retraining import Decision
     from strategos.pipeline.run.orchestration import Turn

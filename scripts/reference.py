@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS
 from strategos.pipeline.config import introspect
 from strategos.pipeline.config.sections import Config
 

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
-from strategos.components.evaluator.models import Location, Model
-from strategos.components.example_gen import columns
-from strategos.components.example_gen.sources import open_source
-from strategos.components.example_gen.values import features, numerals
+from strategos.components.data_files import columns
+from strategos.components.data_files.sources import open_source
+from strategos.components.data_files.values import features, numerals
+from strategos.components.evaluation.models import Location, Model
 from strategos.components.records import encode
 
 _ROWS = 4096

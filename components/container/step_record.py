@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
-from strategos.components.evaluator import summary
+from strategos.components.data_files.span_checks import FILE as CHECKS
+from strategos.components.evaluation import summary
 from strategos.components.files import places
-from strategos.components.span_validator import FILE as CHECKS
 
 Json = dict[str, Any]
 

@@ -19,8 +19,8 @@ def prepare(*closed: int) -> None:
     """
     with processes.without_collections():
         # What training, the export and the InfraValidator's probe import, and helpers.
-        from strategos.components.evaluator import scoring  # noqa: F401
-        from strategos.components.example_gen import writing  # noqa: F401
+        from strategos.components.data_files import writing  # noqa: F401
+        from strategos.components.evaluation import scoring  # noqa: F401
         from strategos.components.statistics_gen import executor  # noqa: F401
         from strategos.components.trainer.run import session  # noqa: F401
         from strategos.components.transform import materialize  # noqa: F401

@@ -21,11 +21,11 @@ from tfx.utils import io_utils, path_utils
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.evaluator import findings, scoring, summary
-from strategos.components.evaluator.metrics import metric_names, sliced_features
-from strategos.components.evaluator.models import Location, loaded
-from strategos.components.evaluator.scored import Scored
-from strategos.components.evaluator.sums import Sums
+from strategos.components.evaluation import findings, scoring, summary
+from strategos.components.evaluation.metrics import metric_names, sliced_features
+from strategos.components.evaluation.models import Location, loaded
+from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator.tfma import eval_config, result_files
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema

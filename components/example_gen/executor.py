@@ -12,21 +12,15 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
 from strategos.components import events
+from strategos.components.data_files import columns, inference, shards, spans
+from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.sources import Source
+from strategos.components.data_files.splitting import Splitter
+from strategos.components.data_files.values import numerals
+from strategos.components.data_files.values.kinds import Kind
+from strategos.components.data_files.writing import Outcome, WriteShard
 from strategos.components.errors import UserError
-from strategos.components.example_gen import (
-    columns,
-    emptiness,
-    inference,
-    shards,
-    spans,
-)
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.inference import Profile
-from strategos.components.example_gen.sources import Source
-from strategos.components.example_gen.splitting import Splitter
-from strategos.components.example_gen.values import numerals
-from strategos.components.example_gen.writing import Outcome, WriteShard
-from strategos.components.records import FILE_FORMAT, counts
+from strategos.components.records import FILE_FORMAT, counts, emptiness
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.user_code.workload_paths import WorkloadPaths

@@ -15,7 +15,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components.errors import GateStoppedError
-from strategos.components.evaluator import summary
+from strategos.components.evaluation import summary
 from strategos.components.wording import counted, first
 
 SHOWN = 10

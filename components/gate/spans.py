@@ -12,8 +12,8 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from strategos.components.data_files import span_checks
 from strategos.components.errors import GateStoppedError
-from strategos.components.span_validator import FILE, wording
 from strategos.components.wording import counted, first
 
 _SHOWN = 20
@@ -39,7 +39,8 @@ class Executor(base_executor.BaseExecutor):
           GateStoppedError: A check failed; the error names the spans at fault.
         """
         uri = artifact_utils.get_single_uri(input_dict["anomalies"])
-        report = json.loads(io_utils.read_string_file(os.path.join(uri, FILE)))
+        path = os.path.join(uri, span_checks.FILE)
+        report = json.loads(io_utils.read_string_file(path))
         failed = [check for check in report["checks"] if not check["ok"]]
         if failed:
             raise GateStoppedError(_message(failed), spans=report["spans"])
@@ -51,7 +52,7 @@ def _message(failed: list[Mapping[str, Any]]) -> str:
     spans = f"span{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
     heading = f"{spans} failed {counted(len(failed), 'check')} of `gates`:"
     lines = [
-        f"{each['gate']}, span {each['span']}: {wording.describe(each)}"
+        f"{each['gate']}, span {each['span']}: {span_checks.describe(each)}"
         for each in failed
     ]
     return "\n  ".join([heading, *first(lines, _SHOWN), _REMEDY])

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import errors, exported
+from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, Place, UserError
-from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
 from strategos.components.wording import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from tensorflow_metadata.proto.v0 import schema_pb2
 
-    from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.sources import Source
+    from strategos.components.data_files.sources import Source
+    from strategos.components.data_files.values.kinds import Kind
 
 Row = Mapping[str, str]
 
@@ -148,7 +148,7 @@ class Columns:
         """
         import pyarrow as pa
 
-        from strategos.components.example_gen.values import features, numerals
+        from strategos.components.data_files.values import features, numerals
         from strategos.components.records import encode
 
         kinds = {name: self._type(name)[1] for name in sorted(self.used)}
@@ -178,7 +178,7 @@ class Columns:
         """Placeholder values for an unused column that the model parses."""
         import pyarrow as pa
 
-        from strategos.components.example_gen.values import features
+        from strategos.components.data_files.values import features
 
         shape = self.features[name].shape
         _, kind, nothing = self._type(name)
@@ -187,7 +187,7 @@ class Columns:
 
     def _type(self, name: str) -> tuple[str, Kind, Any]:
         """What a column allows, its kind, and a value that stands for nothing."""
-        from strategos.components.example_gen.columns import Kind
+        from strategos.components.data_files.values.kinds import Kind
 
         types = {
             1: ("text", Kind.BYTES, b""),
@@ -227,7 +227,7 @@ def _is_piped(rows: str) -> bool:
 
 def _copied(rows: str, folder: str) -> str:
     """Copies standard input or a pipe to a file, whose suffix names its format."""
-    from strategos.components.example_gen import formats
+    from strategos.components.data_files import formats
 
     opened = os.dup(0) if rows == STDIN else rows
     with open(opened, "rb") as source, open(f"{folder}/rows", "wb") as copy:
@@ -238,7 +238,7 @@ def _copied(rows: str, folder: str) -> str:
 
 def _source(path: str) -> Source:
     """Opens a file as the format that its name says, else as its first bytes say."""
-    from strategos.components.example_gen import formats, sources
+    from strategos.components.data_files import formats, sources
 
     if path.endswith(sources.SUFFIXES):
         return sources.open_source(path)
@@ -265,7 +265,7 @@ class Asked:
 
 def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
-    from strategos.components.example_gen.sources.source import WHOLE
+    from strategos.components.data_files.sources.source import WHOLE
 
     source, first = _source(path), 0
     extra = columns.check_names(path, source.names)

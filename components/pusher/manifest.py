@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS
 
 if TYPE_CHECKING:
     from tfx import types

@@ -4,6 +4,3 @@ from __future__ import annotations
 
 FOLDER_VARIABLE = "STRATEGOS_SPAN_STATISTICS"
 """Names the environment variable with the folder of kept statistics; may be missing."""
-
-FILE = "checks.json"
-"""Name of the file with the checks, in the artifact of SpanValidator."""

@@ -11,8 +11,9 @@ from tfx import types
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from strategos.components.data_files.span_checks import FILE
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.span_validator import FILE, gating
+from strategos.components.span_validator import gating
 from strategos.components.span_validator.measure import Reader
 from strategos.components.user_code.workload_paths import WorkloadPaths
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from strategos.components import events
+from strategos.components.data_files import spans
+from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError
-from strategos.components.example_gen import spans
-from strategos.components.example_gen.spans import Span
 from strategos.components.schema_file import read_schema
 from strategos.components.span_validator import checks
 from strategos.components.span_validator.checks import Check, Usual

@@ -10,7 +10,8 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from strategos.components.span_validator import preview, wording
+from strategos.components.data_files.span_checks import describe
+from strategos.components.span_validator import preview
 from strategos.components.worker_process import serve
 
 _CANARY, _LIVE = "canary", "live"
@@ -33,9 +34,9 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: The span cannot be read, or a model cannot be evaluated on it.
     """
-    from strategos.components.evaluator import findings, summary
-    from strategos.components.evaluator.models import Location
-    from strategos.components.example_gen import spans
+    from strategos.components.data_files import spans
+    from strategos.components.evaluation import findings, summary
+    from strategos.components.evaluation.models import Location
     from strategos.components.pusher import targets
     from strategos.components.span_validator import gating
 
@@ -46,7 +47,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
         found = gating.judged(reader, compared, request["gates"], "")
         failed = [dataclasses.asdict(check) for check in found if not check.ok]
         if failed:
-            lines = [f"{check['gate']}: {wording.describe(check)}" for check in failed]
+            lines = [f"{check['gate']}: {describe(check)}" for check in failed]
             return {"at_fault": lines}
     roles = {_CANARY: "canary", _LIVE: "model in production"}
     with contextlib.ExitStack() as copies:

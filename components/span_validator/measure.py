@@ -14,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from strategos.components.example_gen import columns, shards, writing
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.spans import Span, fingerprint
-from strategos.components.example_gen.values import numerals
+from strategos.components.data_files import columns, shards, writing
+from strategos.components.data_files.spans import Span, fingerprint
+from strategos.components.data_files.values import numerals
+from strategos.components.data_files.values.kinds import Kind
 from strategos.components.files import commit, digests
 from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
-from strategos.components.statistics_gen import executor as statistics_gen
+from strategos.components.statistics import generators
 
 Statistics = statistics_pb2.DatasetFeatureStatisticsList
 
@@ -84,8 +84,8 @@ class Reader:
     def _compute(self, span: Span) -> Statistics:
         runner = shards.Runner(self.engine, self.folder)
         kinds, nulls, data = self.kinds(runner, span)
-        found = runner.fold(data, _Measure(kinds, nulls), statistics_gen.merged)
-        return statistics_gen.extracted(found, RANKED)
+        found = runner.fold(data, _Measure(kinds, nulls), generators.merged)
+        return generators.extracted(found, RANKED)
 
     def kinds(
         self, runner: shards.Runner, span: Span
@@ -135,7 +135,7 @@ class _Measure:
     nulls: numerals.Nulls
 
     def __call__(self, shard: shards.Shard) -> list[Any]:
-        return statistics_gen.accumulated(self._batches(shard.pieces))
+        return generators.accumulated(self._batches(shard.pieces))
 
     def _batches(self, pieces: Sequence[shards.Piece]) -> Iterator[pa.RecordBatch]:
         for piece in pieces:

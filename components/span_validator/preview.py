@@ -14,10 +14,10 @@ from strategos.components.errors import UserError
 from strategos.components.worker_process import serve
 
 if TYPE_CHECKING:
-    from strategos.components.evaluator.models import Location
-    from strategos.components.evaluator.scored import Scored
-    from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.spans import Span
+    from strategos.components.data_files.spans import Span
+    from strategos.components.data_files.values.kinds import Kind
+    from strategos.components.evaluation.models import Location
+    from strategos.components.evaluation.scored import Scored
     from strategos.components.span_validator.measure import Reader
 
 _NAME = "live"
@@ -39,7 +39,7 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: The span cannot be read, or the model cannot be evaluated on it.
     """
-    from strategos.components.example_gen import spans
+    from strategos.components.data_files import spans
     from strategos.components.span_validator import checks, measure
 
     reader = reader_of(request)
@@ -59,7 +59,7 @@ def _metrics(
     reader: Reader, span: Span, request: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """The Evaluator's metrics of a model on all rows of a span."""
-    from strategos.components.evaluator.models import Location
+    from strategos.components.evaluation.models import Location
     from strategos.components.pusher import targets
 
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
@@ -107,9 +107,9 @@ def scored(
     """
     import tensorflow as tf
 
-    from strategos.components.evaluator import metrics, scoring
-    from strategos.components.evaluator.scored import Scored
-    from strategos.components.example_gen.columns import Kind
+    from strategos.components.data_files.values.kinds import Kind
+    from strategos.components.evaluation import metrics, scoring
+    from strategos.components.evaluation.scored import Scored
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
@@ -137,7 +137,7 @@ def scored(
 def _kinds_of(model: Location) -> dict[str, Kind]:
     """The kinds of the columns that a model was trained on, as far as known."""
     from strategos.components import exported
-    from strategos.components.example_gen.columns import Kind
+    from strategos.components.data_files.values.kinds import Kind
     from strategos.components.schema_file import read_schema
 
     schema = Path(model.path, exported.SCHEMA)
@@ -161,9 +161,9 @@ def _written(
       known: Kinds of columns, in place of those that this span alone would have: its
         numbers of a FLOAT column may all be whole, its texts may all be numbers.
     """
-    from strategos.components.example_gen import shards, writing
-    from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.splitting import Splitter
+    from strategos.components.data_files import shards, writing
+    from strategos.components.data_files.splitting import Splitter
+    from strategos.components.data_files.values.kinds import Kind
 
     runner = shards.Runner(reader.engine, reader.folder)
     kinds, nulls, data = reader.kinds(runner, span)

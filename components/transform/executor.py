@@ -14,20 +14,14 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
-from strategos.components.example_gen import emptiness
-from strategos.components.example_gen.emptiness import Emptiness
-from strategos.components.records import FILE_FORMAT, columns, counts, splits
+from strategos.components.records import FILE_FORMAT, columns, counts, emptiness, splits
+from strategos.components.records.emptiness import Emptiness
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.transform import (
-    analysis,
-    missing,
-    preprocessing,
-    sample,
-    unseen_labels,
-)
+from strategos.components.transform import analysis, missing, preprocessing
 from strategos.components.transform.materialize import materialize
+from strategos.components.transformed import sample, sparse_columns, unseen_labels
 from strategos.components.user_code import modules, workload_paths
 
 ANALYZED = "train"
@@ -83,7 +77,7 @@ class Executor(EngineExecutor):
         sampled = splits.evaluated(names)
         records = [file for each in raw for file in _records(each, sampled)]
         sample.write(graph, records)
-        missing.write(graph, empty)
+        sparse_columns.write(graph, empty)
         unseen = raw[0].get_string_custom_property("unseen_labels")
         unseen_labels.write(graph, json.loads(unseen or "{}"))
         _describe(transformed[0], names)

@@ -23,9 +23,9 @@ from strategos.components.records.write import Written
 from strategos.components.shards import progress
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
-from strategos.components.trainer.data.columns import is_fixed, widths
 from strategos.components.transform import raw
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transformed.graph import TransformGraph
+from strategos.components.transformed.specs import is_fixed, widths
 from strategos.components.user_code.user_errors import operation_error
 from strategos.components.wording import abridged, counted, cut
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,16 +17,12 @@ import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
-from strategos.components.example_gen import emptiness
-from strategos.components.example_gen.emptiness import Emptiness
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.records.emptiness import Emptiness
 from strategos.components.wording import nearest
 
 Fillings = Mapping[str, str | int | float]
 """Value in place of a missing one, by raw column."""
 
-_SHOWN = 5  # columns
-_FILE = "missing.json"
 _TYPES = {str: schema_pb2.BYTES, int: schema_pb2.INT, float: schema_pb2.FLOAT}
 
 
@@ -96,64 +92,6 @@ def of_varying_length(
         for group in groups.values():
             group.tensor_representation.pop(name, None)
     return found
-
-
-def advice(names: Iterable[str], empty: Mapping[str, Emptiness]) -> str:
-    """What to do where code does not expect whether a column is sparse.
-
-    Args:
-      names: The raw columns that are sparse.
-      empty: The columns without a value in some rows.
-    """
-    found = [
-        f"`{name}` has {empty[name]}." if name in empty else f"`{name}` is sparse."
-        for name in sorted(names)[:_SHOWN]
-    ]
-    return " ".join(
-        [
-            *found,
-            "A column is a tf.SparseTensor if a cell of it is empty, else dense. "
-            'With `data.missing: {COLUMN: ""}`, or a number in place of "", it is '
-            "dense whatever the data; then `preprocessing_fn` needs no filling.",
-        ]
-    )
-
-
-def advice_on(graph: str, features: Iterable[str]) -> str:
-    """What to do about transformed features that are sparse.
-
-    Args:
-      graph: Folder of the transform graph.
-      features: Their names.
-    """
-    transform = TransformGraph(tft.TFTransformOutput(graph))
-    columns = transform.raw_features_of(features)
-    spec = transform.raw_spec
-    sparse = [n for n in columns if not isinstance(spec[n], tf.io.FixedLenFeature)]
-    return advice(sparse, load(graph))
-
-
-def write(graph: str, empty: Mapping[str, Emptiness]) -> None:
-    """Writes beside the transform graph which columns have no value in some rows.
-
-    Args:
-      graph: Folder of the transform graph.
-      empty: By column.
-    """
-    with tf.io.gfile.GFile(f"{graph}/{_FILE}", "w") as file:
-        file.write(emptiness.to_json(empty))
-
-
-def load(graph: str) -> dict[str, Emptiness]:
-    """Reads what `write` wrote; {} if Transform wrote nothing.
-
-    Args:
-      graph: Folder of the transform graph.
-    """
-    if not tf.io.gfile.exists(f"{graph}/{_FILE}"):
-        return {}
-    with tf.io.gfile.GFile(f"{graph}/{_FILE}") as file:
-        return emptiness.from_json(file.read())
 
 
 def _unknown(name: str, features: Mapping[str, Any]) -> UserError:

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import Place, UserError
-from strategos.components.example_gen.emptiness import Emptiness
+from strategos.components.records.emptiness import Emptiness
 from strategos.components.transform import missing
-from strategos.components.transform.graph import ancestors
+from strategos.components.transformed import sparse_columns
+from strategos.components.transformed.graph import ancestors
 from strategos.components.user_code import modules, uses
 from strategos.components.user_code.user_errors import explain, is_own
 from strategos.components.wording import nearest, quoted
@@ -91,7 +92,7 @@ def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -
         return f"Did you mean `{near}`?" if near else ""
     if "SparseTensor" in str(error):
         sparse = [n for n, x in inputs.items() if isinstance(x, tf.SparseTensor)]
-        return missing.advice(sparse, empty)
+        return sparse_columns.advice(sparse, empty)
     if "tf.string" in str(error) or "string to" in str(error):
         texts = [f"`{n}`" for n, each in inputs.items() if each.dtype == tf.string]
         return f"Columns of text: {', '.join(sorted(texts))}. {_OF_TEXT}" * bool(texts)

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from strategos.components import node_ids
+from strategos.components.data_files.listing import Listing
 from strategos.components.errors import BadInputError, Place, UserError
-from strategos.components.example_gen.listing import Listing
 from strategos.components.files.filesystems import is_remote
 from strategos.components.pusher import targets
 from strategos.components.trainer.launchers import LAUNCHERS

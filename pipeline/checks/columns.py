@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from strategos.components.data_files import sources
 from strategos.components.errors import UserError
-from strategos.components.example_gen import sources
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
 from strategos.pipeline.config.problems import listed, shown

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strategos.components import node_ids
+from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError
-from strategos.components.example_gen.listing import Listing
 from strategos.components.files import arrow_files
 from strategos.components.files.filesystems import (
     is_remote,
@@ -300,7 +300,7 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     Returns:
       The files (empty if one has a problem), and the problems with them.
     """
-    from strategos.components.example_gen import sources, spans
+    from strategos.components.data_files import sources, spans
 
     key = "data.examples"
     try:
@@ -332,7 +332,7 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
 
 def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
     """Yields a problem for each file that cannot be read in its suffix's format."""
-    from strategos.components.example_gen import sources
+    from strategos.components.data_files import sources
 
     def problem(path: str) -> UserError | None:
         try:

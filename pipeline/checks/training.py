@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
+from strategos.components.data_files import sources
+from strategos.components.data_files.listing import Listing
 from strategos.components.errors import Place, UserError
-from strategos.components.example_gen import sources
-from strategos.components.example_gen.listing import Listing
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.pipeline.checks import files as file_checks

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from strategos.components.example_gen.listing import Completeness, Listing
-from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
+from strategos.components.data_files.listing import Completeness, Listing
+from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Duration,

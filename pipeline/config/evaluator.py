@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
-from strategos.components.evaluator.metrics import METRICS, MOST_SLICES, names
+from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, names
 from strategos.components.wording import nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, reject_at

@@ -27,7 +27,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError, first_line
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS
 from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.root import RUN_CONTEXT
 

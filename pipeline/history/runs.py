@@ -13,9 +13,10 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components import errors, span_validator
+from strategos.components import errors
+from strategos.components.data_files import span_checks
 from strategos.components.errors import UserError
-from strategos.components.evaluator import summary as verdicts
+from strategos.components.evaluation import summary as verdicts
 from strategos.components.pusher import SLOT
 from strategos.components.wording import nearest
 from strategos.pipeline.history import warned
@@ -317,7 +318,7 @@ def _gates(artifacts: Iterable[mlmd.Artifact]) -> tuple[dict[str, Any], ...]:
     for artifact in artifacts:
         if artifact.type == "ExampleAnomalies":
             with contextlib.suppress(OSError, ValueError):
-                text = Path(artifact.uri, span_validator.FILE).read_text()
+                text = Path(artifact.uri, span_checks.FILE).read_text()
                 return tuple(json.loads(text)["checks"])
     return ()
 

@@ -10,14 +10,14 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from strategos.components.data_files import spans
 from strategos.components.errors import UserError
-from strategos.components.example_gen import spans
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from strategos.components.example_gen.listing import Listing
-    from strategos.components.example_gen.spans import Span
+    from strategos.components.data_files.listing import Listing
+    from strategos.components.data_files.spans import Span
 
 USUAL_SPANS = 6
 """Number of spans, the newest before those that are judged, that are usual."""

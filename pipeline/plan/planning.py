@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import events, node_ids, runtime_parameters
+from strategos.components.data_files import spans
 from strategos.components.errors import UserError
-from strategos.components.example_gen import spans
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
@@ -36,7 +36,7 @@ from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
-    from strategos.components.example_gen.listing import Listing
+    from strategos.components.data_files.listing import Listing
     from strategos.pipeline.config.sections import Config
 
 

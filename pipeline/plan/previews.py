@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strategos.components.evaluator import summary
-from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.evaluation import summary
+from strategos.components.evaluation.metrics import SliceMetrics
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule

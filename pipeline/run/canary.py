@@ -14,14 +14,14 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import worker_process
+from strategos.components.data_files.spans import describe
 from strategos.components.errors import (
     BadInputError,
     GateStoppedError,
     Place,
     UserError,
 )
-from strategos.components.evaluator import summary
-from strategos.components.example_gen.spans import describe
+from strategos.components.evaluation import summary
 from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from ml_metadata.proto import metadata_store_pb2
 
-    from strategos.components.example_gen.listing import Listing
-    from strategos.components.example_gen.spans import Span
+    from strategos.components.data_files.listing import Listing
+    from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.models import Version
 

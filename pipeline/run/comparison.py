@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import ExitCode
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS
 from strategos.pipeline.run.orchestration import Result
 
 if TYPE_CHECKING:

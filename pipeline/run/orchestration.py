@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ml_metadata.proto import metadata_store_pb2
 
-    from strategos.components.example_gen.listing import Listing
+    from strategos.components.data_files.listing import Listing
     from strategos.pipeline.config.sections import Config
 
 _PREPARE = """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from strategos.pipeline.config.problems import ConfigError
 
 if TYPE_CHECKING:
+    from strategos.components.data_files.listing import Listing
     from strategos.components.errors import UserError
-    from strategos.components.example_gen.listing import Listing
     from strategos.pipeline.config.sections import Config
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from strategos.components.example_gen import spans
-from strategos.components.example_gen.listing import NoneCompleteError, TooFewSpansError
+from strategos.components.data_files import spans
+from strategos.components.data_files.listing import NoneCompleteError, TooFewSpansError
 from strategos.components.pusher import targets
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history import decisions
@@ -22,8 +22,8 @@ from strategos.pipeline.run import previewing
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
-    from strategos.components.example_gen.listing import Listing
-    from strategos.components.example_gen.spans import Span
+    from strategos.components.data_files.listing import Listing
+    from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.attempts import Push
     from strategos.pipeline.history.store import Store

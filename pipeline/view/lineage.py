@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from strategos.components import node_ids
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.wording import cut, duration
 from strategos.pipeline.history import models

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from strategos.components import node_ids
+from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
-from strategos.components.evaluator import summary as verdicts
-from strategos.components.evaluator.metrics import METRICS
+from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.metrics import METRICS
 from strategos.components.files import filesystems
-from strategos.components.span_validator import wording
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import terminal, training
 from strategos.pipeline.view.live import LiveView
@@ -195,8 +195,8 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
     """For each gate of each new span, the check nearest to its bound."""
     table = _grid("gates", "", "")
     table.columns[1].justify = table.columns[2].justify = "left"
-    for check in wording.worst(checks):
-        line = Text(wording.describe(check), style="" if check["ok"] else "red")
+    for check in span_checks.worst(checks):
+        line = Text(span_checks.describe(check), style="" if check["ok"] else "red")
         table.add_row(check["gate"], f"span {check['span']}", line)
     return table
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components import predict
+from strategos.components.data_files.values import DEFAULT_NULL_VALUES
+from strategos.components.data_files.values.features import BadValueError, convert
+from strategos.components.data_files.values.kinds import Kind
+from strategos.components.data_files.values.numerals import Nulls
 from strategos.components.errors import BadInputError
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.values import DEFAULT_NULL_VALUES
-from strategos.components.example_gen.values.features import BadValueError, convert
-from strategos.components.example_gen.values.numerals import Nulls
 from strategos.components.predict import rows
 from strategos.components.records import encode
 

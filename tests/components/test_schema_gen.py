@@ -18,7 +18,7 @@ def inferred(folder, *columns):
 
     from strategos.components.schema_file import read_schema
     from strategos.components.schema_gen.executor import Executor
-    from strategos.components.statistics_gen import executor as statistics_gen
+    from strategos.components.statistics import generators
 
     statistics = standard_artifacts.ExampleStatistics()
     statistics.uri = str(folder / "statistics")
@@ -26,7 +26,7 @@ def inferred(folder, *columns):
     found = []
     for split, column in zip(("train", "eval"), columns, strict=True):
         names = {"x": column, "y": FULL}
-        found.append(statistics_gen.compute([pa.RecordBatch.from_pydict(names)]))
+        found.append(generators.compute([pa.RecordBatch.from_pydict(names)]))
         path = artifact_utils.get_split_uri([statistics], split)
         (folder / path).mkdir(parents=True)
         (folder / path / "FeatureStats.pb").write_bytes(found[-1].SerializeToString())
@@ -59,13 +59,13 @@ def test_a_column_without_a_value_in_one_split_is_an_input(tmp_path, columns):
 def test_other_columns_are_what_stock_infers(tmp_path):
     import tensorflow_data_validation as tfdv
 
-    from strategos.components.statistics_gen import executor as statistics_gen
+    from strategos.components.statistics import generators
 
     for number, columns in enumerate([(SOME, FULL), (FULL, FULL), (NOTHING, NOTHING)]):
         (tmp_path / str(number)).mkdir()
         schema, _ = inferred(tmp_path / str(number), *columns)
         first, second = (
-            statistics_gen.compute([pa.RecordBatch.from_pydict({"x": c, "y": FULL})])
+            generators.compute([pa.RecordBatch.from_pydict({"x": c, "y": FULL})])
             for c in columns
         )
         stock = tfdv.update_schema(tfdv.infer_schema(first, True), second, True)

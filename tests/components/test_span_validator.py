@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from strategos.components import span_validator
+from strategos.components.data_files import span_checks
 from strategos.components.errors import GateStoppedError, UserError
 
 GATES = {
@@ -59,7 +60,7 @@ def validate(tmp_path):
             "null_values": "[]",
         }
         executor.Executor().Do({}, {"anomalies": [anomalies]}, properties)
-        text = (tmp_path / "anomalies" / span_validator.FILE).read_text()
+        text = (tmp_path / "anomalies" / span_checks.FILE).read_text()
         found = json.loads(text)
         by_name = {(c["gate"], c["feature"]): c for c in found["checks"]}
         return anomalies, found, by_name
@@ -120,7 +121,7 @@ def _kl(p, q):
 def test_statistics_are_those_of_tfx(write, tmp_path):
     import tensorflow_data_validation as tfdv
 
-    from strategos.components.example_gen.spans import find_spans
+    from strategos.components.data_files.spans import find_spans
     from strategos.components.shards.engine import Engine
     from strategos.components.span_validator.measure import Reader
 
@@ -430,7 +431,7 @@ def test_of_too_many_values_single_ones_are_compared(drift, monkeypatch):
 
 
 def test_statistics_of_other_code_are_not_used(write, tmp_path, monkeypatch):
-    from strategos.components.example_gen.spans import find_spans
+    from strategos.components.data_files.spans import find_spans
     from strategos.components.shards.engine import Engine
     from strategos.components.span_validator import measure
 

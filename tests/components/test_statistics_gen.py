@@ -15,8 +15,8 @@ def examples(tmp_path_factory):
     """An Examples artifact with missing, multivalent and binary features."""
     from tfx.types import standard_artifacts
 
-    from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.values.features import convert
+    from strategos.components.data_files.values.features import convert
+    from strategos.components.data_files.values.kinds import Kind
     from strategos.components.records.encode import serialize
     from strategos.components.records.write import ShardWriter, publish
 
@@ -116,7 +116,7 @@ def exact(feature):
 def test_values_counted_over_many_batches():
     from tensorflow_data_validation import StatsOptions
 
-    from strategos.components.statistics_gen import top_values
+    from strategos.components.statistics import top_values
 
     generator = top_values.TopValuesGenerator(StatsOptions(num_top_values=2))
     accumulator = generator.create_accumulator()

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategos.components.statistics_gen import value_counts
-from strategos.components.statistics_gen.value_counts import UNIQUE_ERROR, ValueCounts
+from strategos.components.statistics import value_counts
+from strategos.components.statistics.value_counts import UNIQUE_ERROR, ValueCounts
 
 WORDS = st.lists(
     st.one_of(

@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from strategos.components.example_gen.splitting import Splitter
+from strategos.components.data_files.splitting import Splitter
 from strategos.components.user_code import modules
 
 FOLDER = Path(__file__).parents[2] / "examples" / "digits"

@@ -14,10 +14,10 @@ from google.protobuf import text_format
 from pyarrow import csv
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.sources import open_source
-from strategos.components.example_gen.splitting import Splitter
-from strategos.components.example_gen.values.features import convert
+from strategos.components.data_files.sources import open_source
+from strategos.components.data_files.splitting import Splitter
+from strategos.components.data_files.values.features import convert
+from strategos.components.data_files.values.kinds import Kind
 from strategos.components.user_code import modules
 
 ROOT = Path(__file__).parents[2]

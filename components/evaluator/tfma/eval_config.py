@@ -17,12 +17,12 @@ from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 # TFMA 0.52 no longer has the messages at its top level.
 from tensorflow_model_analysis.proto import config_pb2
 
-from strategos.components.evaluator.metrics import (
+from strategos.components.evaluation.metrics import (
     METRICS,
     metric_names,
     sliced_features,
 )
-from strategos.components.evaluator.models import OUTPUT
+from strategos.components.evaluation.models import OUTPUT
 from strategos.components.exported import SERVE, TRANSFORM
 
 

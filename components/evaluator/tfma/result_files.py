@@ -15,8 +15,8 @@ import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 
-from strategos.components.evaluator.metrics import METRICS, SliceMetrics
-from strategos.components.evaluator.summary import Check
+from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.summary import Check
 from strategos.components.records import FILE_FORMAT
 
 

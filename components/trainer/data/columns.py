@@ -13,13 +13,13 @@ one gather takes what would take one for each feature.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-Spec = Mapping[str, Any]
+from strategos.components.transformed.specs import Spec, widths
+
 Columns = dict[str, Any]
 Packed = tuple[dict[str, tf.Tensor], Columns]
 """Matrices [rows, width] by the names of their types; the features not in them."""
@@ -34,29 +34,6 @@ def parse(serialized: tf.Tensor, spec: Spec) -> Columns:
     """
     parsed = tf.io.parse_example(serialized, dict(spec))
     return {name: _kept(parsed[name], kind) for name, kind in spec.items()}
-
-
-def is_fixed(spec: Spec) -> bool:
-    """Whether all features are numbers of fixed size."""
-    return len(spec) == sum(map(len, widths(spec).values()))
-
-
-def widths(spec: Spec) -> dict[str, dict[str, int]]:
-    """Number of values of each feature that is numbers of fixed size.
-
-    Args:
-      spec: `tf.io` spec of each feature.
-
-    Returns:
-      By type, then by name in the order of the matrix.
-    """
-    found: dict[str, dict[str, int]] = {}
-    for name, kind in sorted(spec.items()):
-        if not isinstance(kind, tf.io.FixedLenFeature) or kind.dtype == tf.string:
-            continue
-        if width := math.prod(kind.shape):
-            found.setdefault(kind.dtype.name, {})[name] = width
-    return found
 
 
 def pack(columns: Columns, spec: Spec) -> Packed:

@@ -39,6 +39,7 @@ from strategos.components.trainer.data.parts import Parts
 from strategos.components.trainer.data.records import Records, no_autograph
 from strategos.components.trainer.data.stored import Stored
 from strategos.components.trainer.spec import CACHE_LIMIT
+from strategos.components.transformed import specs
 from strategos.components.wording import counted, data_size
 
 _MATRIX_BYTES = 64 << 20  # in memory; the same rows are not read slower from a file
@@ -331,10 +332,10 @@ def read(
     """
     files = tuple(sorted(files))
     blocks = parsing.blocks(files, spec, cache_limit)
-    if columns.is_fixed(spec):
+    if specs.is_fixed(spec):
         matrices = (matrices for matrices, _ in blocks)
         if ready := column_files.beside(files):
-            matrices = column_files.blocks(ready, columns.widths(spec))
+            matrices = column_files.blocks(ready, specs.widths(spec))
         # Not in memory first, where the parts and the whole would take twice as much.
         stored = Stored.write(matrices, cache_limit)
         if stored.size > min(cache_limit, _MATRIX_BYTES):

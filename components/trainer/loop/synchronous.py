@@ -51,7 +51,7 @@ from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
-from strategos.components.transform import sample
+from strategos.components.transformed import sample
 
 Callbacks = list[tf.keras.callbacks.Callback]
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.model.dropout import Dropout, TrainingStep
 from strategos.components.trainer.model.tables import embedding
-from strategos.components.transform import graph
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed import graph
+from strategos.components.transformed.feature_ids import FeatureIds
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft

@@ -21,7 +21,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform import missing, unseen_labels
+from strategos.components.transformed import sparse_columns, unseen_labels
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain, location
 
@@ -228,7 +228,7 @@ class UserModule:
             spec.folder,
             features,
             inputs or {},
-            functools.partial(missing.advice_on, spec.transform_graph),
+            functools.partial(sparse_columns.advice_on, spec.transform_graph),
         )
 
     def _own_loop(self) -> Callable[[Any], Any] | None:

@@ -16,7 +16,7 @@ from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform import missing
+from strategos.components.transformed import sparse_columns
 
 
 def training_split(
@@ -119,5 +119,5 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
 
 def _seen_missing(spec: WorkerSpec) -> str:
     """Where the label is missing, if it is a raw column."""
-    found = missing.load(spec.transform_graph).get(spec.label)
+    found = sparse_columns.load(spec.transform_graph).get(spec.label)
     return f": {found}" if found else ""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.trainer.model.context import TrainingContext
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transformed.graph import TransformGraph
 
 
 def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:

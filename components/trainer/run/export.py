@@ -34,7 +34,7 @@ from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.known_losses import known_loss
 from strategos.components.trainer.run import class_names, saved_model
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transformed.graph import TransformGraph
 
 MISSING_INT = tf.int64.min
 """Value that means "missing" in an integer feature of the `predict` signature."""

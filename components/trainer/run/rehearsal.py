@@ -32,8 +32,8 @@ from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.run.session import configure
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform import sample
-from strategos.components.transform.graph import TransformGraph, raw_schema_file
+from strategos.components.transformed import sample
+from strategos.components.transformed.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
 
 _NICENESS = 15

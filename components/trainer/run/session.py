@@ -27,8 +27,8 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import tfx_run_fn, verification
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform import sample
-from strategos.components.transform.graph import TransformGraph, raw_schema_file
+from strategos.components.transformed import sample
+from strategos.components.transformed.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
 
 

@@ -30,7 +30,7 @@ from strategos.components.trainer.model.user_module import blamed, check_togethe
 from strategos.components.trainer.run.export import describe
 from strategos.components.trainer.run.saved_model import SavedModel
 from strategos.components.trainer.spec import WorkerSpec
-from strategos.components.transform.graph import TransformGraph, raw_schema_file
+from strategos.components.transformed.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
 
 

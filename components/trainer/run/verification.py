@@ -14,7 +14,7 @@ from strategos.components.errors import UserError
 from strategos.components.exported import SERVE
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.model.comparison import answers
-from strategos.components.transform import sample
+from strategos.components.transformed import sample
 from strategos.components.user_code.user_errors import operation_error
 
 _OVERRIDDEN = ("test_step", "compute_loss", "compute_metrics")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from strategos.components.container import pods
+from strategos.components.trainer.launchers.jobs import pods
 from strategos.pipeline.config.cluster.sections import Kubeflow
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.cluster.paths import in_step

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
+from strategos.components.data_files import spans
+from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.example_gen import spans
-from strategos.components.example_gen.listing import Completeness, Listing
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import gating, production

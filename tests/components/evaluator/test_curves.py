@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from strategos.components.evaluator import curves, sums
-from strategos.components.evaluator.curves import Curves, precision_recall, roc
+from strategos.components.evaluation import curves, sums
+from strategos.components.evaluation.curves import Curves, precision_recall, roc
 
 derandomized = settings(derandomize=True, deadline=None, max_examples=60)
 AREAS = {"roc": roc, "precision_recall": precision_recall}

@@ -13,7 +13,7 @@ from tfx.types import standard_artifacts
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.evaluator import metrics, scoring
+from strategos.components.evaluation import metrics, scoring
 from strategos.components.exported import DESCRIPTION
 from strategos.components.gate import evaluation as evaluation_gate
 

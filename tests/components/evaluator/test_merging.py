@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategos.components.evaluator import curves, metrics
-from strategos.components.evaluator.sums import Membership, Sums
+from strategos.components.evaluation import curves, metrics
+from strategos.components.evaluation.sums import Membership, Sums
 
 VALUES = [math.nan, 0.0, -0.5, math.inf, -math.inf, 1e20]
 SCORES = st.one_of(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from strategos.components.evaluator import metrics
+from strategos.components.evaluation import metrics
 
 
 def test_every_task_has_metrics_and_every_metric_a_known_task():
@@ -31,8 +31,8 @@ def test_a_metric_without_better_or_worse_has_no_badness():
 
 def test_reading_the_table_imports_no_heavy_package():
     code = (
-        "import sys, strategos.components.evaluator.metrics, "
-        "strategos.components.evaluator.summary\n"
+        "import sys, strategos.components.evaluation.metrics, "
+        "strategos.components.evaluation.summary\n"
         "assert not {'numpy', 'tensorflow', 'tfx'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow_model_analysis as tfma
 
 from strategos.components.errors import UserError
-from strategos.components.evaluator import curves, scoring, sums
+from strategos.components.evaluation import curves, scoring, sums
 from strategos.components.shards.engine import Engine
 
 # Values of a feature in a row. No row has NaN and another value: TFMA makes two slices

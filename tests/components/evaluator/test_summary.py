@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from strategos.components.evaluator import summary
-from strategos.components.evaluator.metrics import SliceMetrics, Trivial
+from strategos.components.evaluation import summary
+from strategos.components.evaluation.metrics import SliceMetrics, Trivial
 
 
 def overall(auc, before=None, examples=1000):

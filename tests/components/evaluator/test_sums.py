@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from strategos.components.evaluator.sums import Membership, Sums
+from strategos.components.evaluation.sums import Membership, Sums
 
 BINARY = ["auc", "pr_auc", "accuracy", "precision", "recall", "log_loss"]
 

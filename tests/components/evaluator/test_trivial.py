@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn import metrics as stock
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
-from strategos.components.evaluator import metrics, trivial
-from strategos.components.evaluator.sums import Membership, Sums
+from strategos.components.evaluation import metrics, trivial
+from strategos.components.evaluation.sums import Membership, Sums
 
 derandomized = settings(derandomize=True, deadline=None, max_examples=60)
 SLICES = 4

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from strategos.components import events
+from strategos.components.data_files import shards, spans
+from strategos.components.data_files.sources import open_source
 from strategos.components.errors import UserError
-from strategos.components.example_gen import shards, spans
-from strategos.components.example_gen.sources import open_source
 from strategos.components.shards.engine import Engine
 
 FIELDS = (

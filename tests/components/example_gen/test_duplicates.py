@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategos.components import events
-from strategos.components.example_gen import duplicates
-from strategos.components.example_gen.duplicates import RowHashes, Shared
+from strategos.components.data_files import duplicates
+from strategos.components.data_files.duplicates import RowHashes, Shared
 
 SPLITS = ("train", "validation", "eval")
 

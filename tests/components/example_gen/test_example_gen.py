@@ -155,7 +155,7 @@ def test_newest_spans_are_held_out_whole(tmp_path, run):
 def test_hash_split_is_the_documented_one():
     import hashlib
 
-    from strategos.components.example_gen.splitting import Splitter
+    from strategos.components.data_files.splitting import Splitter
 
     batch = pa.RecordBatch.from_pydict(
         {"a": ["x", None, "x"], "b": pa.array([1, 2, 1])}
@@ -170,7 +170,7 @@ def test_hash_split_is_the_documented_one():
 
 
 def test_ratio_split_does_not_depend_on_batches_or_later_spans():
-    from strategos.components.example_gen.splitting import Splitter
+    from strategos.components.data_files.splitting import Splitter
 
     splitter = Splitter((), 8, 2)
 

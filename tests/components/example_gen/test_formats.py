@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components.data_files import sources, spans
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.example_gen import sources, spans
 
 CSV = b"x,y\n1,2\n3,4\n"
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from strategos.components.example_gen import shards
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.inference import Profile
-from strategos.components.example_gen.sources import Part
-from strategos.components.example_gen.values import numerals
+from strategos.components.data_files import shards
+from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.sources import Part
+from strategos.components.data_files.values import numerals
+from strategos.components.data_files.values.kinds import Kind
 
 derandomized = settings(derandomize=True, deadline=None)
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components.data_files import sources, spans
+from strategos.components.data_files.values import numerals
 from strategos.components.errors import UserError
-from strategos.components.example_gen import sources, spans
-from strategos.components.example_gen.values import numerals
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.errors import BadInputError
-from strategos.components.example_gen.listing import (
+from strategos.components.data_files.listing import (
     Completeness,
     Listing,
     NoneCompleteError,
     select_spans,
 )
-from strategos.components.example_gen.spans import Span
+from strategos.components.data_files.spans import Span
+from strategos.components.errors import BadInputError
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ def data(tmp_path_factory):
 
 
 def statistics(written, split):
-    from strategos.components.statistics_gen.executor import compute, read_batches
+    from strategos.components.statistics.generators import compute
+    from strategos.components.statistics_gen.executor import read_batches
 
     files = sorted(Path(written.artifact.uri, f"Split-{split}").iterdir())
     return compute(read_batches([str(file) for file in files]))
@@ -120,7 +121,7 @@ def test_parquet_list_without_elements_is_not_missing(tmp_path, run):
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_the_report_counts_empty_cells_and_names_the_first(tmp_path, run, form):
-    from strategos.components.example_gen import emptiness
+    from strategos.components.records import emptiness
 
     x = [None if n in (11, 25) else n for n in range(40)]
     table = pa.table({"x": x, "y": [f"t{n}" for n in range(40)], "z": [None] * 40})

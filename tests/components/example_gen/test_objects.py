@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components.data_files import listing, spans
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.example_gen import listing, spans
 
 NAMES = (
     *("a.csv", "b.csv", ".hidden.csv", "notes.txt", "c.csv.gz", "x/a.csv", "x/y/a.csv"),

@@ -135,8 +135,8 @@ def test_parquet_types_that_an_example_does_not_have(tmp_path, run):
 
 
 def test_half_precision_is_read(tmp_path):
-    from strategos.components.example_gen.columns import Kind
-    from strategos.components.example_gen.values.features import convert
+    from strategos.components.data_files.values.features import convert
+    from strategos.components.data_files.values.kinds import Kind
 
     halves = pa.array([np.float16(0.5), None, np.float16(2.0)], pa.float16())
     batch = pa.RecordBatch.from_arrays([halves], ["x"])

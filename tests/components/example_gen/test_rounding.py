@@ -13,9 +13,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.values import rounding
-from strategos.components.example_gen.values.features import convert
+from strategos.components.data_files.values import rounding
+from strategos.components.data_files.values.features import convert
+from strategos.components.data_files.values.kinds import Kind
 
 derandomized = settings(derandomize=True, deadline=None)
 runs = settings(derandomized, max_examples=15, phases=[Phase.generate])
@@ -161,7 +161,7 @@ def test_one_number_that_is_not_whole_makes_all_files_float(
 def test_small_whole_doubles_stay_float_and_are_not_read_twice(
     run, tmp_path, monkeypatch
 ):
-    from strategos.components.example_gen.sources import parquet_source
+    from strategos.components.data_files.sources import parquet_source
 
     def unseen(*_):
         raise AssertionError("the statistics of the file decide")

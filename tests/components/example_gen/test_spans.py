@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components.data_files import spans
 from strategos.components.errors import BadInputError
-from strategos.components.example_gen import spans
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategos.components.example_gen.values import spelling
+from strategos.components.data_files.values import spelling
 
 derandomized = settings(derandomize=True, deadline=None)
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategos.components.example_gen.columns import Kind
-from strategos.components.example_gen.splitting import Splitter
-from strategos.components.example_gen.values import numerals, spelling
+from strategos.components.data_files.splitting import Splitter
+from strategos.components.data_files.values import numerals, spelling
+from strategos.components.data_files.values.kinds import Kind
 
 derandomized = settings(derandomize=True, deadline=None)
 NULLS = numerals.Nulls(("NA",))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategos.components.example_gen.splitting import Splitter
+from strategos.components.data_files.splitting import Splitter
 
 KEYS = st.one_of(
     st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1, max_size=60),

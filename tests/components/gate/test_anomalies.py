@@ -43,7 +43,7 @@ def gate(tmp_path, import_schema):
     from tfx.types import standard_artifacts
 
     from strategos.components.gate import anomalies
-    from strategos.components.statistics_gen import executor as statistics_gen
+    from strategos.components.statistics import generators
 
     def call(on_anomaly, **splits):
         statistics = standard_artifacts.ExampleStatistics()
@@ -54,7 +54,7 @@ def gate(tmp_path, import_schema):
             batch = pa.RecordBatch.from_pydict(lists)
             folder = tmp_path / "statistics" / f"Split-{split}"
             folder.mkdir(parents=True)
-            computed = statistics_gen.compute(iter([batch]))
+            computed = generators.compute(iter([batch]))
             (folder / "FeatureStats.pb").write_bytes(computed.SerializeToString())
         found = standard_artifacts.ExampleAnomalies()
         found.uri = str(tmp_path / "anomalies")

@@ -6,8 +6,8 @@ import pytest
 from tfx.types import standard_artifacts
 
 from strategos.components.errors import GateStoppedError
-from strategos.components.evaluator import summary
-from strategos.components.evaluator.metrics import SliceMetrics
+from strategos.components.evaluation import summary
+from strategos.components.evaluation.metrics import SliceMetrics
 from strategos.components.gate import evaluation as gate
 
 

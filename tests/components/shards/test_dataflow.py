@@ -31,7 +31,7 @@ FOLD = {"Shards", "Spread", "Work", "Group0", "Merge0", "Save"}
 def test_pipelines_of_data_become_jobs_in_the_image(
     dataflow_jobs, table, write_examples, write_statistics, tmp_path, monkeypatch
 ):
-    from strategos.components.example_gen import shards
+    from strategos.components.data_files import shards
     from strategos.components.statistics_gen import executor
 
     monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)

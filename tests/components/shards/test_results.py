@@ -17,7 +17,7 @@ from strategos.components.shards.engine import Engine
 def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
     table, write_examples, write_statistics, written, tmp_path, monkeypatch, split
 ):
-    from strategos.components.example_gen import shards
+    from strategos.components.data_files import shards
 
     monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
     found = []
@@ -70,7 +70,7 @@ class Disturbed:
 def test_shards_that_are_tried_again_are_written_once(
     table, write_examples, written, tmp_path, monkeypatch
 ):
-    from strategos.components.example_gen.writing import WriteShard
+    from strategos.components.data_files.writing import WriteShard
 
     write_examples(table, tmp_path / "plain")
     disturbed = Disturbed(monkeypatch, WriteShard)

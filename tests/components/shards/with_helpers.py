@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from strategos.components import fork_server
+from strategos.components.data_files import shards
 from strategos.components.example_gen import executor as example_gen
-from strategos.components.example_gen import shards
 from strategos.components.shards import helpers, threads
 from strategos.components.shards.engine import Engine
 from strategos.components.statistics_gen import executor as statistics_gen

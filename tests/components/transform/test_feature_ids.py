@@ -11,7 +11,7 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
 
-from strategos.components.transform.graph import ids_of
+from strategos.components.transformed.graph import ids_of
 
 SPEC = {
     "shop": tf.io.VarLenFeature(tf.string),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.example_gen.emptiness import Emptiness
+from strategos.components.records.emptiness import Emptiness
 
 MODULE = """
 import tensorflow as tf
@@ -44,7 +44,7 @@ def test_the_exported_schema_says_that_a_filled_column_may_be_missing(
     new_workload, transform
 ):
     from strategos.components.schema_file import read_schema
-    from strategos.components.transform import graph
+    from strategos.components.transformed import graph
 
     workload = new_workload(train=5, evaluation=5)
     workload.write_module("filled", MODULE)

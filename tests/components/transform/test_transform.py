@@ -61,7 +61,7 @@ def test_nothing_temporary_is_left(workload):
 
 
 def test_raw_rows_of_both_ends_of_the_evaluation_split_are_kept(workload):
-    from strategos.components.transform import sample
+    from strategos.components.transformed import sample
 
     found = list(map(_as_example, sample.load(workload.graph)))
     raw = _raw_rows(workload, "eval")

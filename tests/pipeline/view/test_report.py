@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from strategos.components.evaluator import summary as verdicts
+from strategos.components.evaluation import summary as verdicts
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.view import report, terminal
 

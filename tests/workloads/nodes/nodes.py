@@ -15,10 +15,10 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts as artifacts
 
+from strategos.components.data_files import shards
+from strategos.components.evaluation import scoring
 from strategos.components.evaluator import executor as evaluator
-from strategos.components.evaluator import scoring
 from strategos.components.example_gen import executor as example_gen
-from strategos.components.example_gen import shards
 from strategos.components.files import reading
 from strategos.components.records import columns
 from strategos.components.shards.engine import Engine

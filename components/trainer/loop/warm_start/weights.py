@@ -23,7 +23,7 @@ from strategos.components.trainer.loop.warm_start import layer_names
 from strategos.components.trainer.model.tables import moves, record
 from strategos.components.trainer.model.tables.moves import Move
 from strategos.components.trainer.model.tables.relations import Relation, Tables
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 from strategos.components.wording import abridged, first, quoted
 
 Described = Sequence[Any]

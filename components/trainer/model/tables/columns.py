@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.trainer.model.tables.forward import UNKNOWN, Forward, Use
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 _PROBES = 3
 _PREFIX = "columns of "

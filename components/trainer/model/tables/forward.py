@@ -21,8 +21,8 @@ from strategos.components.trainer.compat import (
     tracing,
 )
 from strategos.components.trainer.model.replicas import local_values
-from strategos.components.transform import feature_ids
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed import feature_ids
+from strategos.components.transformed.feature_ids import FeatureIds
 
 UNKNOWN = -1
 """Axis of rows that are not known."""

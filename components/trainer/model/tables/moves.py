@@ -10,7 +10,7 @@ import numpy as np
 from strategos.components.trainer.model.tables import columns
 from strategos.components.trainer.model.tables.forward import UNKNOWN
 from strategos.components.trainer.model.tables.relations import Relation, Tables
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 Ids = Mapping[str, FeatureIds]
 

@@ -12,7 +12,7 @@ import numpy as np
 from tensorflow.io import gfile
 
 from strategos.components.trainer.model.tables.relations import Relation, Tables
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 
 def write(tables: Tables, path: str) -> None:

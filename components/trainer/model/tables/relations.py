@@ -29,7 +29,7 @@ from strategos.components.trainer.model.tables.forward import (
     Use,
     differ,
 )
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 _TAKING = frozenset({"ResourceGather", "GatherV2"})
 _INDEXING = _TAKING | {"ResourceGatherNd", "GatherNd", "SparseTensorDenseMatMul"}

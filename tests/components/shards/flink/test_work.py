@@ -163,7 +163,7 @@ def test_bug_of_the_work_is_raised_with_its_traceback(flink, work, tmp_path):
 def test_components_write_what_they_write_in_threads(
     flink, table, write_examples, write_statistics, written, tmp_path, monkeypatch
 ):
-    from strategos.components.example_gen import shards
+    from strategos.components.data_files import shards
 
     monkeypatch.setattr(shards, "_LEAST_BYTES", table.stat().st_size // 8)
     found = []
@@ -224,7 +224,7 @@ def test_errors_in_rows_read_as_in_threads(
     flink, work, table, write_examples, tmp_path, monkeypatch
 ):
     """A row of too many fields, and one that the preprocessing cannot take."""
-    from strategos.components.example_gen import shards
+    from strategos.components.data_files import shards
     from strategos.components.records import columns
     from strategos.components.transform import analysis
     from strategos.components.transform.materialize import materialize

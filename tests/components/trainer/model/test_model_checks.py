@@ -291,7 +291,7 @@ def test_a_class_that_only_the_evaluation_split_has_is_named_before_training(
     tf, tmp_path, make_spec, model, sorted_split
 ):
     from strategos.components.trainer.model.user_module import UserModule
-    from strategos.components.transform import unseen_labels
+    from strategos.components.transformed import unseen_labels
 
     spec = dataclasses.replace(make_spec(), transform_graph=str(tmp_path))
     unseen_labels.write(str(tmp_path), {"eval": "'zebra' (data/2.csv: line 57)"})

@@ -14,7 +14,7 @@ from strategos.components.trainer.model import workload as loaded
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.run import class_names
 from strategos.components.trainer.run.export import export
-from strategos.components.transform.graph import TransformGraph
+from strategos.components.transformed.graph import TransformGraph
 
 LABELS = ("counted", "reserved", "listed", "unnamed")
 

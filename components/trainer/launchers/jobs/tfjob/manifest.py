@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.components.container import pods
+from strategos.components.trainer.launchers.jobs import pods
 from strategos.components.trainer.launchers.jobs.attempt import (
     CODE_VARIABLE,
     Attempt,

@@ -15,7 +15,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.model.tables import record, relations
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 layers = tf.keras.layers
 WORDS = [f"word {i}".encode() for i in range(12)]

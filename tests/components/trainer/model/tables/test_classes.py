@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.model.tables import record, relations
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 ROWS = {"x": tf.random.stateless_normal([6, 3], [1, 2])}
 BEFORE, AFTER = [b"cat", b"dog", b"cow"], [b"dog", b"yak", b"cat", b"cow"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from strategos.components.trainer.model.tables import moves
 from strategos.components.trainer.model.tables.relations import Relation
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 FEATURES, NUMBERS = ("shop", "item"), 2
 vocabularies = st.lists(  # entries, and which of them share an id

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.tables.relations import UNKNOWN, Relation
-from strategos.components.transform.feature_ids import FeatureIds
+from strategos.components.transformed.feature_ids import FeatureIds
 
 layers = tf.keras.layers
 ENTRIES = np.array([b"a", b"b", b"c", b"d", b"e"], object)

@@ -1,0 +1,103 @@
+"""Checks the columns of the data files, and reads their kinds from a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.data_files.sources import Source
+from strategos.components.data_files.values.kinds import Kind
+from strategos.components.errors import Place, UserError
+from strategos.components.schema_file import read_schema
+from strategos.components.wording import abridged, listed, nearest, quoted
+
+_NOT_IN_DATA = frozenset(
+    {schema_pb2.PLANNED, schema_pb2.ALPHA, schema_pb2.DEPRECATED, schema_pb2.DISABLED}
+)
+
+
+def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
+    """The kind of each column, as a schema declares it.
+
+    Args:
+      files: Data files, whose columns must match the schema.
+      schema_file: Path of a TFMD schema in text form. Features in the lifecycle stages
+        PLANNED, ALPHA, DEPRECATED and DISABLED are ignored.
+
+    Raises:
+      UserError: A file lacks a column that the schema requires, or has a column that
+        the schema does not declare; or the schema has a type other than INT, FLOAT and
+        BYTES.
+    """
+    schema = read_schema(schema_file)
+    wanted = [f for f in schema.feature if f.lifecycle_stage not in _NOT_IN_DATA]
+    kinds = {feature.name: _declared(feature, schema_file) for feature in wanted}
+    required = [feature.name for feature in wanted if not _is_optional(feature)]
+    for file in files:
+        missing = [name for name in required if name not in file.names]
+        if missing:
+            raise UserError(
+                f"no column {listed(quoted(missing))}, which {schema_file} declares",
+                place=Place(file.path),
+                expected=", ".join(file.names),
+                remedy=f"{_nearest(missing[0], file.names)}Add the column, or take the "
+                "feature out of the schema.",
+            )
+        extra = [name for name in file.names if name not in kinds]
+        if extra:
+            raise UserError(
+                f"column {listed(quoted(extra))} is not in {schema_file}",
+                place=Place(file.path),
+                remedy=f"{_nearest(extra[0], kinds)}Add a `feature` to the schema, or "
+                "take the column out of the file.",
+            )
+    return kinds
+
+
+def check_same(files: Sequence[Source]) -> None:
+    """Rejects files with different sets of columns; their order may differ.
+
+    Raises:
+      UserError: A file lacks a column that another file has.
+    """
+    have: dict[str, list[str]] = {}
+    for file in files:
+        for name in file.names:
+            have.setdefault(name, []).append(file.path)
+    for name, paths in have.items():
+        if len(paths) == len(files):
+            continue
+        lacking = next(file.path for file in files if name not in file.names)
+        raise UserError(
+            f"no column `{name}`, which {abridged(paths, 3)} "
+            f"{'has' if len(paths) == 1 else 'have'}",
+            place=Place(lacking),
+            remedy="All files need the same columns: add it here, or take it out "
+            "there. Or name a schema, `schema.file`, that declares it as optional: "
+            f'`feature {{ name: "{name}" type: FLOAT presence {{ }} }}` (or its type).',
+        )
+
+
+def _declared(feature: schema_pb2.Feature, schema_file: str) -> Kind:
+    name = schema_pb2.FeatureType.Name(feature.type)
+    if name not in Kind.__members__:
+        raise UserError(
+            place=Place(f"{schema_file}: feature `{feature.name}`"),
+            received=f"type {name}",
+            expected="INT, FLOAT or BYTES",
+        )
+    return Kind[name]
+
+
+def _is_optional(feature: schema_pb2.Feature) -> bool:
+    """Whether the schema declares a presence of zero, so that no example needs it."""
+    presence = feature.presence
+    return feature.HasField("presence") and not (
+        presence.min_count or presence.min_fraction
+    )
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, Kind]) -> str:
+    near = nearest(name, known)
+    return f"Nearest: `{near}`. " if near else ""

@@ -1,0 +1,287 @@
+"""The data as shards: parts of files that workers read apart.
+
+How data are cut depends on the data alone, so the same data give the same shards on any
+number of workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from strategos.components import events
+from strategos.components.data_files import spans
+from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.sources import Part, Source, open_source
+from strategos.components.data_files.sources.source import no_row
+from strategos.components.data_files.values import numerals
+from strategos.components.data_files.values.whole_numbers import WholeNumbers
+from strategos.components.files import arrow_files, patterns, reading
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.fold import fold
+from strategos.components.wording import abridged
+
+File = tuple[spans.Span, Source]
+
+_SHARDS = 64  # into which data of medium size are cut
+_LARGE_BYTES = 256 << 20  # of a part, where more parts would use more workers
+_LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20  # of a shard
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A part of a file.
+
+    Attributes:
+      source: The file.
+      part: The part of it.
+      span: Number of the file's span.
+      name: The file's path below the folder that the pattern of the data begins with.
+      first_row: Index in the file of the part's first row, if known.
+      rows: Number of rows, if known.
+    """
+
+    source: Source
+    part: Part
+    span: int
+    name: str
+    first_row: int | None = None
+    rows: int | None = None
+
+    def place(self, row: int) -> str:
+        """File and line of a row, for messages.
+
+        Args:
+          row: Its index in the piece.
+        """
+        return f"{self.source.path}: {self.source.where(self.part, row)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """What one call of a worker reads: several small files, or part of a large one.
+
+    Attributes:
+      number: Its place among all shards.
+      pieces: In the order of the data.
+    """
+
+    number: int
+    pieces: tuple[Piece, ...]
+
+
+def open_files(chosen: Sequence[spans.Span]) -> list[File]:
+    """The files of the spans, in order, each with its span.
+
+    Files that are known to have no rows, as Spark writes beside others, are left out.
+
+    Raises:
+      UserError: A file cannot be opened, or is not what its name says; or none of them
+        has rows.
+    """
+    files = [(span, path) for span in chosen for path in span.files]
+    sources = arrow_files.each(open_source, [path for _, path in files])
+    if all(source.is_empty for source in sources):
+        raise no_row(sources[0].path)
+    pairs = zip(files, sources, strict=True)
+    return [(span, source) for (span, _), source in pairs if not source.is_empty]
+
+
+def rows_of(shards: Sequence[Shard]) -> int | None:
+    """The number of rows of all shards, if known."""
+    rows = [piece.rows for shard in shards for piece in shard.pieces]
+    return None if None in rows else sum(rows)
+
+
+class Runner:
+    """Runs work on shards of the data.
+
+    Args:
+      engine: What works on shards.
+      folder: Folder for results, which this process and the workers see.
+    """
+
+    def __init__(self, engine: Engine, folder: str):
+        self._engine, self._folder = engine, folder
+
+    def fold(
+        self,
+        shards: Sequence[Any],
+        work: Callable[[Any], Any],
+        merge: Callable[[Any, Any], Any],
+    ) -> Any:
+        """See `fold.fold`."""
+        return fold(self._engine, shards, work, merge, self._folder)
+
+    def cut(self, pattern: str, files: Sequence[File]) -> list[Shard]:
+        """Cuts the data into shards.
+
+        Args:
+          pattern: Of the data.
+          files: In the order of the data.
+
+        Raises:
+          OSError: A file cannot be read.
+        """
+        found = reading.statuses([source.path for _, source in files])
+        sizes = [each.size for each in found]
+        most = min(max(sum(sizes) // _SHARDS, _LEAST_BYTES), _MOST_BYTES)
+        parts = self._parts([source for _, source in files], most)
+        _warn_of_large_parts(files, sizes, parts)
+        base = patterns.fixed_folder(pattern)
+        pieces: list[tuple[Piece, int]] = []
+        for (span, source), size, of_file in zip(files, sizes, parts, strict=True):
+            name = os.path.relpath(source.path, base)
+            per_piece = size // len(of_file)
+            for part in of_file:
+                pieces.append((Piece(source, part, span.number, name), per_piece))
+        return [Shard(*each) for each in enumerate(_group(pieces, most))]
+
+    def inspect(
+        self, shards: Sequence[Shard], nulls: numerals.Nulls
+    ) -> tuple[list[Shard], dict[str, Profile]]:
+        """Reads all values, or the types that files declare.
+
+        Reads the values of a column of declared doubles only if float32 may change a
+        whole number among them.
+
+        Args:
+          shards: Of files with the same columns.
+          nulls: Spellings of a missing value in columns of numbers.
+
+        Returns:
+          The shards with their numbers of rows, and a profile by column.
+
+        Raises:
+          UserError: A file is malformed.
+        """
+        rows, profiles = self.fold(shards, _Inspect(nulls), _merge_profiles)
+        undecided = [name for name, each in profiles.items() if each.undecided]
+        if undecided:
+            found = self.fold(shards, _SeeUnseen(undecided), _merge_wholes)
+            for name, wholes in found.items():
+                profiles[name].wholes.merge(wholes)
+        return _with_rows(shards, rows), profiles
+
+    def count(self, shards: Sequence[Shard]) -> list[Shard]:
+        """Finds the first row of each piece; reads CSV files only if one was cut.
+
+        Raises:
+          UserError: A file is malformed.
+        """
+        if not any(piece.part.start for shard in shards for piece in shard.pieces):
+            return list(shards)
+        return _with_rows(shards, self.fold(shards, _count, operator.add))
+
+    def _parts(self, files: Sequence[Source], size: int) -> list[list[Part]]:
+        parts = [source.parts(size) for source in files]
+        cut = {
+            number: source
+            for number, source in enumerate(files)
+            if source.cut_by_scan and len(parts[number]) > 1
+        }
+        if cut:
+            wanted = [(source, part) for n, source in cut.items() for part in parts[n]]
+            scans = iter(self.fold(wanted, _scan, operator.add))
+            for number, source in cut.items():
+                found = [next(scans) for _ in parts[number]]
+                parts[number] = source.cut(parts[number], found)
+        return parts
+
+
+def _warn_of_large_parts(
+    files: Sequence[File], sizes: Sequence[int], parts: Sequence[Sequence[Part]]
+) -> None:
+    whole = [
+        source.path
+        for (_, source), size, of_file in zip(files, sizes, parts, strict=True)
+        if size // len(of_file) > _LARGE_BYTES
+    ]
+    if whole:
+        events.emit(
+            "warning",
+            message=f"{abridged(whole, 3)}: one worker reads more than "
+            f"{_LARGE_BYTES >> 20} MB alone, as gzip is not cut, and Parquet only "
+            "between row groups. More files, or smaller row groups, use more workers.",
+        )
+
+
+def _group(
+    pieces: Iterable[tuple[Piece, int]], most: int
+) -> Iterator[tuple[Piece, ...]]:
+    """Pieces that are read together, of at most `most` bytes unless it is one."""
+    taken: list[Piece] = []
+    bytes_ = 0
+    for piece, size in pieces:
+        if taken and bytes_ + size > most:
+            yield tuple(taken)
+            taken, bytes_ = [], 0
+        taken.append(piece)
+        bytes_ += size
+    yield tuple(taken)
+
+
+def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:
+    counts, first, found = iter(rows), 0, []
+    for shard in shards:
+        pieces = []
+        for piece in shard.pieces:
+            first = first if piece.part.start else 0
+            count = next(counts)
+            pieces.append(dataclasses.replace(piece, first_row=first, rows=count))
+            first += count
+        found.append(Shard(shard.number, tuple(pieces)))
+    return found
+
+
+def _scan(wanted: tuple[Source, Part]) -> list[Any]:
+    source, part = wanted
+    return [source.scan(part)]
+
+
+def _count(shard: Shard) -> list[int]:
+    return [piece.source.rows_of(piece.part) for piece in shard.pieces]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inspect:
+    nulls: numerals.Nulls
+
+    def __call__(self, shard: Shard) -> tuple[list[int], dict[str, Profile]]:
+        profiles = {name: Profile(self.nulls) for name in shard.pieces[0].source.names}
+        rows = [piece.source.inspect(piece.part, profiles) for piece in shard.pieces]
+        return rows, profiles
+
+
+@dataclasses.dataclass(frozen=True)
+class _SeeUnseen:
+    names: Sequence[str]
+
+    def __call__(self, shard: Shard) -> dict[str, WholeNumbers]:
+        found = {name: WholeNumbers() for name in self.names}
+        for piece in shard.pieces:
+            for batch in piece.source.unseen(piece.part, self.names):
+                for name, wholes in found.items():
+                    if wholes.whole:
+                        wholes.see_column(batch.column(name))
+                if not any(wholes.whole for wholes in found.values()):
+                    return found
+        return found
+
+
+def _merge_wholes(
+    earlier: dict[str, WholeNumbers], later: dict[str, WholeNumbers]
+) -> dict[str, WholeNumbers]:
+    return {name: each.merge(later[name]) for name, each in earlier.items()}
+
+
+def _merge_profiles(
+    earlier: tuple[list[int], dict[str, Profile]],
+    later: tuple[list[int], dict[str, Profile]],
+) -> tuple[list[int], dict[str, Profile]]:
+    for name, profile in later[1].items():
+        earlier[1][name].merge(profile)
+    return earlier[0] + later[0], earlier[1]

@@ -1,0 +1,276 @@
+"""CSV files, with errors that name file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import re
+import sys
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from strategos.components.data_files import formats
+from strategos.components.data_files.sources import csv_cuts
+from strategos.components.data_files.sources.source import (
+    MAX_ROWS,
+    WHOLE,
+    Part,
+    Source,
+    check_names,
+)
+from strategos.components.errors import UserError
+from strategos.components.files import reading
+from strategos.components.files.filesystems import is_remote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from strategos.components.data_files.inference import Profile
+
+_BLOCK_BYTES = 8 << 20
+_ZERO = re.compile(b"\\0")
+_UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
+
+
+class CsvSource(Source):
+    """A CSV file in UTF-8 with a header; every column is read as text.
+
+    An empty field is a missing value.
+    """
+
+    suffixes = (".csv", ".csv.gz")
+    cut_by_scan = True
+
+    def __init__(self, path: str):
+        """See `Source`."""
+        self.path = path
+        self.names = self._read_header()
+
+    @classmethod
+    def check(cls, path: str) -> None:
+        """See `Source`."""
+        head = formats.head(path)
+        if not head:
+            raise UserError(_empty(path))
+        if path.endswith(".gz"):
+            head = formats.unpacked(path, head)
+        formats.check_text(path, head)
+
+    def parts(self, size: int) -> list[Part]:
+        """See `Source`: byte ranges; a compressed file is one part."""
+        if self._is_compressed:
+            return [WHOLE]
+        starts = csv_cuts.starts(self.path, size)
+        return list(map(Part, starts, [*starts[1:], None]))
+
+    def scan(self, part: Part) -> csv_cuts.Scan:
+        """See `Source`."""
+        return csv_cuts.scan(self.path, part)
+
+    def cut(self, parts: Sequence[Part], scans: Sequence[csv_cuts.Scan]) -> list[Part]:
+        """See `Source`; rejects a file that would be one row from some place on."""
+        row = csv_cuts.open_row(scans)
+        if row is not None:
+            line = csv_cuts.count_lines(self.path, row) + 1
+            raise UserError(_unclosed(self.path, line))
+        return csv_cuts.cut(scans)
+
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
+        """See `Source`; reads all of the part."""
+        rows = 0
+        for batch in self.batches(part):
+            for name, column in zip(self.names, batch.columns, strict=True):
+                profiles[name].see_text(column, self, part, rows)
+            rows += batch.num_rows
+        return rows
+
+    def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
+        """See `Source`."""
+        import pyarrow as pa
+
+        rows, last = 0, ""
+        try:
+            for batch in self._open(part):
+                if any(map(_has_zero_byte, batch.columns)):
+                    raise UserError(formats.zero_byte(self.path))
+                if batch.num_rows:
+                    rows, last = rows + batch.num_rows, batch[-1][-1].as_py()
+                for start in range(0, batch.num_rows, MAX_ROWS):
+                    yield batch.slice(start, MAX_ROWS)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(self._explain(part, error)) from error
+        if not rows and part == WHOLE:
+            raise UserError(_no_row(self.path))
+        if part.stop is None and last and ("\n" in last or "\r" in last):
+            self._check_closed(part)
+
+    def count_rows(self, enough: int) -> int:
+        """See `Source`: counts lines; a row with a quoted line break counts twice."""
+        try:
+            with formats.unpacked_file(self.path) as file:
+                return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)
+        except _UNREADABLE as error:
+            raise UserError(self._explain(WHOLE, error)) from error
+
+    def where(self, part: Part, row: int) -> str:
+        """See `Source`: a line number from 1, header included."""
+        header = not part.start
+        with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
+            for index, (line, _) in enumerate(self._records(part)):
+                if index == row + header:
+                    return f"line {line}"
+        return f"row {row + 1}"
+
+    @property
+    def _is_compressed(self) -> bool:
+        return self.path.endswith(".gz")
+
+    def _open(self, part: Part) -> pyarrow.csv.CSVStreamingReader:
+        import pyarrow as pa
+        import pyarrow.csv
+
+        source = reading.open_arrow(self.path)
+        if part.stop is not None:
+            source = source.get_stream(part.start, part.stop - part.start)
+        elif part.start:  # a stream to the end reads there; Cloud Storage rejects that
+            source.seek(part.start)
+        elif self._is_compressed:
+            source = pa.CompressedInputStream(source, "gzip")
+        return pyarrow.csv.open_csv(
+            source,
+            read_options=pyarrow.csv.ReadOptions(
+                block_size=_BLOCK_BYTES, column_names=self.names if part.start else None
+            ),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(self.names, pa.string()),
+                strings_can_be_null=True,
+                null_values=[""],
+            ),
+        )
+
+    def _read_header(self) -> tuple[str, ...]:
+        try:
+            _, header = next(self._records(), (0, []))
+        except _UNREADABLE as error:
+            raise UserError(self._explain(WHOLE, error)) from error
+        if not header:
+            raise UserError(_empty(self.path))
+        _check_separator(self.path, header)
+        check_names(self.path, header)
+        return tuple(header)
+
+    def _check_closed(self, part: Part) -> None:
+        """Rejects a file that ends within quotes: the field holds the rows after it."""
+        after = ["\n", "end\n"]
+        with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
+            ((line, record),) = deque(self._records(part, after), maxlen=1)
+            if record != ["end"]:
+                raise UserError(_unclosed(self.path, line))
+
+    def _records(
+        self, part: Part = WHOLE, after: Sequence[str] = ()
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yields each record from the start of `part` on, with its line; slow.
+
+        Args:
+          part: Where to start.
+          after: Lines behind those of the file.
+        """
+        csv.field_size_limit(sys.maxsize)
+        before = csv_cuts.count_lines(self.path, part.start)
+        encoding = "utf-8" if part.start else "utf-8-sig"
+        with formats.unpacked_file(self.path) as file:
+            file.seek(part.start)
+            text = io.TextIOWrapper(file, encoding, newline="")
+            reader = csv.reader(chain(text, after))
+            line = before + 1
+            for record in reader:
+                if record:
+                    yield line, record
+                line = before + reader.line_num + 1
+
+    def _explain(self, part: Part, error: Exception) -> str:
+        line = 0
+        try:
+            for line, record in self._records(part):
+                if line > 1 and len(record) != len(self.names):
+                    return (
+                        f"{self.path}: line {line}: expected {len(self.names)} fields "
+                        f"as in the header. Received: {len(record)}. Correct the line; "
+                        f"a field with a comma needs quotes."
+                    )
+            if line == 1:
+                return _no_row(self.path)
+        except UnicodeDecodeError:
+            return formats.not_utf8(self.path)
+        except (OSError, EOFError, zlib.error, csv.Error) as reading_error:
+            error = reading_error
+        damaged = isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile))
+        gone = is_remote(self.path) and isinstance(error, OSError) and not damaged
+        if gone or (isinstance(error, OSError) and error.strerror):
+            return formats.unreadable(self.path, error)
+        if damaged:
+            return (
+                f"{self.path}: cannot be read: {error}. The file is cut off or "
+                f"damaged: write or copy it again."
+            )
+        return (
+            f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
+            f"comma-separated fields; correct the file."
+        )
+
+
+def _has_zero_byte(column: pa.StringArray) -> bool:
+    """Whether a text of a column that Arrow has just read holds a zero byte."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return False
+    last = memoryview(offsets).cast("i")[column.offset + len(column)]
+    return _ZERO.search(memoryview(data)[:last]) is not None  # without a copy
+
+
+def _check_separator(path: str, header: Sequence[str]) -> None:
+    """Rejects a header that is not one of comma-separated columns.
+
+    Raises:
+      UserError: Names the likely cause.
+    """
+    if header[0].lower().startswith("sep=") and len(header) <= 2:
+        raise UserError(
+            f"{path}: line 1 is `{','.join(header)}`, which is for Excel. Remove the "
+            "line: the header comes first, and fields are separated by commas."
+        )
+    found = [sign for sign in ";\t|" if len(header) == 1 and sign in header[0]]
+    if found:
+        raise UserError(
+            f"{path}: the header is one column, `{header[0][:100]}`. Fields are "
+            f"separated by commas, not by {found[0]!r}: write the file again, in "
+            f"pandas by `pandas.read_csv(path, sep={found[0]!r}).to_csv(path, "
+            "index=False)`."
+        )
+
+
+def _no_row(path: str) -> str:
+    return f"{path}: has a header but no row. Remove the file, or put the data there."
+
+
+def _unclosed(path: str, line: int) -> str:
+    return (
+        f"{path}: line {line}: a quote opens a field, and no other one closes it, so "
+        f"the field holds all lines after it. Close it; a quote within a quoted field "
+        f"is written twice."
+    )
+
+
+def _empty(path: str) -> str:
+    return (
+        f"{path}: is empty. Expected CSV with a header; remove the file, or put the "
+        "data there."
+    )

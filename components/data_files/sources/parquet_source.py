@@ -1,0 +1,197 @@
+"""Parquet files, with errors that name file and row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from strategos.components.data_files import formats
+from strategos.components.data_files.sources.source import (
+    MAX_ROWS,
+    WHOLE,
+    Part,
+    Source,
+    check_names,
+    no_row,
+)
+from strategos.components.errors import UserError
+from strategos.components.files import reading
+from strategos.components.files.filesystems import is_remote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from strategos.components.data_files.inference import Profile
+
+_BATCH_BYTES = 16 << 20
+
+
+class ParquetSource(Source):
+    """A Parquet file; a list column becomes a feature with many values per row."""
+
+    suffixes = (".parquet",)
+
+    def __init__(self, path: str):
+        """See `Source`."""
+        from strategos.components.data_files.values.arrow_types import is_list
+
+        self.path = path
+        with self._open() as file:
+            schema = file.schema_arrow
+            found = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            self._groups = [(each.num_rows, each.total_byte_size) for each in found]
+            self._suspects = _suspects(file)
+        check_names(path, schema.names)
+        self.names = tuple(schema.names)
+        self._types = {field.name: self._type_of(field) for field in schema}
+        self.lists = frozenset(
+            name for name, data_type in self._types.items() if is_list(data_type)
+        )
+        # Arrow reads such columns of one row group at a time only.
+        self._by_group = any(map(_has_nested_dictionary, self._types.values()))
+        rows = self.rows_of(WHOLE)
+        self.is_empty = not rows
+        size = sum(size for _, size in self._groups)
+        per_batch = _BATCH_BYTES * rows // max(size, 1)
+        self._batch_rows = min(max(per_batch, 1), MAX_ROWS)
+
+    @classmethod
+    def check(cls, path: str) -> None:
+        """See `Source`."""
+        head = formats.head(path)
+        if not head.startswith(formats.PARQUET):
+            raise UserError(f"{path}: cannot be read as Parquet: {_other(head)}")
+
+    def parts(self, size: int) -> list[Part]:
+        """See `Source`: ranges of row groups."""
+        starts, taken = [0], 0
+        for group, (_, group_size) in enumerate(self._groups):
+            if taken and taken + group_size > size:
+                starts.append(group)
+                taken = 0
+            taken += group_size
+        return list(map(Part, starts, [*starts[1:], None]))
+
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
+        """See `Source`: reads only the declared types, no values."""
+        rows = self.rows_of(part)
+        for name, data_type in self._types.items():
+            suspected = name in self._suspects
+            profiles[name].see_type(data_type, self, part, rows, suspected)
+        return rows
+
+    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Source`."""
+        return self._read(part, list(names))
+
+    def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
+        """See `Source`."""
+        if self.is_empty:
+            raise no_row(self.path)
+        return self._read(part)
+
+    def _read(
+        self, part: Part, names: list[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        groups = range(len(self._groups))[part.start : part.stop]
+        with self._open() as file:
+            try:
+                for some in [[g] for g in groups] if self._by_group else [groups]:
+                    yield from file.iter_batches(self._batch_rows, some, names)
+            except (pa.ArrowException, OSError) as error:
+                raise UserError(self._unreadable(error)) from error
+
+    def where(self, part: Part, row: int) -> str:
+        """See `Source`: a row number from 1."""
+        return f"row {self.rows_of(Part(0, part.start)) + row + 1}"
+
+    def count_rows(self, enough: int) -> int:
+        """See `Source`: exact, from the file's metadata."""
+        return self.rows_of(WHOLE)
+
+    def rows_of(self, part: Part) -> int:
+        """See `Source`: from the file's metadata."""
+        return sum(rows for rows, _ in self._groups[part.start : part.stop])
+
+    def _open(self) -> pyarrow.parquet.ParquetFile:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        remote = is_remote(self.path)
+        try:
+            file = reading.open_arrow(self.path) if remote else self.path
+            # Of an object, columns are read ahead, in few requests.
+            return pyarrow.parquet.ParquetFile(file, pre_buffer=remote)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(self._unreadable(error)) from error
+
+    def _type_of(self, field: pa.Field) -> pa.DataType:
+        from strategos.components.data_files.values import features
+
+        try:
+            features.kind_of(field.type)
+            return field.type
+        except TypeError as error:
+            raise UserError(
+                f"{self.path}: column `{field.name}` has the type {field.type}, which "
+                f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
+                f"lists of these; flatten the column or take it out."
+            ) from error
+
+    def _unreadable(self, error: Exception) -> str:
+        if is_remote(self.path) and isinstance(error, OSError):
+            return formats.unreadable(self.path, error)
+        return (
+            f"{self.path}: cannot be read as Parquet: {error}. The file may be "
+            f"incomplete: write or copy it anew."
+        )
+
+
+def _has_nested_dictionary(data_type: pa.DataType) -> bool:
+    """Whether the values of a list are encoded by a dictionary."""
+    from pyarrow import types
+
+    from strategos.components.data_files.values.arrow_types import is_list
+
+    return is_list(data_type) and types.is_dictionary(data_type.value_type)
+
+
+def _suspects(file: pyarrow.parquet.ParquetFile) -> frozenset[str]:
+    """Columns with a number that float32 may not represent, by the file's statistics.
+
+    Of doubles and decimals only; a column without statistics is one of them.
+    """
+    from strategos.components.data_files.values import whole_numbers
+
+    metadata, names = file.metadata, frozenset(file.schema_arrow.names)
+    found = set()
+    for index in range(metadata.num_columns):
+        leaf = metadata.schema.column(index)
+        if leaf.physical_type == "DOUBLE" or leaf.logical_type.type == "DECIMAL":
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            bounds = (group.column(index).statistics for group in groups)
+            if any(map(whole_numbers.may_be_changed, bounds)):
+                found.add(_column_of(leaf.path, names))
+    return frozenset(found)
+
+
+def _column_of(leaf: str, names: frozenset[str]) -> str:
+    """The column with a leaf: `x` for the values of its lists, `x.list.element`."""
+    while leaf not in names:
+        leaf = leaf.rpartition(".")[0]
+    return leaf
+
+
+def _other(head: bytes) -> str:
+    """Describes a file that does not begin as Parquet does, with the remedy."""
+    found = formats.identify(head)
+    if not found and head and b"\0" not in head and b"\n" in head:
+        found = ("text", "If it is CSV, let its name end in .csv")
+    if found:
+        return f"it is {found[0]}. {found[1]}."
+    if not head:
+        return "it is empty. Remove the file, or put the data there."
+    return "it does not begin as a Parquet file does. Write or copy it again."

@@ -1,0 +1,50 @@
+"""The checks of spans that a run records, in words; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FILE = "checks.json"
+"""Name of the file with the checks, in the artifact of SpanValidator."""
+
+_WORDS = {
+    "at_least": "at least {:.4g} required",
+    "at_most": "at most {:.4g} allowed",
+    "may_rise": "a rise of at most {:.4g} allowed",
+}
+
+
+def describe(check: Mapping[str, Any]) -> str:
+    """One line on a check, without its gate and span.
+
+    Args:
+      check: A check as `checks.json` has it.
+    """
+    feature = f"`{check['feature']}`: " if check["feature"] else ""
+    if check["received"] is None:
+        return f"{feature}{check['note']}"
+    wanted = _WORDS[check["bound"]].format(check["required"])
+    return f"{feature}{check['received']:.4g} received, {wanted} ({check['note']})"
+
+
+def worst(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The check nearest to its bound, or farthest beyond it, of each span and gate.
+
+    Args:
+      checks: Checks as `checks.json` has them.
+    """
+    found: dict[tuple[int, str], Mapping[str, Any]] = {}
+    for check in checks:
+        key = check["span"], check["gate"]
+        if key not in found or _excess(check) > _excess(found[key]):
+            found[key] = check
+    return list(found.values())
+
+
+def _excess(check: Mapping[str, Any]) -> float:
+    """How far a figure is beyond its bound; negative if the bound holds."""
+    if check["received"] is None:
+        return float("inf")
+    over = check["received"] - check["required"]
+    return -over if check["bound"] == "at_least" else over

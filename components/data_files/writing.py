@@ -1,0 +1,345 @@
+"""Writes the examples of one shard of the data, in their splits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strategos.components.data_files.duplicates import RowHashes
+from strategos.components.data_files.empty_cells import EmptyCells
+from strategos.components.data_files.inference import Witness
+from strategos.components.data_files.shards import Piece, Shard
+from strategos.components.data_files.splitting import Splitter
+from strategos.components.data_files.values import features, numerals, rounding
+from strategos.components.data_files.values.kinds import Kind
+from strategos.components.errors import Place, UserError
+from strategos.components.records import columns, encode, splits
+from strategos.components.records.splits import WrittenSplit
+from strategos.components.shards import progress
+from strategos.components.wording import abridged
+
+_SHOWN_NAMES = 8
+_FOLLOWED = 500  # distinct values of the label in a split
+
+
+@dataclasses.dataclass
+class Label:
+    """What is known of the label's values: at most a few of them.
+
+    Attributes:
+      seen: Some values; all of them where there is but one.
+      rows: Number of rows.
+      plain: Whether no row has more than one value.
+      first: By split, the piece and row where each value of a text or whole number
+        stands first; None if there are more than some hundreds.
+    """
+
+    seen: set[Any] = dataclasses.field(default_factory=set)
+    rows: int = 0
+    plain: bool = True
+    first: dict[str, dict[Any, tuple[Piece, int]]] | None = dataclasses.field(
+        default_factory=dict
+    )
+
+    def see(
+        self,
+        column: pa.ListArray,
+        masks: Mapping[str, np.ndarray],
+        piece: Piece,
+        row: int,
+    ) -> None:
+        """Adds a batch of the label's column.
+
+        Args:
+          column: The values, a list a row.
+          masks: bool [rows] by split.
+          piece: Where the rows are from.
+          row: Index in the piece of the first of them.
+        """
+        if (pc.max(pc.list_value_length(column)).as_py() or 0) > 1:
+            self.plain = False
+        self.rows += len(column)
+        if len(self.seen) < 2:
+            self.seen.update(column.flatten().unique()[:2].to_pylist())
+        if self.first is None or pa.types.is_floating(column.type.value_type):
+            return
+        rows = pc.list_parent_indices(column)
+        for split, mask in masks.items():
+            own = pa.array(mask).take(rows)
+            values, known = (
+                column.flatten().filter(own),
+                self.first.setdefault(split, {}),
+            )
+            for value in values.unique()[: _FOLLOWED + 1].to_pylist():
+                if value not in known:
+                    index = rows.filter(own)[pc.index(values, value).as_py()].as_py()
+                    known[value] = piece, row + index
+        self._forget_many()
+
+    def merge(self, later: Label) -> Label:
+        """Adds what later rows have."""
+        seen = self.seen if len(self.seen) > 1 else self.seen | later.seen
+        first = None
+        if self.first is not None and later.first is not None:
+            first = {
+                split: {**later.first.get(split, {}), **self.first.get(split, {})}
+                for split in self.first.keys() | later.first.keys()
+            }
+        rows, plain = self.rows + later.rows, self.plain and later.plain
+        merged = Label(seen, rows, plain, first)
+        merged._forget_many()
+        return merged
+
+    def unseen(self) -> dict[str, str]:
+        """By split, a value that no row of `train` has, with its file and line."""
+        known = (self.first or {}).get("train", {})
+        found = {}
+        for split, values in (self.first or {}).items():
+            for value, (piece, row) in values.items():
+                if value not in known:
+                    found[split] = f"{_shown(value)} ({piece.place(row)})"
+                    break
+        return found
+
+    def check(self, name: str) -> None:
+        """Rejects a label from which a model could learn nothing.
+
+        Raises:
+          UserError: All rows have the same value, or none.
+        """
+        if not self.plain or len(self.seen) > 1:
+            return
+        value = _shown(next(iter(self.seen), "missing"))
+        raise UserError(
+            f"`{name}` is {value} in all {self.rows} rows; a model cannot learn from "
+            "it",
+            key="label",
+            remedy="Check how the column is made, or choose another one or more spans.",
+        )
+
+    def _forget_many(self) -> None:
+        if any(len(values) > _FOLLOWED for values in (self.first or {}).values()):
+            self.first = None
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What was written of some shards.
+
+    Attributes:
+      rows: Number of rows read.
+      splits: The tf.Examples and the columns that were written, by split.
+      label: The label's values.
+      rounded: By column, a sentence about the first number whose whole part float32
+        changes.
+      shortened: By column, the first number of which float32 drops digits, and its
+        place.
+      hashes: Of the rows, to find those that stand in several splits.
+      empty: The rows without a value, by column.
+      unlabelled: Number of rows that were left out, because their label is missing.
+    """
+
+    rows: int
+    splits: dict[str, WrittenSplit]
+    label: Label
+    rounded: dict[str, str]
+    shortened: dict[str, str]
+    hashes: RowHashes
+    empty: EmptyCells
+    unlabelled: int = 0
+
+    def merge(self, later: Outcome) -> Outcome:
+        """Adds the outcome of later shards."""
+        self.rows += later.rows
+        self.unlabelled += later.unlabelled
+        for split, written in later.splits.items():
+            self.splits[split] = splits.merged(self.splits[split], written)
+        self.label = self.label.merge(later.label)
+        self.hashes = self.hashes.merge(later.hashes)
+        self.empty = self.empty.merge(later.empty)
+        self.rounded = {**later.rounded, **self.rounded}
+        self.shortened = {**later.shortened, **self.shortened}
+        return self
+
+    def changed_numbers(self) -> list[str]:
+        """The numbers that are not what the files have, for the run's report."""
+        names = [name for name in self.shortened if name not in self.rounded]
+        shown = [f"`{name}` ({self.shortened[name]})" for name in names[:1]]
+        shown += [f"`{name}`" for name in names[1:]]
+        lines = list(self.rounded.values())
+        if names:
+            columns = abridged(shown, _SHOWN_NAMES)
+            lines.append(f"FLOAT keeps about 7 digits; rounded: {columns}")
+        return lines
+
+    def publish(self, examples: str) -> None:
+        """Gives all files their final names.
+
+        Args:
+          examples: URI of the artifact.
+        """
+        splits.publish(examples, self.splits)
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteShard:
+    """Converts, splits, encodes and writes the rows of a shard.
+
+    Attributes:
+      examples: URI of the artifact.
+      kinds: Kind of each column.
+      floats: By column whose type was inferred as FLOAT, the value because of which.
+      nulls: Spellings of a missing value in columns of numbers.
+      splitter: Divides the rows.
+      label: Name of the label; not watched if it is no column.
+      lists: Names of the columns that may have several values in a row.
+      drops_unlabelled: Whether rows without a value of the label are left out.
+    """
+
+    examples: str
+    kinds: Mapping[str, Kind]
+    floats: Mapping[str, Witness]
+    nulls: numerals.Nulls
+    splitter: Splitter
+    label: str
+    lists: frozenset[str]
+    drops_unlabelled: bool = False
+
+    def __call__(self, shard: Shard) -> Outcome:
+        """Writes a shard.
+
+        Raises:
+          UserError: A value is not of its column's kind, or a file is malformed.
+        """
+        label, hashes = Label(), RowHashes(self.splitter.splits)
+        empty, rows = EmptyCells(), 0
+        rounded: dict[str, str] = {}
+        shortened: dict[str, str] = {}
+        writers = {
+            split: splits.SplitWriter(self.examples, shard.number)
+            for split in self.splitter.splits
+        }
+        for piece in shard.pieces:
+            read = 0
+            for raw, batch in self._batches(piece, rounded, shortened):
+                empty.see(batch, piece, read)
+                first = (piece.first_row or 0) + read
+                masks = self.splitter.masks(
+                    raw, piece.span, piece.name, first, self.kinds, self.nulls
+                )
+                if self.label in self.kinds:
+                    label.see(batch.column(self.label), masks, piece, read)
+                batch, masks = self._labelled(batch, masks)
+                records = encode.serialize(batch)
+                if not self.splitter.keys:  # else equal rows have equal keys
+                    hashes.add(records, masks)
+                compact = columns.compact(batch, self.lists)
+                for split, mask in masks.items():
+                    own = pa.array(mask)
+                    writers[split].write(records.filter(own), compact.filter(own))
+                read += raw.num_rows
+                progress.add(raw.num_rows)
+            if piece.rows not in (None, read):
+                raise RuntimeError(
+                    f"{piece.source.path}: read {read} of {piece.rows} rows"
+                )
+            rows += read
+        written = {split: writer.close() for split, writer in writers.items()}
+        unlabelled = rows - sum(records.rows for records, _ in written.values())
+        if unlabelled and not self.drops_unlabelled:
+            raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
+        return Outcome(
+            rows, written, label, rounded, shortened, hashes, empty, unlabelled
+        )
+
+    def _labelled(
+        self, batch: pa.RecordBatch, masks: dict[str, np.ndarray]
+    ) -> tuple[pa.RecordBatch, dict[str, np.ndarray]]:
+        """The rows to write, and which of them are in each split."""
+        if not self.drops_unlabelled or self.label not in self.kinds:
+            return batch, masks
+        missing = features.is_missing(batch.column(self.label))
+        if not missing.any():
+            return batch, masks
+        kept = {split: mask[~missing] for split, mask in masks.items()}
+        return batch.filter(pa.array(~missing)), kept
+
+    def _batches(
+        self, piece: Piece, rounded: dict[str, str], shortened: dict[str, str]
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        floats = {name for name, kind in self.kinds.items() if kind == Kind.FLOAT}
+        row = 0
+        for raw in piece.source.batches(piece.part):
+            inferred = self.floats.keys() - shortened.keys()
+            watch = rounding.Watch(floats - rounded.keys(), inferred)
+            batch = converted(piece, row, raw, self.kinds, self.nulls, watch)
+            for name, (index, value) in watch.changed.items():
+                rounded[name] = self._rounded(name, value, piece.place(row + index))
+            for name, (index, value) in watch.shortened.items():
+                shortened[name] = f"{value[:100]}, {piece.place(row + index)}"
+            yield raw, batch
+            row += raw.num_rows
+
+    def _rounded(self, name: str, value: str, place: str) -> str:
+        because = "the schema says so"
+        remedy = "Declare INT or BYTES to keep all digits."
+        if name in self.floats:
+            because = f"of {self.floats[name]}"
+            remedy = "Correct it, or declare the type in a schema."
+        return (
+            f"`{name}` is FLOAT because {because}; float32 cannot represent "
+            f"{value[:100]} ({place}), so its value changes. {remedy}"
+        )
+
+
+def converted(
+    piece: Piece,
+    row: int,
+    batch: pa.RecordBatch,
+    kinds: Mapping[str, Kind],
+    nulls: numerals.Nulls,
+    watch: rounding.Watch | None = None,
+) -> pa.RecordBatch:
+    """Converts rows of a piece to the features of tf.Examples.
+
+    Args:
+      piece: The piece, for messages.
+      row: Index in the piece of the first of these rows.
+      batch: Rows as the file has them.
+      kinds: Kind of each column.
+      nulls: Spellings of a missing value in columns of numbers.
+      watch: Looks for numbers that float32 changes.
+
+    Raises:
+      UserError: A value is not of its column's kind.
+    """
+    try:
+        return features.convert(batch, kinds, nulls, watch)
+    except features.BadValueError as error:
+        place = f"{piece.place(row + error.row)}: column `{error.column}`"
+        raise UserError(
+            error.reason,
+            place=Place(place),
+            received=repr(str(error.value)[:100]),
+            expected=_allowed(kinds[error.column], error.value),
+            remedy="Correct the value (a missing one is an empty field), or the "
+            "column's type in the schema.",
+        ) from error
+
+
+def _allowed(kind: Kind, value: object) -> str:
+    """What a column of a kind allows, with the range that a number is beyond."""
+    beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
+    within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
+    return kind.name + within * (beyond and kind == Kind.INT)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return repr(value.decode(errors="replace")[:100])
+    return str(value)

@@ -1,0 +1,1 @@
+"""Metrics of a model by slice, from scores and labels, and the verdict on it."""

@@ -1,0 +1,77 @@
+"""What an evaluation finds besides bounds: objections and warnings; numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.summary import apart
+from strategos.components.wording import listed
+
+_ENOUGH = 100  # rows from which one answer for all of them is no chance
+
+
+def of(
+    scored: Scored,
+    slices: Sequence[SliceMetrics],
+    evaluator: Mapping[str, Any],
+    label: str,
+    candidate: str,
+) -> dict[str, list[str]]:
+    """The objections to a blessing, and the warnings, as arguments of `summarize`.
+
+    Args:
+      scored: All rows.
+      slices: Their metrics.
+      evaluator: The section: task, metrics, slices, bounds, allow_constant.
+      label: Name of the label.
+      candidate: Name of the model to judge.
+
+    Returns:
+      Sentences under `objections` and `warnings`.
+    """
+    objections, warnings = [], []
+    if scored.learned.changed:
+        warnings.append(f"label: {scored.learned.describe(label)}.")
+    if constant := _constant(scored, label, candidate):
+        accepted = evaluator.get("allow_constant")
+        (warnings if accepted else objections).append(constant)
+    answers = scored.ranges.get(candidate)
+    if answers and not answers.is_finite:
+        warnings.append("the model predicts NaN or infinite numbers for some rows")
+    if poor := _not_better(slices, evaluator["task"], label):
+        warnings.append(poor)
+    return {"objections": objections, "warnings": warnings}
+
+
+def _constant(scored: Scored, label: str, candidate: str) -> str:
+    sums, found = scored.sums, scored.ranges.get(candidate)
+    few = sums.examples < _ENOUGH or not sums.labels_vary()
+    if few or found is None or not found.is_constant:
+        return ""
+    answer = ", ".join(f"{value:.4g}" for value in found.low[:4])
+    more = ", …" if len(found.low) > 4 else ""
+    return (
+        f"the model predicts the same for all {sums.examples:,} rows, {answer}{more}, "
+        f"and `{label}` varies: it has learned nothing from the features"
+    )
+
+
+def _not_better(slices: Sequence[SliceMetrics], task: str, label: str) -> str:
+    """A warning about metrics in which the model does not beat the trivial one."""
+    overall = next(piece for piece in slices if piece.feature is None)
+    poor = []
+    for name, trivial in (overall.trivial.metrics if overall.trivial else {}).items():
+        value = overall.metrics[name]
+        comparable = METRICS[name].is_compared and value == value and trivial == trivial
+        if comparable and not METRICS[name].is_better(value, trivial):
+            ours, theirs = apart(value, trivial)
+            poor.append(f"{name} ({ours}; trivial: {theirs})")
+    if not poor:
+        return ""
+    kind = "the mean of" if task != "multi_class" else "the most frequent class of"
+    return f"the model is not better than always predicting {kind} `{label}` in " + (
+        listed(poor)
+    )

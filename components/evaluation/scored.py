@@ -1,0 +1,139 @@
+"""What is kept of scored rows, which merges; numpy only."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field
+
+import numpy as np
+
+from strategos.components.errors import UserError
+from strategos.components.evaluation.sums import Sums
+
+_NEARLY_ALL = 0.9
+_FEW = 10  # numbers besides 0; of fewer, all may be changed by clipping them
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Raw labels beside those that the candidate has learned, on some rows.
+
+    Attributes:
+      rows: Rows that were compared.
+      changed: Rows where the two differ.
+      numbers: Rows whose raw label is not 0.
+      changed_numbers: Those of them where the two differ.
+      example: The first two labels that differ, raw and learned; () if none do.
+    """
+
+    rows: int = 0
+    changed: int = 0
+    numbers: int = 0
+    changed_numbers: int = 0
+    example: tuple[float, ...] = ()
+
+    def merge(self, later: Learned) -> Learned:
+        """The same of these and of other rows."""
+        counts = zip(astuple(self)[:-1], astuple(later)[:-1], strict=True)
+        return Learned(*map(sum, counts), self.example or later.example)
+
+    def describe(self, label: str) -> str:
+        """What preprocessing makes of the label, if some differ: a clause.
+
+        Args:
+          label: Name of the label.
+        """
+        raw, learned = self.example
+        return (
+            f"`preprocessing_fn` changes `{label}` in {self.changed:,} of "
+            f"{self.rows:,} examples, the first time from {raw:g} to {learned:g}: the "
+            "model predicts changed values, but is judged by the raw column"
+        )
+
+    def error(self, label: str) -> UserError:
+        """The error for a label that judges predictions of another one."""
+        return UserError(
+            self.describe(label),
+            key="label",
+            remedy="Make the column that the model learns before the data are read, "
+            "for example by `data.prepare`, and return it unchanged. A number can be "
+            "scaled within the model instead, by its last layer.",
+        )
+
+    @property
+    def nearly_all(self) -> bool:
+        """Whether nearly all labels differ, or nearly all that are not 0."""
+        numbers = max(self.numbers, _FEW)
+        return (
+            self.changed >= _NEARLY_ALL * max(self.rows, 1)
+            or self.changed_numbers >= _NEARLY_ALL * numbers
+        )
+
+
+@dataclass(frozen=True)
+class Range:
+    """The range of each output of a model over all rows.
+
+    Attributes:
+      low: float64 [k]; NaN if a prediction is.
+      high: float64 [k].
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def merge(self, later: Range) -> Range:
+        """The range over these and other rows."""
+        low, high = np.minimum(self.low, later.low), np.maximum(self.high, later.high)
+        return Range(low, high)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all answers are finite."""
+        return bool(np.isfinite([self.low, self.high]).all())
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all answers are the same, to the digits of single precision."""
+        size = np.maximum(np.abs(self.low), np.abs(self.high))
+        return bool((self.high - self.low <= np.finfo(np.float32).eps * size).all())
+
+
+@dataclass
+class Scored:
+    """What is kept of scored rows.
+
+    Attributes:
+      sums: Sums by slice and model.
+      learned: What the candidate's preprocessing has made of the labels.
+      ranges: The range of each model's answers, by its name.
+      unusable: Why an optional model cannot be scored, by its name.
+    """
+
+    sums: Sums
+    learned: Learned = Learned()
+    ranges: dict[str, Range] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+
+    def widen(self, name: str, answer: np.ndarray) -> None:
+        """Adds answers to the range of a model.
+
+        Args:
+          name: Name of the model.
+          answer: float64 [rows, k].
+        """
+        found = Range(answer.min(axis=0), answer.max(axis=0))
+        known = self.ranges.get(name)
+        self.ranges[name] = known.merge(found) if known else found
+
+    def merge(self, later: Scored) -> Scored:
+        """Adds other rows, and returns itself.
+
+        Args:
+          later: What is kept of other rows; not to be used again.
+        """
+        ranges = {**self.ranges, **later.ranges}
+        for name in self.ranges.keys() & later.ranges.keys():
+            ranges[name] = self.ranges[name].merge(later.ranges[name])
+        learned = self.learned.merge(later.learned)
+        unusable = {**later.unusable, **self.unusable}
+        return Scored(self.sums.merge(later.sums), learned, ranges, unusable)

@@ -1,0 +1,377 @@
+"""The verdict on a model, and `summary.json`, which is read without TFMA.
+
+A bound applies overall and, for features under its `slices`, to each of the feature's
+values with at least `min_examples` examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.wording import first
+
+FILE = "summary.json"
+BOUNDS = {
+    "at_least": "at least {}",
+    "at_most": "at most {}",
+    "may_drop": "a drop of at most {}",
+    "may_rise": "a rise of at most {}",
+    "better_than": "better than {}",
+}
+
+WITHOUT_BASELINE = (
+    "`strategos run --without-baseline`, or `retrain`, judges the model without "
+    "comparing, and records so."
+)
+"""What to do about a model in production that cannot be evaluated."""
+
+FEW_EXAMPLES = "few_examples"
+NO_BASELINE = "no_baseline"
+UNDEFINED_BASELINE = "undefined_baseline"
+ONE_LABEL = "one_label"
+UNDEFINED = "undefined"
+
+# Metrics that depend on both labels, or on the positive ones, being there.
+_CAUSES_IN_LABELS = {
+    "auc": "all labels are the same",
+    "pr_auc": "all labels are the same",
+    "recall": "no label is 1",
+    "calibration": "the labels add up to 0",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One bound checked against one slice.
+
+    Attributes:
+      metric: Name of the metric.
+      slice: `overall` or `feature=value`.
+      bound: One of `BOUNDS`.
+      required: The bound's number; for `better_than` the metric of the trivial model,
+        None if undefined.
+      received: The metric; for `may_drop` and `may_rise`, its drop or rise against the
+        model in production. None if undefined or not compared.
+      examples: Number of examples in the slice.
+      ok: Whether the bound holds; a skipped bound does.
+      note: Why it was skipped, why the value is undefined, what was compared, and how
+        far a metric that is not exact can be off.
+      skipped: `FEW_EXAMPLES`, `NO_BASELINE`, `UNDEFINED_BASELINE`, `ONE_LABEL` or
+        `UNDEFINED` if it was skipped.
+      feature: The sliced feature; None overall.
+      within_error: Whether `received` is so near to the bound that the metric's error
+        leaves open whether the bound holds.
+    """
+
+    metric: str
+    slice: str
+    bound: str
+    required: float | None
+    received: float | None
+    examples: int
+    ok: bool
+    note: str | None = None
+    skipped: str | None = None
+    feature: str | None = None
+    within_error: bool = False
+
+
+def judge(
+    bounds: Mapping[str, Mapping[str, Any]],
+    slices: Sequence[SliceMetrics],
+    *,
+    incomparable: bool = False,
+) -> list[Check]:
+    """Checks every bound of an evaluator section against the measured slices.
+
+    Args:
+      bounds: By metric: {at_least, at_most, may_drop, may_rise, better_than,
+        min_examples, undefined, slices: {feature: {at_least, …}}}; `min_examples` and
+        `undefined` (`skip` by default, or `fail`) apply to the slices.
+      slices: The measured slices, including the overall one.
+      incomparable: Whether the model in production exists and cannot be evaluated;
+        then no bound on a change holds.
+    """
+    checks = _judged(bounds, slices)
+    if not incomparable:
+        return checks
+    failed = {"ok": False, "skipped": None, "note": "not comparable"}
+    return [
+        replace(check, **failed) if check.skipped == NO_BASELINE else check
+        for check in checks
+    ]
+
+
+def _judged(
+    bounds: Mapping[str, Mapping[str, Any]], slices: Sequence[SliceMetrics]
+) -> list[Check]:
+    checks = []
+    for metric, bound in bounds.items():
+        overall = next(piece for piece in slices if piece.feature is None)
+        checks += [_check(metric, *limit, overall) for limit in _limits(bound)]
+        for feature, inner in (bound.get("slices") or {}).items():
+            few = bound.get("min_examples") or 0
+            skips = bound.get("undefined", "skip") == "skip"
+            pieces = [piece for piece in slices if piece.feature == feature]
+            for limit in _limits(inner):
+                if not pieces:
+                    checks.append(_missing(metric, *limit, feature))
+                checks += [
+                    _check(metric, *limit, piece, few, skips) for piece in pieces
+                ]
+    return checks
+
+
+def summarize(
+    *,
+    task: str,
+    label: str,
+    slices: Sequence[SliceMetrics],
+    checks: Sequence[Check],
+    without_value: Mapping[str, int] = MappingProxyType({}),
+    objections: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    incomparable: str = "",
+) -> dict[str, Any]:
+    """The content of `summary.json`, which is strict JSON.
+
+    Undefined metrics are None. `errors` has the largest error of each metric that is
+    not exact: areas under curves, of more scores than `metrics.EXACT_SCORES`. A slice
+    of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
+    `trivial` has the metrics of the trivial model on all rows, and its `answer`.
+
+    Args:
+      task: One of `metrics.TASKS`.
+      label: Name of the label's feature.
+      slices: The measured slices, including the overall one.
+      checks: The bounds checked against the slices.
+      without_value: Number of examples in none of a feature's slices, by feature.
+      objections: Why the model is not blessed, whatever the bounds.
+      warnings: What else the user should know.
+      incomparable: Why the model in production cannot be evaluated; "" if it can.
+    """
+    if incomparable:
+        warnings = [*warnings, f"no comparison with production: {incomparable}"]
+    overall = next(piece for piece in slices if piece.feature is None)
+    records = [asdict(check) for check in checks]
+    return {
+        "task": task,
+        "label": label,
+        "examples": overall.examples,
+        "overall": _defined(overall.metrics),
+        "baseline": _defined(overall.baseline) if overall.baseline else None,
+        "errors": dict(overall.errors),
+        "trivial": _trivial(overall),
+        "slices": [
+            {
+                "feature": piece.feature,
+                "value": _as_json(piece.value),
+                "examples": piece.examples,
+                "metrics": _defined(piece.metrics),
+                "errors": dict(piece.errors),
+            }
+            for piece in slices
+            if piece.feature is not None
+        ],
+        "without_value": dict(without_value),
+        "bounds": records,
+        "objections": list(objections),
+        "warnings": list(warnings),
+        "incomparable": incomparable,
+        "blessed": not objections and all(check.ok for check in checks),
+        "reason": "; ".join([*objections, _reason(records)]),
+    }
+
+
+def failures(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The failed checks of a summary, overall ones first.
+
+    Args:
+      summary: The content of `summary.json`.
+    """
+    failed = [check for check in summary["bounds"] if not check["ok"]]
+    return sorted(failed, key=lambda check: check["slice"] != "overall")
+
+
+def describe(check: Mapping[str, Any]) -> str:
+    """One line on a check: `auc, overall: at least 0.7 required, 0.65 received (…)`.
+
+    Args:
+      check: A check as `summary.json` has it.
+    """
+    required, received = apart(check["required"], check["received"])
+    if check["bound"] == "better_than":
+        required = "trivial" if check["required"] is None else f"trivial ({required})"
+    wanted = BOUNDS[check["bound"]].format(required)
+    details = [f"{check['examples']:,} examples"]
+    if check["note"]:
+        details.append(check["note"])
+    if check.get("within_error"):  # absent in older summaries
+        details.append("so near that the bound may hold or not")
+    return (
+        f"{check['metric']}, {check['slice']}: {wanted} required, "
+        f"{received} received ({'; '.join(details)})"
+    )
+
+
+def faults(summary: Mapping[str, Any]) -> list[str]:
+    """Why a model is not blessed, one line each: objections, then failed checks.
+
+    Args:
+      summary: The content of `summary.json`.
+    """
+    objections = summary.get("objections") or ()  # absent in older summaries
+    return [*objections, *map(describe, failures(summary))]
+
+
+def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Names of bounds with their numbers; that of `better_than` comes from the rows."""
+    for name in BOUNDS:
+        if bound.get(name) is not None:
+            yield name, None if name == "better_than" else float(bound[name])
+
+
+def _trivial(overall: SliceMetrics) -> dict[str, float | None] | None:
+    if overall.trivial is None:
+        return None
+    return {"answer": overall.trivial.answer, **_defined(overall.trivial.metrics)}
+
+
+def _check(
+    metric: str,
+    bound: str,
+    limit: float | None,
+    piece: SliceMetrics,
+    few: int = 0,
+    skips_undefined: bool = False,
+) -> Check:
+    trivial = piece.trivial
+    if bound == "better_than" and trivial and math.isfinite(trivial.metrics[metric]):
+        limit = trivial.metrics[metric]
+    about = {"metric": metric, "slice": piece.name, "bound": bound, "required": limit}
+    about |= {"examples": piece.examples, "feature": piece.feature}
+    if piece.examples < few:
+        note = f"fewer than {few} examples"
+        found = _skipped(note, FEW_EXAMPLES)
+    elif bound == "better_than" and trivial and trivial.is_perfect:
+        found = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
+    elif skips_undefined and _undefined_by_labels(metric, piece):
+        found = _skipped(f"undefined: {_CAUSES_IN_LABELS[metric]}", UNDEFINED)
+    elif not math.isfinite(piece.metrics[metric]):
+        found = {"received": None, "ok": False, "note": _why_undefined(metric)}
+    elif bound in ("may_drop", "may_rise"):
+        found = _changed(metric, bound, limit or 0.0, piece)
+    else:
+        found = _valued(metric, bound, limit, piece)
+    return Check(**about, **found)
+
+
+def _skipped(note: str, kind: str) -> dict[str, Any]:
+    return {"received": None, "ok": True, "note": note, "skipped": kind}
+
+
+def _valued(
+    metric: str, bound: str, limit: float | None, piece: SliceMetrics
+) -> dict[str, Any]:
+    """Fields of a check of the metric itself."""
+    value, error = piece.metrics[metric], piece.errors.get(metric, 0.0)
+    holds = {
+        "at_least": lambda: value >= limit,
+        "at_most": lambda: value <= limit,
+        "better_than": lambda: METRICS[metric].is_better(value, limit),
+    }
+    known = limit is not None
+    return {
+        "received": value,
+        "ok": known and holds[bound](),
+        "note": _off_by(error),
+        "within_error": known and bool(error) and abs(value - limit) <= error,
+    }
+
+
+def _changed(
+    metric: str, bound: str, limit: float, piece: SliceMetrics
+) -> dict[str, Any]:
+    """Fields of a check of the change from the model in production."""
+    if piece.baseline is None:
+        return _skipped("no model in production to compare with", NO_BASELINE)
+    value, before = piece.metrics[metric], piece.baseline[metric]
+    if not math.isfinite(before):
+        note = "undefined for the model in production"
+        return _skipped(note, UNDEFINED_BASELINE)
+    change = before - value if bound == "may_drop" else value - before
+    error = 2 * piece.errors.get(metric, 0.0)  # that of both models
+    old, new = apart(before, value)
+    return {
+        "received": change,
+        "ok": change <= limit,
+        "note": ", ".join(filter(None, [f"from {old} to {new}", _off_by(error)])),
+        "within_error": bool(error) and abs(change - limit) <= error,
+    }
+
+
+def _off_by(error: float) -> str | None:
+    return f"known to ±{error:.1g}" if error else None
+
+
+def _missing(metric: str, bound: str, required: float | None, feature: str) -> Check:
+    note = f"no example has a value of `{feature}`"
+    found = (required, None, 0, False, note, None)
+    return Check(metric, f"{feature}=*", bound, *found, feature)
+
+
+def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:
+    """Whether no model whose answers are finite has this metric on these labels."""
+    if metric not in _CAUSES_IN_LABELS or piece.trivial is None or not piece.finite:
+        return False
+    return not math.isfinite(piece.trivial.metrics[metric])
+
+
+def _why_undefined(metric: str) -> str:
+    causes = {**_CAUSES_IN_LABELS, "precision": "no prediction is above 0.5"}
+    cause = f"{causes[metric]}, or " if metric in causes else ""
+    return f"undefined: {cause}a prediction is not finite"
+
+
+def _reason(records: Iterable[Mapping[str, Any]]) -> str:
+    records = list(records)
+    if not records:
+        return "no bounds configured"
+    failed = failures({"bounds": records})
+    if not failed:
+        skipped = Counter(check["note"] for check in records if check["skipped"])
+        held = f"bounds held: {len(records) - skipped.total()}"
+        why = "; ".join(f"{count} ({note})" for note, count in skipped.items())
+        held += f", skipped: {why}" if skipped else ""
+        near = [describe(check) for check in records if check["within_error"]]
+        inexact = "; ".join(first(near, 2))
+        return f"{held}. Within the error of the metric: {inexact}" if near else held
+    return "; ".join(first([describe(check) for check in failed], 2))
+
+
+def _as_json(value: str | int | float | None) -> str | int | float | None:
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    return str(value) if infinite else value
+
+
+def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {
+        name: value if math.isfinite(value) else None for name, value in metrics.items()
+    }
+
+
+def apart(first: float | None, second: float | None) -> tuple[str, str]:
+    """Both numbers with as many digits as distinguish them, at least 4."""
+    if first is None or second is None:
+        return tuple("nothing" if x is None else f"{x:.4g}" for x in (first, second))
+    for digits in (4, 6, 9, 17):
+        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts if first != second else (f"{first:.4g}", f"{second:.4g}")

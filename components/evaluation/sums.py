@@ -1,0 +1,303 @@
+"""The evaluated rows as sums by slice, which merge; numpy only.
+
+The sums take memory for slices, not for rows. Those of any parts of the rows, merged in
+any order, give the same metrics (sums of floats to their last digits).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strategos.components.evaluation import curves, formulas
+from strategos.components.evaluation.formulas import Columns
+from strategos.components.evaluation.metrics import (
+    MOST_SLICES,
+    SliceMetrics,
+    Trivial,
+)
+from strategos.components.evaluation.trivial import Labels
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Which rows have which value of a feature; a row may have none or several.
+
+    Attributes:
+      values: The distinct values.
+      row: int64 [entries], index of a row.
+      code: int64 [entries], index into `values` of a value that the row has.
+    """
+
+    values: Sequence[Any]
+    row: np.ndarray
+    code: np.ndarray
+
+
+class Sums:
+    """Sums over evaluated rows: of all of them, and by value of each sliced feature.
+
+    Args:
+      metrics: Names in `metrics.METRICS`.
+      task: One of `metrics.TASKS`, for which `metrics` are defined.
+
+    Attributes:
+      examples: Number of rows.
+      labels: Sum of their labels.
+      too_many: Features with more than `MOST_SLICES` values, which have no sums.
+    """
+
+    def __init__(self, metrics: Sequence[str], task: str):
+        self.examples = 0
+        self.labels = 0.0
+        self.too_many: set[str] = set()
+        self._metrics, self._task = tuple(metrics), task
+        self._groups: dict[str | None, _Groups] = {}
+
+    def add(
+        self,
+        label: np.ndarray,
+        scores: Mapping[str, Columns],
+        slices: Mapping[str, Membership],
+    ) -> None:
+        """Adds rows.
+
+        Args:
+          label: float64 [rows], the rows' labels.
+          scores: Columns of scores by model.
+          slices: The rows of each value, by sliced feature.
+        """
+        rows = np.arange(len(label))
+        everything = Membership([None], rows, np.zeros_like(rows))
+        self.examples += len(label)
+        self.labels += float(label.sum())
+        classes = self._task == "multi_class"
+        for feature, member in [(None, everything), *slices.items()]:
+            groups = _Groups(member, classes=classes)
+            groups.labels.add(member.code, label[member.row])
+            for model, columns in scores.items():
+                taken = {name: values[member.row] for name, values in columns.items()}
+                groups.models[model] = self._of_model(
+                    label[member.row], taken, member.code, len(member.values)
+                )
+            self._add_groups(feature, groups)
+
+    def merge(self, later: Sums) -> Sums:
+        """Adds the sums over other rows, and returns itself.
+
+        Args:
+          later: Over other rows, with the same metrics; not to be used again.
+        """
+        self.examples += later.examples
+        self.labels += later.labels
+        self.too_many |= later.too_many
+        for feature, groups in later._groups.items():
+            self._add_groups(feature, groups)
+        for feature in self.too_many:
+            self._groups.pop(feature, None)
+        return self
+
+    def compact(self) -> None:
+        """Makes the sums small and quick to merge."""
+        for groups in self._groups.values():
+            groups.labels.compact()
+            for sums in groups.models.values():
+                sums.curves.compact()
+
+    def labels_vary(self) -> bool:
+        """Whether the rows have two labels or more."""
+        return bool(self.examples and self._groups[None].labels.varied(1)[0])
+
+    def without_value(self) -> dict[str, int]:
+        """Number of rows in none of a feature's slices, by feature."""
+        return {
+            feature: self.examples - groups.covered
+            for feature, groups in self._groups.items()
+            if feature is not None
+        }
+
+    def metrics(
+        self, candidate: str, baseline: str | None = None
+    ) -> list[SliceMetrics]:
+        """The metrics over all rows, and by value of each sliced feature.
+
+        Args:
+          candidate: Name of the model to judge.
+          baseline: Name of the model to compare with, or None.
+
+        Returns:
+          The slice of all rows first, then each feature's values in sorted order.
+        """
+        found = []
+        for feature, groups in self._groups.items():
+            ours = self._values(groups, candidate)
+            theirs = self._values(groups, baseline) if baseline else None
+            trivial = self._trivial(groups)
+            unknown = groups.models[candidate].sums[_UNKNOWN][0]
+            for value in sorted(groups.codes, key=_order):
+                i = groups.codes[value]
+                found.append(
+                    SliceMetrics(
+                        feature,
+                        value,
+                        int(groups.rows[i]),
+                        {name: float(values[i]) for name, (values, _) in ours.items()},
+                        theirs
+                        and {name: float(v[i]) for name, (v, _) in theirs.items()},
+                        _errors(i, ours, theirs),
+                        trivial[i],
+                        finite=not unknown[i],
+                    )
+                )
+        return found
+
+    def _of_model(
+        self, label: np.ndarray, columns: Columns, code: np.ndarray, slices: int
+    ) -> _ModelSums:
+        known = formulas.of(self._task)
+        sums = {
+            name: known[name].sums(label, columns, code, slices)
+            for name in self._metrics
+            if name in known
+        }
+        unknown = sum(~np.isfinite(values) for values in columns.values())
+        sums[_UNKNOWN] = formulas.sums(code, unknown, slices)[None]
+        found = _ModelSums(sums)
+        if not formulas.AREAS.keys().isdisjoint(self._metrics):
+            found.curves.add(code, columns["prediction"], label)
+        return found
+
+    def _add_groups(self, feature: str | None, later: _Groups) -> None:
+        if feature in self.too_many:
+            return
+        empty = _Groups(classes=self._task == "multi_class")
+        mine = self._groups.setdefault(feature, empty)
+        mine.merge(later)
+        if len(mine.codes) > MOST_SLICES:
+            self.too_many.add(feature)
+            del self._groups[feature]
+
+    def _trivial(self, groups: _Groups) -> list[Trivial]:
+        """The trivial model on each slice."""
+        slices = len(groups.codes)
+        answer, known = groups.labels.results(self._task, slices)
+        columns = {name: known[name] for name in self._metrics if name in known}
+        varied = groups.labels.varied(slices)
+        return [
+            Trivial(
+                float(answer[i]),
+                {name: float(values[i]) for name, values in columns.items()},
+                is_perfect=not varied[i],
+            )
+            for i in range(slices)
+        ]
+
+    def _values(
+        self, groups: _Groups, model: str
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Values and errors by metric, float64 [slices] each."""
+        sums, slices = groups.models[model], len(groups.codes)
+        broken = sums.sums[_UNKNOWN][0] > 0
+        found = {}
+        for name in self._metrics:
+            errors = np.zeros(slices)
+            if name in formulas.AREAS:
+                values, errors = sums.curves.areas(formulas.AREAS[name], slices)
+            else:
+                values = formulas.of(self._task)[name].value(sums.sums[name])
+            # Comparisons and sorting treat NaN as a number.
+            if name != "mean_label":
+                values = np.where(broken, np.nan, values)
+            found[name] = (values, errors)
+        return found
+
+
+_UNKNOWN = "unknown"  # name of the number of rows whose prediction is not finite
+
+
+class _Groups:
+    """Sums by slice of one feature.
+
+    Attributes:
+      codes: Index of each slice, by value.
+      rows: int64 [slices], number of rows.
+      covered: Number of rows in one slice or more.
+      labels: Counts of labels.
+      models: Sums by model.
+    """
+
+    def __init__(self, member: Membership | None = None, *, classes: bool):
+        values = member.values if member else []
+        self.codes = {value: code for code, value in enumerate(values)}
+        self.rows = np.zeros(0, np.int64)
+        self.covered = 0
+        self.labels = Labels(classes)
+        self.models: dict[str, _ModelSums] = {}
+        if member:
+            self.rows = np.bincount(member.code, minlength=len(values))
+            self.covered = len(np.unique(member.row))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # A dict finds a NaN only by identity, which pickling does not keep.
+        codes = self.codes.items()
+        self.codes = {math.nan if v != v else v: code for v, code in codes}
+
+    def merge(self, later: _Groups) -> None:
+        codes = self.codes
+        place = [codes.setdefault(value, len(codes)) for value in later.codes]
+        place = np.array(place, np.int64)
+        self.rows = _added(self.rows, later.rows, place, len(codes))
+        self.covered += later.covered
+        self.labels.merge(later.labels, place)
+        for model, sums in later.models.items():
+            self.models.setdefault(model, _ModelSums()).merge(sums, place, len(codes))
+
+
+class _ModelSums:
+    """Sums by slice of one feature and one model.
+
+    Attributes:
+      sums: float64 [any, slices] by name of a metric, or `_UNKNOWN`.
+      curves: Counts by score, for areas under curves.
+    """
+
+    def __init__(self, sums: Mapping[str, np.ndarray] | None = None):
+        self.sums = dict(sums or {})
+        self.curves = curves.Curves()
+
+    def merge(self, later: _ModelSums, place: np.ndarray, slices: int) -> None:
+        for name, theirs in later.sums.items():
+            mine = self.sums.get(name, theirs[:, :0])
+            self.sums[name] = _added(mine, theirs, place, slices)
+        self.curves.merge(later.curves, place)
+
+
+def _added(
+    mine: np.ndarray, theirs: np.ndarray, place: np.ndarray, slices: int
+) -> np.ndarray:
+    """Both sums; `place` is the slice here of each slice of `theirs`."""
+    total = np.zeros((*mine.shape[:-1], slices), mine.dtype)
+    total[..., : mine.shape[-1]] = mine
+    total[..., place] += theirs
+    return total
+
+
+def _errors(
+    i: int, *models: Mapping[str, tuple[np.ndarray, np.ndarray]] | None
+) -> dict[str, float]:
+    """The largest error over the models of each metric that is not exact."""
+    found: dict[str, float] = {}
+    for values in filter(None, models):
+        for name, (_, errors) in values.items():
+            if errors[i]:
+                found[name] = max(found.get(name, 0.0), float(errors[i]))
+    return found
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return (value != value, value)  # NaN last

@@ -1,0 +1,239 @@
+"""What a trivial model reaches, by slice, from counts of labels that merge; numpy only.
+
+The trivial model knows no feature and gives one answer for all rows of a slice: the
+mean of their labels, or for classes the most frequent one, with the shares of all
+classes as probabilities. A model that is not better has learned nothing of use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from strategos.components.evaluation.curves import narrow
+
+Metrics = dict[str, np.ndarray]  # float64 [slices] by name
+
+MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
+_COMPACTED = 1 << 14  # entries up to which nothing is compacted
+
+
+class Labels:
+    """Counts of labels by slice and value.
+
+    A slice with more than `MOST_VALUES` distinct numbers keeps fewer of their leading
+    bits, and the first two moments of what is cut off: means and variances are exact,
+    and mean absolute deviations are right to 5 digits. Classes are all kept. The result
+    depends on the rows alone, not on how they are cut or merged.
+
+    Args:
+      classes: Whether labels are numbers of classes.
+    """
+
+    def __init__(self, classes: bool = False):
+        self._classes = classes
+        # Each part: slice, value, rows, and the sums over rows of label minus value
+        # and of its square; one number an entry.
+        self._parts: list[tuple[np.ndarray, ...]] = []
+        self._cut = np.zeros(0, np.uint32)  # by slice: bits of float32 that are cut off
+        self._entries = self._compacted = 0
+
+    def add(self, code: np.ndarray, label: np.ndarray) -> None:
+        """Counts rows.
+
+        Args:
+          code: int [entries], the slice of each row.
+          label: float64 [entries], finite.
+        """
+        value = label if self._classes else label.astype(np.float32)
+        rest = label - value
+        part = _in_order(code, value, np.ones(len(code)), rest, rest**2)
+        self._append(_small(*_merged(*part)))
+
+    def merge(self, later: Labels, place: np.ndarray) -> None:
+        """Adds the counts of other rows.
+
+        Args:
+          later: Counts of other rows; not to be used again.
+          place: int [slices of `later`], the slice here of each slice there.
+        """
+        cut = np.zeros(max([len(self._cut), *(place + 1)]), np.uint32)
+        cut[: len(self._cut)] = self._cut
+        there = place[: len(later._cut)]
+        cut[there] = np.maximum(cut[there], later._cut)
+        self._cut = cut
+        parts = ((narrow(place[code]), *others) for code, *others in later._parts)
+        self._append(*parts)
+
+    def compact(self) -> None:
+        """Makes the counts small and quick to merge: one entry by slice and value."""
+        if not self._parts:
+            return
+        columns = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        code, *others = _in_order(*columns)
+        cut = np.zeros(int(code.max()) + 1 if len(code) else 0, np.uint32)
+        cut[: len(self._cut)] = self._cut[: len(cut)]
+        while True:
+            code, *others = _merged(code, *_shifted(cut[code], *others))
+            full = np.bincount(code, minlength=len(cut)) > MOST_VALUES
+            if self._classes or not full.any():
+                break
+            cut[full] += 1
+        self._parts, self._cut = [_small(code, *others)], cut
+        self._entries = self._compacted = len(code)
+
+    def varied(self, slices: int) -> np.ndarray:
+        """Whether a slice has two labels or more; bool [slices].
+
+        Args:
+          slices: Number of slices.
+        """
+        return self._counts(slices)[0] > 1
+
+    def results(self, task: str, slices: int) -> tuple[np.ndarray, Metrics]:
+        """The answer of the trivial model, and its metrics; NaN where undefined.
+
+        Args:
+          task: One of `metrics.TASKS`.
+          slices: Number of slices.
+
+        Returns:
+          float64 [slices], a label or a class; and float64 [slices] by metric.
+        """
+        if task == "multi_class":
+            return self._of_classes(slices)
+        _, rows, total = self._counts(slices)
+        mean = total / rows
+        if task == "binary":
+            return mean, _of_share(mean)
+        code, value, count, first, second = self._entries_of()
+        off = value - mean[code]
+        deviation = np.abs(count * off + first)
+        # Elsewhere all rows of an entry are on one side of the mean.
+        around = _shortened(mean[code], self._cut[code]) == value
+        parts = (each[around] for each in (off, count, first, second))
+        deviation[around] = _as_if_even(*parts)
+        deviation = _sum(code, deviation, slices) / rows
+        variance = _sum(code, second + 2 * off * first + count * off**2, slices) / rows
+        measured = {"mae": deviation, "mse": variance, "rmse": np.sqrt(variance)}
+        return mean, {**measured, **_of_mean(mean)}
+
+    def _of_classes(self, slices: int) -> tuple[np.ndarray, Metrics]:
+        code, value, count, *_ = self._entries_of()
+        share = count / _sum(code, count, slices)[code]
+        order = np.lexsort((-value, share))  # of equal classes the first one
+        most, answer = np.zeros(slices), np.zeros(slices)
+        most[code[order]], answer[code[order]] = share[order], value[order]
+        loss = -_sum(code, share * np.log(share), slices)
+        return answer, {"accuracy": most, "log_loss": loss}
+
+    def _counts(self, slices: int) -> tuple[np.ndarray, ...]:
+        """Distinct labels, rows and sum of labels by slice."""
+        code, value, count, first, _ = self._entries_of()
+        distinct = np.bincount(code, minlength=slices)
+        total = _sum(code, count * value + first, slices)
+        return distinct, _sum(code, count, slices), total
+
+    def _entries_of(self) -> tuple[np.ndarray, ...]:
+        self.compact()
+        nothing = np.zeros(0, np.uint8), *[np.zeros(0)] * 4
+        code, *others = self._parts[0] if self._parts else nothing
+        return code, *(each.astype(np.float64) for each in others)
+
+    def _append(self, *parts: tuple[np.ndarray, ...]) -> None:
+        self._parts += parts
+        self._entries += sum(len(part[0]) for part in parts)
+        if self._entries > 2 * max(_COMPACTED, self._compacted):
+            self.compact()
+
+
+def _shifted(bits: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
+    """Entries with `bits` bits fewer in their values, and sums that match these."""
+    rows, first, second = sums
+    if not bits.any():
+        return value, rows, first, second
+    shorter = _shortened(value, bits)
+    by = value.astype(np.float64) - shorter
+    return (
+        shorter,
+        rows,
+        first + rows * by,
+        second + 2 * by * first + rows * by**2,
+    )
+
+
+def _shortened(value: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Values without the last bits that they have in single precision."""
+    mask = np.left_shift(np.uint32(0xFFFFFFFF), bits)
+    raw = value.astype(np.float32).view(np.uint32) & mask
+    return raw.view(np.float32)
+
+
+def _as_if_even(
+    off: np.ndarray, rows: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> np.ndarray:
+    """The sum of absolute distances of entries whose labels are evenly spread.
+
+    Args:
+      off: float64 [entries], the value minus the point from which to measure.
+      rows: float64 [entries].
+      first: float64 [entries], sum of label minus value.
+      second: float64 [entries], sum of its square.
+    """
+    rest = first / rows
+    centre = np.abs(off + rest)
+    half = np.sqrt(3 * np.maximum(second / rows - rest**2, 0.0))
+    across = (half**2 + centre**2) / np.where(half > 0, 2 * half, 1.0)
+    return rows * np.where(centre < half, across, centre)
+
+
+def _in_order(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
+    """Entries by slice, then by value."""
+    order = np.lexsort((value, code))
+    return tuple(column[order] for column in (code, value, *sums))
+
+
+def _merged(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
+    """Sorted entries, with those of the same slice and value added up."""
+    new = np.ones(len(code), bool)
+    new[1:] = (code[1:] != code[:-1]) | (value[1:] != value[:-1])
+    starts = np.flatnonzero(new)
+    if len(starts):
+        sums = tuple(np.add.reduceat(each, starts, dtype=np.float64) for each in sums)
+    return code[starts], value[starts], *sums
+
+
+def _small(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
+    """The same entries in fewer bytes: they go from worker to worker."""
+    rows, *rest = sums
+    nothing = np.zeros(len(code), np.int8)
+    rest = (each if each.any() else nothing for each in rest)
+    return narrow(code), value, narrow(rows.astype(np.int64)), *rest
+
+
+def _sum(code: np.ndarray, values: np.ndarray, slices: int) -> np.ndarray:
+    return np.bincount(code, values, slices).astype(np.float64, copy=False)
+
+
+def _of_share(share: np.ndarray) -> dict[str, np.ndarray]:
+    """The metrics of the answer `share` where this share of labels is 1."""
+    both = (share > 0) & (share < 1)
+    inner = np.where(both, share, 0.5)
+    entropy = -(inner * np.log(inner) + (1 - inner) * np.log(1 - inner))
+    says_one = share > 0.5
+    return {
+        "auc": np.where(both, 0.5, np.nan),
+        "pr_auc": np.where(both, share, np.nan),
+        "accuracy": np.where(says_one, share, 1 - share),
+        "precision": np.where(says_one, share, np.nan),
+        "recall": np.where(share > 0, says_one.astype(np.float64), np.nan),
+        "log_loss": np.where(both, entropy, 0.0),
+        **_of_mean(share),
+    }
+
+
+def _of_mean(mean: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "calibration": np.where(np.isclose(mean, 0.0), np.nan, 1.0),
+        "mean_label": mean,
+        "mean_prediction": mean,
+    }

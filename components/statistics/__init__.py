@@ -1,0 +1,1 @@
+"""Statistics of rows by TFDV's generators, in accumulators that merge."""

@@ -1,0 +1,123 @@
+"""TFDV's statistics of Arrow batches: accumulated column by column, then merged."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from tensorflow_data_validation.statistics import stats_impl, stats_options
+from tensorflow_data_validation.statistics.generators import (
+    basic_stats_generator,
+    stats_generator,
+)
+from tensorflow_metadata.proto.v0 import statistics_pb2
+
+from strategos.components.records import columns
+from strategos.components.shards import progress
+from strategos.components.statistics.top_values import TopValuesGenerator
+
+Batch: TypeAlias = "pa.RecordBatch | columns.Rows"
+"""Rows of decoded tf.Examples."""
+
+
+def compute(
+    batches: Iterable[Batch],
+) -> statistics_pb2.DatasetFeatureStatisticsList:
+    """The statistics of all rows, with TFDV's default options.
+
+    Args:
+      batches: Arrow batches of decoded tf.Examples.
+    """
+    return extracted(_add(batches))
+
+
+@functools.cache
+def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]:
+    options = stats_options.StatsOptions()
+    if ranked:
+        options.num_rank_histogram_buckets = ranked
+    generators = [
+        basic_stats_generator.BasicStatsGenerator(
+            schema=options.schema,
+            example_weight_map=options.example_weight_map,
+            num_values_histogram_buckets=options.num_values_histogram_buckets,
+            num_histogram_buckets=options.num_histogram_buckets,
+            num_quantiles_histogram_buckets=options.num_quantiles_histogram_buckets,
+            epsilon=options.epsilon,
+        ),
+        TopValuesGenerator(options),
+    ]
+    for generator in generators:
+        generator.setup()
+    return generators
+
+
+def empty() -> list[Any]:
+    """The accumulators of no rows."""
+    return [generator.create_accumulator() for generator in _generators()]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A column of a batch: what TFDV's generators use of a `pa.RecordBatch`.
+
+    Attributes:
+      schema: Of the column alone.
+      columns: The column.
+      num_rows: Rows that no other column of the batch has counted.
+    """
+
+    schema: pa.Schema
+    columns: tuple[pa.Array]
+    num_rows: int
+
+
+def _by_column(batch: Batch) -> Iterator[_Column]:
+    """Yields the columns of a batch: decoded, all of them would take much memory."""
+    rows = batch.num_rows
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        yield _Column(pa.schema([(name, column.type)]), (column,), rows)
+        rows = 0
+
+
+def _add(batches: Iterable[Batch]) -> list[Any]:
+    """The accumulator of each generator after all batches."""
+    accumulators = empty()
+    for batch in batches:
+        for column in _by_column(batch):
+            pairs = zip(_generators(), accumulators, strict=True)
+            accumulators = [each.add_input(so_far, column) for each, so_far in pairs]
+        progress.add(batch.num_rows)
+    return accumulators
+
+
+def accumulated(batches: Iterable[Batch]) -> list[Any]:
+    """The accumulators of all rows, for `merged` and `extracted`.
+
+    Args:
+      batches: Arrow batches of decoded tf.Examples.
+    """
+    pairs = zip(_generators(), _add(batches), strict=True)
+    return [generator.compact(found) for generator, found in pairs]
+
+
+def merged(earlier: list[Any], later: list[Any]) -> list[Any]:
+    """The accumulators of all rows of both arguments, which may be changed."""
+    triples = zip(_generators(), earlier, later, strict=True)
+    return [each.merge_accumulators([a, b]) for each, a, b in triples]
+
+
+def extracted(
+    accumulators: list[Any], ranked: int = 0
+) -> statistics_pb2.DatasetFeatureStatisticsList:
+    """The statistics of the rows that `accumulated` saw.
+
+    Args:
+      accumulators: From `accumulated` or `merged`.
+      ranked: Number of values with counts, the most frequent ones, of each text
+        feature. Default: TFDV's.
+    """
+    return stats_impl.extract_statistics_output(accumulators, _generators(ranked))

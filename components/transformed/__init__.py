@@ -1,0 +1,1 @@
+"""Transform's output besides its examples: the graph, and the files beside it."""
