@@ -24,6 +24,7 @@ from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.view import streams
 
 _HOMES = {
+    "run": "remote_command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",
     "clean": "clean_command",

@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """`strategos run`: one run, with its live view and a table at the end."""
-    from strategos.pipeline import remote_command
+    """`strategos run` on this machine, with its live view and a table at the end."""
     from strategos.pipeline.view.live import LiveView
 
-    if remote_command.is_asked_for(arguments):
-        return remote_command.run(arguments)
     request = api.RunRequest(
         pipeline=arguments.pipeline,
         overlays=arguments.overlay,

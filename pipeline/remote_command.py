@@ -57,11 +57,13 @@ def is_asked_for(arguments: argparse.Namespace) -> bool:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submits a run, or follows or terminates an earlier one; returns the exit code.
+    """`strategos run`: here; or submits a run, follows or terminates an earlier one.
 
     Raises:
       UserError: The pipeline cannot run on the target, or the service fails.
     """
+    if not is_asked_for(arguments):
+        return commands.run(arguments)
     target = arguments.runner
     overrides = ["run.cache=false"] if arguments.no_cache else []
     config = commands.load(arguments, *overrides).config

@@ -12,12 +12,8 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strategos.components.shards import control_groups
-
-if TYPE_CHECKING:
-    import apache_beam as beam
 
 VARIABLE = "STRATEGOS_ENGINE"
 """Name of the environment variable that holds an `Engine` as JSON."""
@@ -76,12 +72,6 @@ class Engine:
             control_groups.memory() * 3 // 4 if self.memory is None else self.memory
         )
         return max(0, (memory - _OTHERS) // _OF_HELPER)
-
-    def make_pipeline(self) -> beam.Pipeline:
-        """Makes a Beam pipeline that runs on this engine."""
-        from strategos.components.shards import beam_runners
-
-        return beam_runners.make_pipeline(self)
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable that passes this engine to another process."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 from tfx.dsl.components.base import base_beam_executor
 
+from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
 
 
@@ -20,4 +21,4 @@ class EngineExecutor(base_beam_executor.BaseBeamExecutor):
         return Engine.from_environment()
 
     def _make_beam_pipeline(self) -> beam.Pipeline:
-        return self._engine.make_pipeline()
+        return make_pipeline(self._engine)

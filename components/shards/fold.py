@@ -48,4 +48,4 @@ def fold(
         return threads.fold(shards, work, merge, workers, helpers, _GROUP)
     from strategos.components.shards import pipeline
 
-    return pipeline.fold(engine.make_pipeline, shards, work, merge, folder, _GROUP)
+    return pipeline.fold(engine, shards, work, merge, folder, _GROUP)

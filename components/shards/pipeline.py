@@ -19,6 +19,8 @@ from tfx.dsl.io import fileio
 from strategos.components import errors
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
+from strategos.components.shards import beam_runners
+from strategos.components.shards.engine import Engine
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -29,7 +31,7 @@ _FAILED = ".failed"
 
 
 def fold(
-    make_pipeline: Callable[[], beam.Pipeline],
+    engine: Engine,
     shards: Sequence[Shard],
     work: Callable[[Shard], Result],
     merge: Callable[[Result, Result], Result],
@@ -39,7 +41,7 @@ def fold(
     """Works on every shard and merges the results; see `fold.fold`.
 
     Args:
-      make_pipeline: Makes the Beam pipeline.
+      engine: What runs the pipeline.
       shards: At least one.
       work: Picklable, from an importable module.
       merge: Of the results of two neighbours.
@@ -55,7 +57,7 @@ def fold(
     fileio.makedirs(folder)
     _touch(f"{result}{_BEGUN}")
     try:
-        with make_pipeline() as pipeline:
+        with beam_runners.make_pipeline(engine) as pipeline:
             outcomes = (
                 pipeline
                 | "Shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)

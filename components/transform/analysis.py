@@ -19,6 +19,7 @@ from tfx.dsl.io import fileio
 
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
+from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import raw, vocabularies
 from strategos.components.user_code.user_errors import operation_error
@@ -72,7 +73,7 @@ def _analyze(
 ) -> None:
     with (
         _temporary(engine, folder) as temporary,
-        engine.make_pipeline() as pipeline,
+        make_pipeline(engine) as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
         schema = raw.complete(schema)

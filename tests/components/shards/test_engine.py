@@ -9,6 +9,7 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
+from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine, available_cores
 
 
@@ -36,7 +37,7 @@ def test_job_server_that_is_gone_is_not_waited_for(runner):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(UserError, match=f"{address}, where no job server listens"):
-        Engine(runner, job_endpoint=address).make_pipeline()
+        make_pipeline(Engine(runner, job_endpoint=address))
 
 
 @pytest.fixture

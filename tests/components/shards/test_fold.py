@@ -9,7 +9,7 @@ import time
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.shards import progress
+from strategos.components.shards import beam_runners, progress
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 
@@ -41,14 +41,23 @@ def breaks(shard):
     return 1 // (shard - 1)
 
 
-class InPipeline(Engine):
-    """Any engine but `direct`: a Beam pipeline, here on Beam's in-process runner."""
-
-    def make_pipeline(self):
-        return Engine().make_pipeline()
+# `pipeline`: any engine but `direct`, here on Beam's in-process runner.
+ENGINES = [Engine(workers=n) for n in (1, 2, 5)] + [Engine("pipeline")]
 
 
-ENGINES = [Engine(workers=n) for n in (1, 2, 5)] + [InPipeline("pipeline")]
+@pytest.fixture(autouse=True)
+def on_start(monkeypatch):
+    """Functions that are called before a pipeline starts."""
+    found = []
+
+    def make_pipeline(engine):
+        for function in found:
+            function()
+        return in_process(Engine())
+
+    in_process = beam_runners.make_pipeline
+    monkeypatch.setattr(beam_runners, "make_pipeline", make_pipeline)
+    return found
 
 
 @pytest.fixture(params=ENGINES, ids=["one", "two", "five", "pipeline"])
@@ -97,33 +106,24 @@ def test_exception_that_cannot_be_pickled_keeps_its_type_and_message(tmp_path):
     assert "in raises_what_cannot_be_pickled" in str(error.value.__cause__)
 
 
-def test_workers_that_do_not_see_the_folder_are_named(tmp_path):
-    class Elsewhere(InPipeline):
-        def make_pipeline(self):
-            for path in tmp_path.iterdir():
-                path.unlink()
-            return super().make_pipeline()
-
+def test_workers_that_do_not_see_the_folder_are_named(tmp_path, on_start):
+    on_start.append(lambda: [path.unlink() for path in tmp_path.iterdir()])
     with pytest.raises(UserError, match="a worker on .* does not see") as error:
-        fold(Elsewhere("pipeline"), range(3), numbers, join, str(tmp_path))
+        fold(ENGINES[-1], range(3), numbers, join, str(tmp_path))
     assert error.value.key == "run.root"
 
 
-def test_workers_that_cannot_write_to_the_folder_are_named(tmp_path, request):
+def test_workers_that_cannot_write_to_the_folder_are_named(tmp_path, request, on_start):
     """The workers are another user's: here, this process while it runs the pipeline."""
     if os.geteuid():
         pytest.skip("only root can work as another user")
 
-    class OfNobody(InPipeline):
-        def make_pipeline(self):
-            request.addfinalizer(lambda: os.seteuid(0))
-            os.seteuid(65534)
-            return super().make_pipeline()
-
+    request.addfinalizer(lambda: os.seteuid(0))
+    on_start.append(lambda: os.seteuid(65534))
     with pytest.raises(
         Exception, match=r"a worker on .* \(user id 65534\) cannot write"
     ):
-        fold(OfNobody("pipeline"), range(3), numbers, join, str(tmp_path))
+        fold(ENGINES[-1], range(3), numbers, join, str(tmp_path))
 
 
 def test_shards_are_worked_on_at_the_same_time_but_few_at_once(tmp_path):

@@ -16,6 +16,7 @@ import apache_beam as beam
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.flink.master import Master, MasterError
 from strategos.components.shards.fold import fold
@@ -110,7 +111,7 @@ def test_job_is_cancelled_if_its_driver_is_interrupted(engine, hang):
 
 def test_job_whose_end_the_job_server_never_reports_ends(engine):
     """Beam 2.62's job server fails to handle a job without a single metric."""
-    with engine.make_pipeline() as pipeline:
+    with make_pipeline(engine) as pipeline:
         _ = pipeline | beam.Impulse()
 
 
