@@ -17,8 +17,8 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
   $(addprefix tests/pipeline/, runners test_cli.py test_api.py view/test_quiet.py plan/test_graph.py \
     plan/test_cluster.py plan/test_uploads.py) \
   tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \
-    test_flights.py test_interruption.py test_python.py test_readme.py \
-    test_runners.py test_strategies.py test_text.py servers/test_metadata_servers.py \
+    test_flights.py test_interruption.py test_python.py \
+    test_runners.py test_strategies.py test_text.py test_tutorial.py servers/test_metadata_servers.py \
     servers/test_remote_root.py servers/test_remote_data.py servers/test_cloud_storage.py)
 # Test files that run at a time, each with up to two gigabytes. Tests wait for processes
 # a fifth of the time: three files keep two cores busy.

@@ -100,3 +100,43 @@ def test_each_piece_of_yaml_is_valid(page, tmp_path):
         except loading.ConfigError as error:
             wrong[block] = str(error)
     assert wrong == {}
+
+
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def anchors(page):
+    """The fragments of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_link_leads_somewhere(page):
+    broken = []
+    for path, fragment in _LINK.findall(page.read_text()):
+        target = (page.parent / path).resolve() if path else page
+        if "://" in path or path.startswith("mailto:"):
+            continue
+        if not target.exists() or (fragment and fragment not in anchors(target)):
+            broken.append(f"{path}#{fragment}")
+    assert broken == []
+
+
+_MAKE = re.compile(
+    r"(?:`|entry: |run: )make ([\w-]+)|^ *stage ([\w-]+)|^make ([\w-]+)(?= *(?:#|$))",
+    re.M,
+)
+_HOOKS = (".pre-commit-config.yaml", ".github/workflows/ci.yml", ".ci/run")
+
+
+@pytest.mark.parametrize("page", [*map(ROOT.joinpath, _HOOKS), *PAGES], ids=name_of)
+def test_each_target_of_make_exists(page):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    used = {name for found in _MAKE.findall(page.read_text()) for name in found if name}
+    assert used <= set(targets)
+    assert used or page in PAGES
+    if page.suffix in (".yaml", ".yml"):
+        assert yaml.safe_load(page.read_text())

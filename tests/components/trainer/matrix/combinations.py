@@ -111,7 +111,7 @@ def rejection(cell: Cell) -> str | None:
 
 
 def drops_last_batch(cell: Cell) -> bool:
-    """Whether the smaller last batch of an epoch is left out, as README says."""
+    """Whether the smaller last batch of an epoch is left out."""
     if cell["batch"] == "even":
         return True
     if REPLICAS[cell["strategy"]] == 1:

@@ -1,4 +1,4 @@
-"""The tutorial of the README, "Your own data", as it is printed there."""
+"""docs/tutorial.md, "Your own data", as it is printed there."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 FILES = ("pipeline.yaml", "preprocessing.py", "model.py")
 
 
 @pytest.fixture
 def tutorial(tmp_path, make_workspace):
     """The files of the tutorial, and data in which cells of `shop` are empty."""
-    text = README.read_text().partition("## Your own data")[2].partition("\n## ")[0]
+    text = PAGE.read_text().partition("## Your own data")[2].partition("\n## ")[0]
     blocks = re.findall(r"^   ```(?:yaml|python)\n(.*?)^   ```", text, re.M | re.S)
     assert len(blocks) == len(FILES)
     for name, block in zip(FILES, blocks, strict=True):
