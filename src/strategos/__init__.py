@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Place,
         UserError,
     )
-    from strategos.components.evaluator.metrics import Metric
+    from strategos.components.evaluation.metrics import Metric
     from strategos.components.example_gen.sources.source import Source
     from strategos.components.pusher.targets import Target
     from strategos.components.trainer.launchers.launcher import Launcher
@@ -79,7 +79,7 @@ _HOMES = {
     "components.errors": (
         *("BadInputError", "ExitCode", "GateStoppedError", "Place", "UserError"),
     ),
-    "components.evaluator.metrics": ("Metric",),
+    "components.evaluation.metrics": ("Metric",),
     "components.example_gen.sources.source": ("Source",),
     "components.pusher.targets": ("Target",),
     "components.trainer.launchers.launcher": ("Launcher",),
