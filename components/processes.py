@@ -12,8 +12,9 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -76,14 +77,7 @@ def adopt_orphans(adopt: bool = True) -> None:
 
 def children() -> set[int]:
     """Process ids of this process's children, including zombies."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process ended in the meantime
-            # Read bytes: the name of a process need not be UTF-8.
-            _, parent = path.read_bytes().rpartition(b")")[2].split()[:2]
-            if int(parent) == os.getpid():
-                found.add(int(path.parent.name))
-    return found
+    return {each.pid for each in psutil.Process().children()}
 
 
 def end_children(others: set[int], until: float) -> None:

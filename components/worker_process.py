@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strategos.components import errors, events, fork_server, oom, processes
+from strategos.components import errors, events, fork_server, processes
 from strategos.components.files import commit, temporary
+from strategos.components.limits import oom
 
 HASH_SEED = {"PYTHONHASHSEED": "0"}
 """Environment variable for a process that runs the user's code.

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from strategos.components.shards import control_groups
+from strategos.components.limits import control_groups
 
 VARIABLE = "STRATEGOS_ENGINE"
 """Name of the environment variable that holds an `Engine` as JSON."""

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any
 
-from strategos.components import errors, fork_server, oom, worker_process
+from strategos.components import errors, fork_server, worker_process
 from strategos.components.errors import UserError
+from strategos.components.limits import oom
 from strategos.components.shards import progress
 
 _RESULT, _FAILURE, _ROWS = "result", "failure", "rows"

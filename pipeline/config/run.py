@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from strategos.components.files.filesystems import is_remote
-from strategos.components.shards import control_groups
+from strategos.components.limits import control_groups
 from strategos.components.shards.engine import Engine as Settings
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, reject, reject_at

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import errors, oom, processes
+from strategos.components import errors, processes
 from strategos.components.files import temporary
+from strategos.components.limits import oom
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.runners import NodeFailedError, environment
 from strategos.pipeline.runners.memory_watch import MemoryWatch

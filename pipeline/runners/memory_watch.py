@@ -13,6 +13,8 @@ import subprocess
 import threading
 from pathlib import Path
 
+import psutil
+
 from strategos.components.errors import UserError
 from strategos.components.wording import data_size
 
@@ -62,7 +64,8 @@ def taken_by_family(enough: float = 0.0) -> dict[int, int]:
       enough: Bytes up to which the sum may be too high: shared pages then count for
         each process, which is a hundred times as fast to read.
     """
-    pids = _family(os.getpid())
+    this = psutil.Process()
+    pids = [each.pid for each in (this, *this.children(recursive=True))]
     taken = {pid: _kilobytes(pid, "status", "RssAnon", "RssShmem") for pid in pids}
     if sum(taken.values()) > enough:
         taken = {
@@ -72,21 +75,11 @@ def taken_by_family(enough: float = 0.0) -> dict[int, int]:
     return taken
 
 
-def _family(pid: int) -> list[int]:
-    """A process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process ended in the meantime
-            _, parent = path.read_bytes().rpartition(b")")[2].split()[:2]
-            children.setdefault(int(parent), []).append(int(path.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
-
-
 def _kilobytes(pid: int, file: str, *names: str) -> int:
-    """The sum of some lines of a file in /proc/PID, in bytes; 0 if it has ended."""
+    """The sum of some lines of a file in /proc/PID, in bytes; 0 if it has ended.
+
+    Of shares of pages, psutil has only those of all kinds together.
+    """
     found = 0
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():

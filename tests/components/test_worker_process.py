@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from strategos.components import fork_server, worker_process
@@ -74,12 +75,10 @@ def ask(start, tmp_path):
 def _gone(pid: int, within: float) -> bool:
     until = time.monotonic() + within
     while time.monotonic() < until:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        state = stat.rpartition(b")")[2].split()[0]
-        if state == b"Z":  # dead, although no process in this container waits for it
+        try:  # it may be dead, although no process in this container waits for it
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
             return True
         time.sleep(0.05)
     return False

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -237,7 +238,8 @@ class Workspace:
     def process(self, module: str) -> int:
         """The process that runs `module`, of a run that was started warm."""
         named = {pid for pid, name, _ in self._processes() if name == module[:15]}
-        (found,) = (pid for pid in named if _parent(pid) not in named)  # has forks
+        has_forks = (pid for pid in named if psutil.Process(pid).ppid() not in named)
+        (found,) = has_forks
         return found
 
     def _processes(self) -> list[tuple[int, str, str]]:
@@ -252,10 +254,6 @@ class Workspace:
                     name = (entry / "comm").read_text().strip()
                     found.append((int(entry.name), name, line.decode()))
         return found
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 def _open_files(process: Path) -> bytes:

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from strategos.components import oom
 from strategos.components.errors import ExitCode, UserError
+from strategos.components.limits import oom
 from strategos.components.processes import die_with_parent, fork
 from strategos.components.trainer.gang import contact, heartbeat, loopback
 from strategos.components.trainer.gang.preemption import Preempted

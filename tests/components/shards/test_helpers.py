@@ -10,8 +10,8 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from strategos.components import events, fork_server
@@ -260,10 +260,9 @@ def _await_end_of(pids, until):
 
 def _runs(pid) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return state != b"Z"
 
 
 def test_end_of_a_fold_does_not_wait_for_a_helper_at_work(server):

@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from strategos.components import processes
@@ -172,7 +172,6 @@ def _living_children() -> set[int]:
 
 def _lives(pid: int) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
 import signal
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from strategos.components.errors import BadInputError
@@ -102,37 +102,21 @@ def _answer_of(host, port):
 
 def _listening(pids):
     """The TCP ports on which processes listen."""
-    inodes = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):  # a worker that has ended
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                inodes.add(os.readlink(link).removeprefix("socket:[").rstrip("]"))
-    rows = [
-        line.split()
-        for table in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
-    ]
-    listening = [row for row in rows if row[3] == "0A" and row[9] in inodes]
-    return {int(row[1].rpartition(":")[2], 16) for row in listening}
+    return {
+        each.laddr.port
+        for each in psutil.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN and each.pid in pids
+    }
 
 
 def _descendants(pid):
-    found, parents = set(), _parents()
-    for child in [each for each, parent in parents.items() if parent == pid]:
-        found |= {child, *_descendants(child)}
-    return found
+    found = psutil.Process(pid).children(recursive=True)
+    return {each.pid for each in found} & _running()
 
 
-def _parents():
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            rest = path.read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if rest[0] != b"Z":
-            found[int(path.parent.name)] = int(rest[1])
-    return found
+def _running():
+    status = {each.pid: each.info["status"] for each in psutil.process_iter(["status"])}
+    return {pid for pid in status if status[pid] != psutil.STATUS_ZOMBIE}
 
 
 def test_workers_are_forks_of_what_the_run_has_imported(cluster, tmp_path):
@@ -153,7 +137,7 @@ def test_nothing_outlives_an_interrupted_process_that_started_it(
         # Fork server, workers' parent, host, JobManager, TaskManager, job server.
         assert len(pids) == 6
         os.kill(cluster.pid, signal.SIGINT)
-        wait_until(lambda: not pids & set(_parents()))
+        wait_until(lambda: not pids & _running())
 
 
 @pytest.fixture
@@ -186,7 +170,7 @@ def test_dead_task_manager_is_replaced_and_nothing_outlives_the_host(
     pids = {host, *_descendants(host)}
     assert len(pids) == 4  # with JobManager, TaskManager, job server
     os.kill(host, signal.SIGKILL)
-    wait_until(lambda: not pids & set(_parents()))
+    wait_until(lambda: not pids & _running())
 
 
 def _task_managers(master):

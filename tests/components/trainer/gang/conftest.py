@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from strategos.components.errors import UserError
@@ -19,10 +20,9 @@ _OPERATION = Operation(checkpoint_every="7 steps", stall_timeout=30.0)
 
 def _is_running(pid: int) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return state.split()[0] != b"Z"
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import itertools
 import json
 import signal
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
@@ -47,10 +47,9 @@ raise preemption.Preempted
 
 def _is_alive(pid):
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_workers_train_when_all_have_joined_and_the_run_gets_the_chiefs_facts(site):

@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from strategos.components.limits import control_groups
+
+_COUNTED = ("memory.events", "memory.oom_control")  # of cgroup v2 and v1
 _OUTSIDE = (
     "The SIGKILL came from outside: the kernel's out-of-memory killer ended no process "
     "in the meantime. Possible senders: an operator, a job scheduler, a daemon such as "
@@ -54,21 +57,10 @@ class OomKills:
 
     def _counts(self) -> tuple[int | None, int | None]:
         """Kills in this process's control group and on the machine; None if unknown."""
-        group = next(filter(_is_known, map(_count, self._group_files())), None)
-        return group, _count(self._root / "proc/vmstat")
-
-    def _group_files(self) -> list[Path]:
-        """Files that may contain the control group's count, for cgroup v1 and v2."""
-        found, mounted = [], self._root / "sys/fs/cgroup"
-        with contextlib.suppress(OSError):
-            for line in (self._root / "proc/self/cgroup").read_text().splitlines():
-                _, controllers, path = line.split(":", 2)
-                inside = path.lstrip("/")
-                if not controllers:
-                    found.append(mounted / inside / "memory.events")
-                elif controllers == "memory":
-                    found.append(mounted / "memory" / inside / "memory.oom_control")
-        return found
+        groups = control_groups.folders("memory", self._root)
+        files = (folder / name for folder in groups for name in _COUNTED)
+        known = (count for count in map(_count, files) if count is not None)
+        return next(known, None), _count(self._root / "proc/vmstat")
 
 
 def _count(path: Path) -> int | None:
@@ -78,7 +70,3 @@ def _count(path: Path) -> int | None:
             if name == "oom_kill":
                 return int(value)
     return None
-
-
-def _is_known(count: int | None) -> bool:
-    return count is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strategos.components.shards import control_groups
+from strategos.components.limits import control_groups
 
 V1 = "4:memory:/a\n3:cpu,cpuacct:/a/b\n1:name=systemd:/a\n"
 UNLIMITED = "9223372036854771712\n"  # as version 1 writes it

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.oom import OomKills
+from strategos.components.limits.oom import OomKills
 
 REMEDY = "use less"
 LIMIT = 128 << 20
@@ -76,13 +76,13 @@ def test_memory_is_blamed_only_if_the_kernel_says_so(group, how, told):
     assert told in done.stdout
 
 
-def _machine(root, vmstat=None, events=None):
+def _machine(root, vmstat=None, events=None, group="job"):
     (root / "proc" / "self").mkdir(parents=True, exist_ok=True)
     (root / "proc" / "self" / "cgroup").write_text("1:cpu:/x\n0::/job\n")
     if vmstat is not None:
         (root / "proc" / "vmstat").write_text(f"pgfault 9\noom_kill {vmstat}\n")
     if events is not None:
-        folder = root / "sys" / "fs" / "cgroup" / "job"
+        folder = root / "sys" / "fs" / "cgroup" / group
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "memory.events").write_text(f"oom 7\noom_kill {events}\n")
 
@@ -93,6 +93,8 @@ def _machine(root, vmstat=None, events=None):
         ({"vmstat": 1}, {"vmstat": 3}, "2 process(es) of this machine"),
         ({"vmstat": 1}, {"vmstat": 1}, "came from outside"),
         ({"events": 1}, {"events": 2}, "1 process(es) of this control group"),
+        # A container sees only its own group, as the top one.
+        ({"events": 1, "group": ""}, {"events": 3, "group": ""}, "2 process(es)"),
         # Another job on the machine ran out of memory, this one did not.
         ({"events": 1, "vmstat": 1}, {"events": 1, "vmstat": 2}, "came from outside"),
         ({}, {}, "does not report whether memory ran out"),
