@@ -227,3 +227,20 @@ def test_no_folder_has_more_than_a_dozen_modules():
         if path.name != "__init__.py"
     )
     assert {folder: n for folder, n in modules_of.items() if n > 12} == {}
+
+
+def test_each_public_name_is_in_the_module_that_the_package_imports_it_from():
+    package = ast.parse((ROOT / "src" / "strategos" / "__init__.py").read_text())
+    missing = []
+    for node in ast.walk(package):
+        if not isinstance(node, ast.ImportFrom) or node.module == "__future__":
+            continue
+        home = MODULES.get((node.module or "").removeprefix("strategos."))
+        text = home.read_text() if home else ""
+        for alias in node.names:
+            defined = rf"^(class|def) {alias.name}\b|^{alias.name}\b.* = "
+            if node.module.startswith("strategos") and not re.search(
+                defined, text, re.M
+            ):
+                missing.append(f"{node.module}.{alias.name}")
+    assert missing == []

@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from strategos.components.data_files.sources.source import Source
     from strategos.components.errors import (
         BadInputError,
         ExitCode,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         UserError,
     )
     from strategos.components.evaluation.metrics import Metric
-    from strategos.components.example_gen.sources.source import Source
     from strategos.components.pusher.targets import Target
     from strategos.components.trainer.launchers.launcher import Launcher
     from strategos.components.trainer.loop.custom_loop import Loop
@@ -80,7 +80,7 @@ _HOMES = {
         *("BadInputError", "ExitCode", "GateStoppedError", "Place", "UserError"),
     ),
     "components.evaluation.metrics": ("Metric",),
-    "components.example_gen.sources.source": ("Source",),
+    "components.data_files.sources.source": ("Source",),
     "components.pusher.targets": ("Target",),
     "components.trainer.launchers.launcher": ("Launcher",),
     "components.trainer.loop.custom_loop": ("Loop",),
