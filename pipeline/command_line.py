@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.view.usage import Parser
 
 _READ = dict(
     nargs="?",
@@ -20,7 +20,7 @@ _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; the command is `command` of what it returns."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="strategos",
         description="A declarative TFX pipeline whose trainer picks its own "
         "tf.distribute strategy.",
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         help="show the versions of Strategos and its stack",
     )
     commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
@@ -41,37 +41,6 @@ def parser() -> argparse.ArgumentParser:
     _add_seeing(commands, shared)
     _add_deploying(commands, [shared, _settings()])
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Takes optional words also after options: `rollback FILE --set KEY=VALUE 5`.
-
-    Before Python 3.12.7, argparse decides that an optional word is missing as soon as
-    it meets an option. A lone word that names no YAML is not the pipeline if another
-    word may follow: `rollback 5` and `predict rows.csv` are those of ./pipeline.yaml.
-    """
-
-    _intermixed = False
-
-    def parse_known_args(
-        self,
-        args: Sequence[str] | None = None,
-        namespace: argparse.Namespace | None = None,
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses words and options in any order."""
-        words = self._get_positional_actions()
-        if self._intermixed or not any(each.nargs in ("?", "*") for each in words):
-            return super().parse_known_args(args, namespace)
-        self._intermixed = True  # the next method calls this one
-        try:
-            found, rest = self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._intermixed = False
-        first, *more = (each.dest for each in words)
-        lone = first == "pipeline" and more and getattr(found, more[0]) is None
-        if lone and not found.pipeline.endswith((".yaml", ".yml")):
-            return self.parse_known_args([MAIN_FILE, *(args or ())], namespace)
-        return found, rest
 
 
 class _Version(argparse.Action):

@@ -133,9 +133,11 @@ def runs(arguments: argparse.Namespace) -> int:
     pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
     others = [word for word in words if word != pipeline]
     if (others and not show) or len(others) > 1:
+        run = next((word for word in others if word != "show"), "RUN")
         raise BadInputError(
-            f"strategos runs: {others[0]!r} is neither `show` nor a YAML file. "
-            f"For one run: strategos runs show {others[0]}"
+            f"strategos runs: received {' '.join(arguments.show_or_pipeline)!r}. For "
+            f"all runs: strategos runs [PIPELINE_YAML]. For one: strategos runs show "
+            f"{run} [PIPELINE_YAML]."
         )
     history = roots.open_history(pipeline, arguments.root)
     if show:

@@ -68,13 +68,14 @@ def check_same(files: Sequence[Source]) -> None:
     for name, paths in have.items():
         if len(paths) == len(files):
             continue
-        lacking = next(file.path for file in files if name not in file.names)
+        lacking = next(file for file in files if name not in file.names)
         raise UserError(
             f"no column `{name}`, which {abridged(paths, 3)} "
             f"{'has' if len(paths) == 1 else 'have'}",
-            place=Place(lacking),
-            remedy="All files need the same columns: add it here, or take it out "
-            "there. Or name a schema, `schema.file`, that declares it as optional: "
+            place=Place(lacking.path),
+            remedy=_alike(name, lacking.names)
+            + "All files need the same columns: add it here, or take it out there. Or "
+            "name a schema, `schema.file`, that declares it as optional: "
             f'`feature {{ name: "{name}" type: FLOAT presence {{ }} }}` (or its type).',
         )
 
@@ -96,6 +97,13 @@ def _is_optional(feature: schema_pb2.Feature) -> bool:
     return feature.HasField("presence") and not (
         presence.min_count or presence.min_fraction
     )
+
+
+def _alike(name: str, known: Sequence[str]) -> str:
+    """A sentence on a column whose name differs in case and spaces alone, or ""."""
+    folded = name.strip().casefold()
+    near = next((each for each in known if each.strip().casefold() == folded), None)
+    return f"It has {near!r}: case and spaces count. " if near else ""
 
 
 def _nearest(name: str, known: Sequence[str] | Mapping[str, Kind]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from typing import IO
@@ -32,6 +33,11 @@ _BINARY = {
     b"ORC": ("an ORC file", "Convert it to Parquet"),
     b"ARROW1": ("an Arrow file", "Convert it to Parquet"),
 }
+_TEXT = (  # in lower case, without white space before it
+    (rb"<(!doctype|html|\?xml)", "a web page or XML", "Download or export it anew"),
+    (rb"version https://git-lfs", "a pointer of Git LFS", "Run `git lfs pull`"),
+    (rb'[\[{]\s*["{]', "JSON", "Convert it: each line holds the fields of a row"),
+)
 _UNICODE = (  # UTF-32 first: its mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, "UTF-32LE"),
     (codecs.BOM_UTF32_BE, "UTF-32BE"),
@@ -170,7 +176,7 @@ def check_text(path: str, head: bytes) -> None:
     Raises:
       UserError: The file has another format or encoding, or contains zero bytes.
     """
-    found = identify(head)
+    found = identify(head) or _other_text(head)
     if found:
         raise UserError(f"{path}: is {found[0]}, not CSV. {found[1]}.")
     encoding = _wide_encoding(head)
@@ -183,6 +189,11 @@ def check_text(path: str, head: bytes) -> None:
         line = head[: head.index(b"\0")].count(b"\n") + 1
         what = "zero bytes alone" if not head.strip(b"\0") else "a zero byte"
         raise UserError(_zero_bytes(path, line, what))
+
+
+def _other_text(head: bytes) -> tuple[str, str] | None:
+    begin = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    return next((found for sign, *found in _TEXT if re.match(sign, begin)), None)
 
 
 def _zero_bytes(path: str, line: int, what: str) -> str:

@@ -244,9 +244,9 @@ def _nearly_numeric(profile: Profile) -> bool:
     witness = profile.because_of.get(Kind.BYTES)
     if profile.kind != Kind.BYTES or witness is None:
         return False
-    return numerals.has_separators(witness.value) or (
-        profile.numbers >= _NEARLY_ALL * profile.values and profile.numbers > 0
-    )
+    value, numbers = witness.value, profile.numbers
+    spelled = numerals.has_separators(value) or numerals.has_unit(value)
+    return spelled or 0 < numbers >= _NEARLY_ALL * profile.values
 
 
 def _doubt(name: str, profile: Profile) -> str:
@@ -255,6 +255,11 @@ def _doubt(name: str, profile: Profile) -> str:
         return (
             f"`{name}` is BYTES: {witness} has separators of thousands or a decimal "
             "comma. Where it is a number, write it as 1234.5."
+        )
+    if numerals.has_unit(witness.value):
+        return (
+            f"`{name}` is BYTES: {witness} has a sign of percent or of a currency. "
+            "Where it is a number, write it without."
         )
     why = numerals.why_not(witness.value)
     if why:

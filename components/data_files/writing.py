@@ -116,8 +116,7 @@ class Label:
             return
         value = _shown(next(iter(self.seen), "missing"))
         raise UserError(
-            f"`{name}` is {value} in all {self.rows} rows; a model cannot learn from "
-            "it",
+            f"`{name}` is {value} in {_all(self.rows)}; a model cannot learn from it",
             key="label",
             remedy="Check how the column is made, or choose another one or more spans.",
         )
@@ -337,6 +336,10 @@ def _allowed(kind: Kind, value: object) -> str:
     beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
     within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
     return kind.name + within * (beyond and kind == Kind.INT)
+
+
+def _all(rows: int) -> str:
+    return f"all {rows} rows" if rows > 1 else "the only row"
 
 
 def _shown(value: Any) -> str:

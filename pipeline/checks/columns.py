@@ -45,10 +45,39 @@ def column_problems(
                 f"{shown(path)} has a header but no row",
                 remedy="Remove the file, or put the data there.",
             )
+    if config.label in config.data.split.keys:
+        yield config.problem(
+            "data.split.keys",
+            f"`{config.label}` is the label: all rows of one label would be in one "
+            "split",
+            remedy="Name a column that tells rows apart, such as a customer or a day.",
+        )
     for path, columns in columns_of.items():
+        known = any(name in columns for _, name in named)
+        if not known and any(map(_is_number, columns)):
+            yield _no_header(config, path, columns)
+            continue
         for key, name in named:
             if columns and name not in columns:
                 yield _no_column(config, key, name, path, columns)
+
+
+def _no_header(config: Config, path: str, columns: Sequence[str]) -> UserError:
+    return config.problem(
+        "data.examples",
+        f"the first line of {shown(path)} holds values, not names of columns: "
+        f"{listed(columns)}",
+        remedy="Write a line with the columns' names before it.",
+    )
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number as Python writes it."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _several_labels(config: Config, source: sources.Source) -> Iterator[UserError]:

@@ -26,7 +26,7 @@ from strategos.components.files.filesystems import (
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import nearest
-from strategos.pipeline.checks import folders
+from strategos.pipeline.checks import folders, module_source
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.problems import listed, shown
 from strategos.pipeline.config.sections import Config
@@ -97,11 +97,16 @@ def _module_problems(config: Config) -> Iterator[UserError]:
     if config.data.prepare:
         module, _, function = config.data.prepare.partition(":")
         wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
+    here = config.trainer.distribution.launcher == "local"
     for key, module, signature in wanted:
         found = _read_module(config, key, module)
         if isinstance(found, UserError):
             yield found
-        elif found and key == "trainer.module" and "run_fn" in found.names:
+            continue
+        if found and (here or key != "trainer.module"):
+            for cause, remedy in module_source.import_problems(found.path, found.body):
+                yield config.problem(key, cause, remedy=remedy)
+        if found and key == "trainer.module" and "run_fn" in found.names:
             yield from _loop_problems(config)
             if modules.takes_fn_args(str(config.folder), module):
                 yield from _stock_problems(config)
@@ -176,6 +181,7 @@ class _Source:
     path: Path
     names: frozenset[str]
     functions: tuple[str, ...]
+    body: list[ast.stmt]
 
 
 def _read_module(config: Config, key: str, module: str) -> _Source | UserError | None:
@@ -198,7 +204,7 @@ def _read_module(config: Config, key: str, module: str) -> _Source | UserError |
     except (OSError, SyntaxError, ValueError) as error:
         return _unreadable_module(config, key, path, error)
     functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
-    return _Source(path, frozenset(_defined(body)), functions)
+    return _Source(path, frozenset(_defined(body)), functions, body)
 
 
 def _function_problems(
@@ -213,6 +219,13 @@ def _function_problems(
             remedy=f"Define `def {signature}` there.",
         )
     if name in source.names or "*" in source.names:
+        cause = module_source.misfit(source.body, name)
+        if cause and key != "data.prepare":
+            yield config.problem(
+                key,
+                f"`{name}` in {shown(source.path)} {cause}",
+                remedy=f"Define `def {signature}` there, and end it with `return`.",
+            )
         return
     near = nearest(name, source.functions)
     remedy = f"Rename `{near}`, or define" if near else "Define"
@@ -303,6 +316,9 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     from strategos.components.data_files import sources, spans
 
     key = "data.examples"
+    cause = unknown(config.data.examples)
+    if cause:
+        return [], [config.problem(key, cause)]
     try:
         if data.found:
             key = "data.spans"

@@ -25,6 +25,7 @@ _SYNONYMS = {"min": "at_least", "minimum": "at_least", "threshold": "at_least"}
 _SYNONYMS |= {"max": "at_most", "maximum": "at_most"}
 _BECAUSE = "because"
 _NOTHING = "nothing"  # in place of a required text
+_NUMERAL = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 _ROUNDS = 20  # of repairs; each removes or adds a value
 
 
@@ -201,6 +202,10 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> UserErro
     annotation = introspect.at(model, loc)
     allowed = introspect.describe(annotation) if annotation else details["msg"]
     remedy = ""
+    if allowed == "text" and isinstance(value, int | float):
+        remedy = f"Put it in quotes: '{json.dumps(value)}'."
+    elif loc[:2] == ("data", "split") and isinstance(value, float):
+        remedy = "Shares are whole numbers, such as `train: 8, eval: 2`."
     if isinstance(value, str):
         near = details["type"] == "literal_error" and nearest(
             value, re.findall(r"'([^']*)'", details["ctx"]["expected"])
@@ -208,6 +213,8 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> UserErro
         remedy = f"Did you mean `{near}`?" if near else ""
         if allowed.startswith("a list"):
             remedy = f"Write `[{value}]`."
+        elif "number" in allowed and _NUMERAL.fullmatch(value):
+            remedy = f"Write {value} without quotes."
     return BadInputError(
         key=_dotted(loc),
         place=where,

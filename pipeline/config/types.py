@@ -127,6 +127,17 @@ def _not_empty(text: str) -> str:
 def _anchored(path: str, info: ValidationInfo) -> str:
     if not path.strip():
         raise reject("received an empty path", remedy="Name a file or a folder.")
+    if re.search(r"\$(\w|\{\w)", path):
+        raise reject(
+            received=received(path),
+            expected="a path without variables of the environment",
+            remedy="Write it out, or give it by `--set` in the shell.",
+        )
+    if re.match(r"(gs|s3|https?|hdfs):/?[^/]", path):
+        raise reject(
+            received=received(path),
+            expected="a path, or a URL with two slashes, such as s3://BUCKET/FOLDER",
+        )
     return absolute(path, main_file(info.context).parent)
 
 

@@ -82,6 +82,14 @@ def read_file(path: str | Path) -> tuple[Entry | None, list[UserError]]:
       The mapping in the file (None if it has none), and its problems as YAML.
     """
     name = os.fspath(path)
+    if name.endswith(_DATA):
+        return None, [
+            BadInputError(
+                "is a data file, not YAML",
+                place=Place(name),
+                remedy="Name the pipeline's YAML first, then the file.",
+            )
+        ]
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -143,6 +151,7 @@ def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
     return entry, problems
 
 
+_DATA = (".csv", ".csv.gz", ".parquet")
 _SHOWN = 100  # Characters of a flag in a message.
 _USAGE = "for example `--set trainer.batch_size=512`"
 
@@ -299,6 +308,9 @@ def _syntax_problem(
     else:
         line, column = (mark.line, mark.column) if mark else (0, 0)
         cause = ", ".join(filter(None, (error.problem, error.context)))
+        begin = getattr(error, "context_mark", None)
+        if in_file and begin and begin.line < line:
+            cause += f" that begins at line {begin.line + 1}"
     if in_file:
         place = Place(place.source, line + 1, column + 1)
     remedy = "Check indentation, quotes, brackets and the space after each colon."

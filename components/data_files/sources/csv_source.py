@@ -247,6 +247,11 @@ def _check_separator(path: str, header: Sequence[str]) -> None:
             f"{path}: line 1 is `{','.join(header)}`, which is for Excel. Remove the "
             "line: the header comes first, and fields are separated by commas."
         )
+    if header[0].startswith("#") and len(header) == 1:
+        raise UserError(
+            f"{path}: line 1 is a comment, `{header[0][:100]}`. Remove the line: the "
+            "header comes first."
+        )
     found = [sign for sign in ";\t|" if len(header) == 1 and sign in header[0]]
     if found:
         raise UserError(

@@ -145,7 +145,8 @@ class ParquetSource(Source):
         if is_remote(self.path) and isinstance(error, OSError):
             return formats.unreadable(self.path, error)
         return (
-            f"{self.path}: cannot be read as Parquet: {error}. The file may be "
+            f"{self.path}: cannot be read as Parquet: {str(error).rstrip('.')}. The "
+            "file may be "
             f"incomplete: write or copy it anew."
         )
 

@@ -28,6 +28,7 @@ _INFINITE = rf"^{_SPACES}[+-]?(?i:inf|infinity){_SPACES}$"
 _SEPARATED = (
     r"\s*[+-]?[0-9]{1,3}(?:(?:,[0-9]{3})+(?:\.[0-9]+)?|(?:\.[0-9]{3})*,[0-9]+)\s*"
 )
+_WITH_UNIT = r"\s*([+-]?[$€£]\s*[0-9.,]*[0-9]|[+-]?[0-9.,]*[0-9]\s*[%€$£])\s*"
 _INT64 = 2**63
 _EXACT = 2**53  # float64 represents all whole numbers up to here
 _EXACT_POWER = 22  # and all powers of ten
@@ -143,6 +144,11 @@ def why_not(text: str) -> str:
 def has_separators(text: str) -> bool:
     """Whether a text is a number with separators of thousands, or a decimal comma."""
     return re.fullmatch(_SEPARATED, text) is not None
+
+
+def has_unit(text: str) -> bool:
+    """Whether a text is a number with a sign of percent or of a currency."""
+    return re.fullmatch(_WITH_UNIT, text) is not None
 
 
 def of_floats(values: pa.Array) -> pa.DoubleArray:

@@ -98,6 +98,7 @@ def test_a_module_without_its_function_is_rejected(
     ],
 )
 def test_a_function_may_be_bound_in_any_way(write, workload, text):
+    write("elsewhere.py", "")
     write("model.py", text)
     assert found(workload) == []
 
@@ -409,6 +410,7 @@ def test_settings_for_a_preprocessing_fn_that_takes_none_are_rejected(write, wor
     )
     write("preprocessing.py", "def preprocessing_fn(inputs, custom_config): ...\n")
     assert found(workload, setting) == []
+    write("elsewhere.py", "")
     write("preprocessing.py", "from elsewhere import preprocessing_fn\n")
     assert found(workload, setting) == []
 

@@ -1,0 +1,69 @@
+"""The parser of a command's words: their order, and what is said of unknown ones."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from strategos.components.wording import nearest
+from strategos.pipeline.config import MAIN_FILE
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes optional words also after options: `rollback FILE --set KEY=VALUE 5`.
+
+    Before Python 3.12.7, argparse decides that an optional word is missing as soon as
+    it meets an option. A lone word that names no YAML is not the pipeline if another
+    word may follow: `rollback 5` and `predict rows.csv` are those of ./pipeline.yaml.
+    """
+
+    _intermixed = False
+
+    def parse_known_args(
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses words and options in any order."""
+        words = self._get_positional_actions()
+        if self._intermixed or not any(each.nargs in ("?", "*") for each in words):
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True  # the next method calls this one
+        try:
+            found, rest = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
+        first, *more = (each.dest for each in words)
+        lone = first == "pipeline" and more and getattr(found, more[0]) is None
+        if lone and not found.pipeline.endswith((".yaml", ".yml")):
+            return self.parse_known_args([MAIN_FILE, *(args or ())], namespace)
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with exit code 2; says what an unknown word may mean."""
+        super().error(f"{message}.{_remedy(message)}")
+
+
+def _remedy(message: str) -> str:
+    """A sentence that follows a message of argparse; "" if nothing is known."""
+    unknown = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+    if unknown:
+        near = nearest(unknown[1], re.findall(r"[\w-]+", unknown[2]))
+        return f" Did you mean `{near}`?" if near else ""
+    option = re.search(r"unrecognized arguments: .*?--([\w-]+)", message)
+    if option is None:
+        return ""
+    setting = _setting(option[1].replace("-", "_"))
+    given = f" A setting is given by `--set {setting}=VALUE`;" if setting else ""
+    return f"{given} `strategos COMMAND --help` lists the options of a command."
+
+
+def _setting(name: str) -> str:
+    """The key of a setting whose last part is `name`; "" if there is none."""
+    from strategos.pipeline.config import introspect
+    from strategos.pipeline.config.sections import Config
+
+    keys = (key.path for key in introspect.keys(Config) if "NAME" not in key.path)
+    return next((".".join(path) for path in keys if path[-1] == name), "")
