@@ -42,10 +42,10 @@ engine: setup  ## Download Flink and Beam's job server (150 MB, by Maven, once).
 	@.venv/bin/strategos engine setup
 
 cluster: setup  ## Start a Kubernetes with Kubeflow (as root; first builds it, once).
-	@.venv/bin/python kubeflow/cluster up
+	@.venv/bin/python tests/lab/kubernetes up
 
 cluster-down: setup  ## End it, whatever state it is in.
-	@.venv/bin/python kubeflow/cluster down
+	@.venv/bin/python tests/lab/kubernetes down
 
 run: setup  ## Run the flights pipeline on the whole year.
 	@.venv/bin/strategos run examples/flights/pipeline.yaml
@@ -67,11 +67,11 @@ test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
 # Exit code 2: no root, Go or package, or the first build takes longer than the limit; the
 # tests say so and are skipped.
 test-cluster: setup  ## Run the tests on a real Kubernetes with Kubeflow, and a real Slurm.
-	@.venv/bin/python kubeflow/cluster build --limit $(BUILD_SECONDS) || [ $$? = 2 ]
+	@.venv/bin/python tests/lab/kubernetes build --limit $(BUILD_SECONDS) || [ $$? = 2 ]
 	@.venv/bin/pytest $(PARALLEL) -m cluster -rs $(TESTS)
 
 test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the flights in them on Kubeflow.
-	@.venv/bin/python kubeflow/cluster build || [ $$? = 2 ]
+	@.venv/bin/python tests/lab/kubernetes build || [ $$? = 2 ]
 	@.venv/bin/pytest -n 0 -m image -rs $(TESTS)
 
 # oneDNN on, as in use: it has changed graphs that run on GPUs.

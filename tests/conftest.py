@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
-import logging
 import os
 import random
 import runpy
@@ -16,7 +15,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import requests
+from cloud_storage import CloudStorage
+from kubernetes_cluster import Kubernetes
+from s3 import S3
+from server import running
 
 from strategos.components import plugins, processes, worker_process
 from strategos.components.user_code import modules
@@ -304,34 +306,20 @@ def cloud_storage_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cloud_storage(environment, cloud_storage_folder):
-    """A Google Cloud Storage of its own, a `CloudStorage` of cloud_storage.py."""
-    module = runpy.run_path(str(Path(__file__).with_name("cloud_storage.py")))
-    store = module["CloudStorage"](cloud_storage_folder)
-    for name, value in store.environment().items():
-        environment.setenv(name, value)
-    yield store
-    store.stop()
+    """A Google Cloud Storage of its own."""
+    with running(CloudStorage(cloud_storage_folder)) as store:
+        for name, value in store.environment().items():
+            environment.setenv(name, value)
+        yield store
 
 
 @pytest.fixture(scope="module")
 def s3_client(environment):
     """A client of an S3 server of its own, with the empty bucket `bucket`."""
-    boto3 = pytest.importorskip("boto3")
-    moto = pytest.importorskip("moto.server")
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    environment.setenv("S3_ENDPOINT", endpoint)
-    environment.setenv("AWS_REGION", "us-east-1")
-    environment.setenv("AWS_ACCESS_KEY_ID", "anyone")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-    # All of moto's servers in a process have the same buckets.
-    requests.post(f"{endpoint}/moto-api/reset", timeout=60).raise_for_status()
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_bucket(Bucket="bucket")
-    yield client
-    server.stop()
+    with running(S3()) as store:
+        for name, value in store.environment().items():
+            environment.setenv(name, value)
+        yield store.client()
 
 
 @pytest.fixture(scope="module")
@@ -395,27 +383,8 @@ def make_namespaces():
         _ip("netns", "del", name)
 
 
-@pytest.fixture(scope="session")
-def make_cluster():
-    """Makes a `Cluster` of kubeflow_cluster.py: `make_cluster(state folder)`."""
-    module = runpy.run_path(str(Path(__file__).with_name("kubeflow_cluster.py")))
-    return module["Cluster"]
-
-
 @pytest.fixture(scope="module")  # one that idles takes a third of a core
-def cluster(make_cluster, tmp_path_factory):
-    """A `Cluster`, which no test ends; skipped by the name of what is missing."""
-    state = Path(tempfile.mkdtemp(prefix="cluster-"))
-    made = make_cluster(state)
-    try:
-        made.skip_unless_built()
-        done = made.call("up")
-        assert done.returncode == 0, done.stdout + done.stderr + made.log_ends()
-        yield made
-    finally:
-        # Of what failed; pytest keeps its folders of the last three times.
-        logs, kept = made.folder / "logs", tmp_path_factory.mktemp("cluster-logs")
-        if logs.exists():
-            shutil.copytree(logs, kept, symlinks=True, dirs_exist_ok=True)
-        made.call("down")
-        shutil.rmtree(state, ignore_errors=True)
+def cluster(tmp_path_factory):
+    """A Kubernetes with Kubeflow, which no test ends."""
+    with running(Kubernetes(tmp_path_factory.mktemp("cluster-logs"))) as found:
+        yield found

@@ -57,7 +57,7 @@ def test_run_on_flink_has_the_metrics_of_the_run_in_threads(
 @pytest.fixture
 def job_server(bucket, tmp_path):
     """The address of Beam's job server in Python."""
-    program = Path(__file__).with_name("beam_job_server.py")
+    program = Path(__file__).parents[1] / "lab" / "beam_job_server.py"
     with (tmp_path / "server.log").open("wb") as log:
         words = [sys.executable, "-W", "ignore", str(program), str(tmp_path)]
         server = subprocess.Popen(words, stdout=log, stderr=log)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 
 import pytest
 import requests
+from image_registry import ImageRegistry
+from server import running
 
 from strategos.pipeline import cli
 
@@ -48,12 +49,6 @@ container=$({real} from scratch)
 {real} copy -q "$container" "$0" /
 {real} commit -q "$container" "$2"
 {real} rm "$container"
-"""
-_REGISTRY = """\
-version: 0.1
-storage: {{filesystem: {{rootdirectory: {folder}/data}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-auth: {{htpasswd: {{realm: here, path: {folder}/users}}}}
 """
 
 
@@ -176,31 +171,10 @@ def test_image_needs_a_builder(workload, monkeypatch, capsys):
 @pytest.fixture
 def registry(tmp_path, free_ports):
     """A real registry that wants credentials: its address, user and password."""
-    if not all(map(shutil.which, ("docker-registry", "buildah"))):
-        pytest.skip("missing: apt-get install docker-registry buildah")
-    if os.geteuid() != 0:
-        pytest.skip("buildah needs root, or user namespaces")
-    (port,) = free_ports(1)
-    settings = tmp_path / "registry.yml"
-    settings.write_text(_REGISTRY.format(folder=tmp_path, port=port))
-    started = subprocess.Popen(
-        ["docker-registry", "serve", settings],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        password = ""
-        for line in started.stderr:  # it makes a user, and names it there
-            password = password or "".join(re.findall(r"password=(\S+)", line))
-            if "listening on" in line:
-                break
-        yield f"127.0.0.1:{port}", "docker", password
-        made = ["buildah", "rmi", f"127.0.0.1:{port}/flights:1"]
+    with running(ImageRegistry(tmp_path, *free_ports(1))) as found:
+        yield found.address, found.user, found.password
+        made = ["buildah", "rmi", f"{found.address}/flights:1"]
         subprocess.run(made, stdout=subprocess.DEVNULL)
-    finally:
-        started.kill()
-        started.communicate()
 
 
 def test_image_is_pushed_to_a_real_registry_by_its_credentials(

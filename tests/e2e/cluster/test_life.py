@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from kubernetes_cluster import Kubernetes
+from server import skipping
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -82,16 +84,17 @@ def pods(groups):
 
 
 @pytest.fixture
-def state(make_cluster):
+def state():
     """A folder with a path short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         yield Path(folder)
-        make_cluster(Path(folder)).call("down")  # after a failure
+        Kubernetes(state=Path(folder)).down()  # after a failure
 
 
-def test_cluster_whose_starter_was_killed_is_ended_without_a_trace(make_cluster, state):
-    cluster, before, groups = make_cluster(state), traces(), control_groups()
-    cluster.skip_unless_built()
+def test_cluster_whose_starter_was_killed_is_ended_without_a_trace(state):
+    cluster, before, groups = Kubernetes(state=state), traces(), control_groups()
+    with skipping():
+        cluster.require_built()
     starter = subprocess.Popen(
         cluster.command("up"),
         env=cluster.environment,
@@ -126,16 +129,16 @@ def test_cluster_whose_starter_was_killed_is_ended_without_a_trace(make_cluster,
     assert cluster.call("run", "true").returncode == 2
 
 
-def test_folder_with_too_long_a_path_is_one_message(make_cluster, tmp_path):
-    done = make_cluster(tmp_path / ("x" * 60)).call("up")
+def test_folder_with_too_long_a_path_is_one_message(tmp_path):
+    done = Kubernetes(state=tmp_path / ("x" * 60)).call("up")
     assert done.returncode == 2
     assert "XDG_STATE_HOME" in done.stderr or "this machine lacks" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_programs_that_cannot_be_downloaded_are_missing_things(make_cluster, tmp_path):
-    cluster = make_cluster(tmp_path)
+def test_programs_that_cannot_be_downloaded_are_missing_things(tmp_path):
+    cluster = Kubernetes(state=tmp_path)
     cluster.environment |= {
         "STRATEGOS_CACHE": str(tmp_path / "cache"),
         "GOMODCACHE": str(tmp_path / "modules"),
@@ -147,8 +150,8 @@ def test_programs_that_cannot_be_downloaded_are_missing_things(make_cluster, tmp
     assert "Traceback" not in done.stderr
 
 
-def test_build_ends_at_its_limit(make_cluster, tmp_path):
-    cluster = make_cluster(tmp_path)
+def test_build_ends_at_its_limit(tmp_path):
+    cluster = Kubernetes(state=tmp_path)
     cluster.environment["STRATEGOS_CACHE"] = str(tmp_path)
     done = cluster.call("build", "--limit", "0.5")
     assert done.returncode == 2

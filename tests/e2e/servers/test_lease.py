@@ -92,10 +92,10 @@ def test_a_holder_that_was_frozen_notices_that_it_lost_the_lease(
 def test_a_lease_outlives_a_restart_of_the_server(
     mariadb_server, metadata_password, start
 ):
-    connection = metadata.connection("/runs", mariadb_server.url, metadata_password)
+    connection = metadata.connection("/runs", mariadb_server.address, metadata_password)
     holder = start(connection, "restarted")
-    mariadb_server.stop()
-    mariadb_server.start()
+    mariadb_server.down()
+    mariadb_server.listen()
     with pytest.raises(lock.HeldError, match="run theirs"):
         lease.last(connection, "restarted")
     holder.kill()

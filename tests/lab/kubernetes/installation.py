@@ -10,10 +10,11 @@ from pathlib import Path
 
 from api import Api
 from failures import ClusterError
+from requirements import CHECKOUT
 
 NAMESPACE = "kubeflow"
 _MANIFESTS = Path(__file__).parent / "manifests"
-_OPERATORS_PART = _MANIFESTS.parents[1] / "manifests"
+_OPERATORS_PART = CHECKOUT / "kubeflow" / "manifests"
 _SECONDS = 300
 
 
