@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from strategos.components import events, processes
-from strategos.components.errors import ExitCode, UserError
+from strategos.components.errors import ExitCode
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
-from strategos.components.trainer.gang.task_process import Failure, TaskProcess
+from strategos.components.trainer.gang.restarts import Restarts
+from strategos.components.trainer.gang.task_process import TaskProcess
 from strategos.components.trainer.gang.watchdog import (
     AttemptFailedError,
     Limits,
@@ -29,7 +30,6 @@ from strategos.components.trainer.gang.watchdog import (
     Watch,
     log,
 )
-from strategos.components.worker_process import WorkerError
 
 Work = Callable[[ClusterSpec, Reporter, int], "dict[str, Any] | None"]
 
@@ -63,56 +63,15 @@ def run(
       WorkerError: The gang kept failing otherwise.
       SystemExit: This process received SIGTERM; the tasks have ended.
     """
-    attempts = failures = 0
+    attempts, restarts = 0, Restarts(limits.max_restarts)
     with Gang(tasks, work, limits, name=name, beside=beside) as gang:
         while True:
             try:
                 answer = gang.attempt(cluster_of(attempts), attempts)
                 return {**answer, "restarts": attempts}
             except AttemptFailedError as failed:
-                failures += failed.counts
-                if failed.failure.permanent and failed.failure.error:
-                    raise failed.failure.error from None
-                if failures > limits.max_restarts:
-                    raise exhausted(failed.failure, limits.max_restarts) from None
-                number = f"{failures} of {limits.max_restarts}"
-                report_restart(failed, number if failed.counts else "not counted")
+                restarts.after(failed)
             attempts += 1
-
-
-def report_restart(failed: AttemptFailedError, number: str) -> None:
-    """Reports in the log and in the live view that the gang is started again.
-
-    Args:
-      failed: How the last attempt failed.
-      number: Which restart this is, as people read it: "1 of 3".
-    """
-    failure = failed.failure
-    text = f"{failed}: restarting the gang ({number})"
-    log(f"{text}: {failure.error}" if failure.error else text)
-    events.emit("warning", message=text)
-
-
-def exhausted(failure: Failure, restarts: int) -> Exception:
-    """The error for a gang that failed after its last restart.
-
-    Args:
-      failure: How the last attempt failed.
-      restarts: `trainer.distribution.max_restarts`.
-    """
-    tried = (
-        f"The gang was restarted {restarts} times (trainer.distribution.max_restarts)."
-        if restarts
-        else "trainer.distribution.max_restarts allows no restart."
-    )
-    if isinstance(failure.error, UserError):
-        remedy = " ".join(filter(None, (failure.error.remedy, tried)))
-        return failure.error.but(remedy=remedy)
-    if failure.error is not None:
-        return WorkerError(f"{str(failure.error).rstrip('. ')}. {tried}")
-    name = failure.task[0].upper() + failure.task[1:]
-    kind = UserError if failure.hint else WorkerError
-    return kind(f"{name} {failure.what}. {tried} {failure.hint}".strip())
 
 
 class Gang:

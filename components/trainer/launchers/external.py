@@ -20,7 +20,8 @@ from typing import Any
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.gang import gang, watchdog
+from strategos.components.trainer.gang import watchdog
+from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
@@ -110,7 +111,8 @@ class Run:
             "operation": operation.to_json(),
             "fingerprints": rendezvous.fingerprints(spec),
         }
-        self._generation = self._failures = self._beats = 0
+        self._generation = self._beats = 0
+        self._restarts = Restarts(operation.max_restarts)
         self._going = self._silent = False
         self._workers: dict[str, dict[str, Any]] = {}
         self._monitors: dict[str, HeartbeatMonitor] = {}
@@ -304,24 +306,13 @@ class Run:
 
     def _count_failure(self, failure: Failure, stepped: bool) -> None:
         """Counts a failure; raises an error if no restart is left."""
-        self._silent = failure.silent
-        limit = self._operation.max_restarts
-        failed = watchdog.AttemptFailedError(failure, stepped=stepped)
-        if failure.permanent:
-            raise failure.error
-        now = time.monotonic()
+        self._silent, now = failure.silent, time.monotonic()
         if stepped or not self._broken:
             self._broken = now
-        # A gang that has not joined again since the last failure just retries.
         again = failure.echo and not stepped and self._generation > 0
-        if again and now - self._broken < self._operation.start_timeout:
-            gang.report_restart(failed, "once more")
-            return
-        self._failures += failed.counts
-        if self._failures > limit:
-            raise gang.exhausted(failure, limit)
-        number = f"{self._failures} of {limit}"
-        gang.report_restart(failed, number if failed.counts else "not counted")
+        joining = again and now - self._broken < self._operation.start_timeout
+        failed = watchdog.AttemptFailedError(failure, stepped=stepped)
+        self._restarts.after(failed, joining=joining)
 
 
 def _failure(name: str, report: Mapping[str, Any]) -> tuple[Failure, bool]:

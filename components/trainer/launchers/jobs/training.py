@@ -13,7 +13,8 @@ from strategos.components.errors import UserError
 from strategos.components.files import places
 from strategos.components.files.places import RemotePath
 from strategos.components.trainer import finished
-from strategos.components.trainer.gang import gang, watchdog
+from strategos.components.trainer.gang import watchdog
+from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.launchers.jobs.attempt import (
     Attempt,
@@ -76,7 +77,7 @@ class _Training:
         found = self._left()
         if self._from_scratch:
             places.remove(self._folder)
-        failures = restarts = 0
+        restarts, policy = 0, Restarts(self._operation.max_restarts)
         while True:
             before = self._checkpoints()
             ending = self._ended(found or self._submitted())
@@ -85,12 +86,8 @@ class _Training:
                 break
             stepped = self._checkpoints() != before
             failed = watchdog.AttemptFailedError(ending, stepped=stepped)
-            restarts, failures = restarts + 1, failures + failed.counts
-            limit = self._operation.max_restarts
-            if failures > limit:
-                raise gang.exhausted(ending, limit)
-            number = f"{failures} of {limit}" if failed.counts else "not counted"
-            gang.report_restart(failed, number)
+            policy.after(failed)
+            restarts += 1
         if "error" in ending:
             raise worker_process.error_of(ending["error"])
         facts = self._published(ending["facts"])

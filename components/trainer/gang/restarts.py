@@ -1,0 +1,103 @@
+"""What follows a failed attempt to train, under every launcher."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from strategos.components import events
+from strategos.components.errors import UserError
+from strategos.components.trainer.gang.task_process import Failure
+from strategos.components.trainer.gang.watchdog import AttemptFailedError, log
+from strategos.components.worker_process import WorkerError
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What follows a failed attempt: another one, unless there is an error.
+
+    Attributes:
+      failures: Failures that count, with this one.
+      number: Which restart this is, as people read it: "1 of 3".
+      error: The error that ends the training.
+    """
+
+    failures: int
+    number: str = ""
+    error: Exception | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RestartPolicy:
+    """Restarts a gang where that helps.
+
+    Attributes:
+      limit: `trainer.distribution.max_restarts`.
+    """
+
+    limit: int
+
+    def decide(
+        self, failed: AttemptFailedError, failures: int, *, joining: bool = False
+    ) -> Decision:
+        """Decides what follows a failed attempt.
+
+        Args:
+          failed: How it failed.
+          failures: Earlier failures that count.
+          joining: Whether the gang has not yet joined again since the last failure:
+            it just tries once more.
+        """
+        if failed.failure.permanent and failed.failure.error:
+            return Decision(failures, error=failed.failure.error)
+        if joining:
+            return Decision(failures, "once more")
+        failures += failed.counts
+        if failures > self.limit:
+            return Decision(failures, error=self._exhausted(failed.failure))
+        counted = f"{failures} of {self.limit}"
+        return Decision(failures, counted if failed.counts else "not counted")
+
+    def _exhausted(self, failure: Failure) -> Exception:
+        """The error for a gang that failed after its last restart."""
+        setting = "trainer.distribution.max_restarts"
+        tried = f"{setting} allows no restart."
+        if self.limit:
+            tried = f"The gang was restarted {self.limit} times ({setting})."
+        if isinstance(failure.error, UserError):
+            remedy = " ".join(filter(None, (failure.error.remedy, tried)))
+            return failure.error.but(remedy=remedy)
+        if failure.error is not None:
+            return WorkerError(f"{str(failure.error).rstrip('. ')}. {tried}")
+        name = failure.task[0].upper() + failure.task[1:]
+        kind = UserError if failure.hint else WorkerError
+        return kind(f"{name} {failure.what}. {tried} {failure.hint}".strip())
+
+
+class Restarts:
+    """The restarts of one training.
+
+    Args:
+      limit: See `RestartPolicy`.
+    """
+
+    def __init__(self, limit: int):
+        self._policy, self._failures = RestartPolicy(limit), 0
+
+    def after(self, failed: AttemptFailedError, *, joining: bool = False) -> None:
+        """Reports that another attempt follows, in the log and in the live view.
+
+        Args:
+          failed: How the last attempt failed.
+          joining: See `RestartPolicy.decide`.
+
+        Raises:
+          Exception: No other attempt follows.
+        """
+        decision = self._policy.decide(failed, self._failures, joining=joining)
+        self._failures = decision.failures
+        if decision.error:
+            raise decision.error from None
+        error = failed.failure.error
+        text = f"{failed}: restarting the gang ({decision.number})"
+        log(f"{text}: {error}" if error else text)
+        events.emit("warning", message=text)
