@@ -73,8 +73,8 @@ def _without_titles(node: Any) -> Any:
 
 def _allow_metrics(properties: dict[str, Any]) -> None:
     """Names the metrics, so that editors offer them."""
-    properties["metrics"]["items"] = {"enum": list(METRICS)}
-    properties["bounds"]["propertyNames"] = {"enum": list(METRICS)}
+    named = {"anyOf": [{"enum": list(METRICS.own)}, {"type": "string"}]}
+    properties["metrics"]["items"] = properties["bounds"]["propertyNames"] = named
 
 
 def _key_tables() -> Iterator[str]:
@@ -137,10 +137,10 @@ def _default(key: introspect.Key) -> str:
 def _metric_table() -> Iterator[str]:
     yield "### Metrics\n"
     yield "| metric | tasks | better | meaning |\n|---|---|---|---|"
-    better = {True: "higher", False: "lower", None: ""}
-    for name, metric in METRICS.items():
+    for name in METRICS.own:
+        metric = METRICS[name]
         tasks = ", ".join(sorted(metric.tasks))
-        direction = better[metric.higher_is_better]
+        direction = metric.direction or ""
         if metric.target is not None:
             direction = f"near {metric.target:g}"
         yield f"| `{name}` | {tasks} | {direction} | {metric.description} |"

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from strategos.components.data_files.sources import SUFFIXES
+from strategos.components.data_files.sources import name_of
 from strategos.components.errors import BadInputError
 from strategos.components.files import digests, patterns, reading
 from strategos.components.files.filesystems import is_remote
@@ -109,10 +109,10 @@ def _folder_remedy(pattern: str) -> str:
     """What to write where the pattern is a folder; "" if it is none."""
     if is_remote(pattern) or not os.path.isdir(pattern):
         return ""
-    names = sorted(name for name in os.listdir(pattern) if name.endswith(SUFFIXES))
-    suffix = next((s for s in SUFFIXES if names and names[0].endswith(s)), SUFFIXES[0])
+    known = map(name_of, sorted(os.listdir(pattern)))
+    name = next(filter(None, known), "csv")
     return (
-        f"It is a folder; for the files in it write `{pattern.rstrip('/')}/*{suffix}`."
+        f"It is a folder; for the files in it write `{pattern.rstrip('/')}/*.{name}`."
     )
 
 
@@ -210,7 +210,7 @@ def _objects(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]
     """
     files, folders = _below(pattern)
     for url in files:
-        if "//" in url.partition("://")[2] and url.endswith(SUFFIXES):
+        if "//" in url.partition("://")[2] and name_of(url):
             raise BadInputError(
                 f"{url} has an empty name between two slashes, and no pattern matches "
                 "that",
@@ -252,7 +252,7 @@ def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
     """
     for folder in sorted(folders):
         name = folder.rstrip(os.sep)
-        if name.endswith(SUFFIXES):
+        if name_of(name):
             raise BadInputError(
                 f"{pattern} matches the folder {name}, where a file is expected",
                 key="data.examples",

@@ -28,7 +28,11 @@ Area = Callable[[np.ndarray, np.ndarray], float]
 
 
 class Curves:
-    """Counts of positive and of all rows by slice and score."""
+    """Counts of positive and of all rows by slice and score.
+
+    Attributes:
+      slices: Number of slices.
+    """
 
     def __init__(self) -> None:
         # Each part: slice, score or bin, rows, positive rows; one number an entry.
@@ -36,6 +40,11 @@ class Curves:
         self._entries = self._compacted = 0
         self._bins: int | None = None  # also the most scores that a slice keeps
         self._binned = np.zeros(0, bool)  # by slice: whether it counts in bins
+        self.slices = 0
+
+    def empty(self) -> Curves:
+        """Counts of no rows."""
+        return Curves()
 
     def add(self, code: np.ndarray, score: np.ndarray, label: np.ndarray) -> None:
         """Counts rows.
@@ -46,6 +55,7 @@ class Curves:
             nearest of these, once the slice counts in bins.
           label: float64 [entries], 0 or 1.
         """
+        self.slices = max(self.slices, int(code.max(initial=-1)) + 1)
         known = np.isfinite(score)
         code, score = narrow(code[known]), score[known]
         if (score == (single := score.astype(np.float32))).all():  # as models answer
@@ -61,6 +71,7 @@ class Curves:
           later: Counts of other rows; not to be used again.
           place: int [slices of `later`], the slice here of each slice there.
         """
+        self.slices = max(self.slices, int(place.max(initial=-1)) + 1)
         bins = [each for each in (self._bins, later._bins) if each is not None]
         theirs = np.zeros(len(place), bool)
         theirs[: len(later._binned)] = later._binned

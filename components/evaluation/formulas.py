@@ -1,4 +1,4 @@
-"""How each metric follows from sums over rows; numpy only.
+"""The metrics of Strategos, as sums over rows; numpy only.
 
 TFMA feeds every example through a combiner per metric and slice: rows x slices x
 metrics steps of Python. The definitions here are TFMA's, and a test compares the two.
@@ -10,151 +10,311 @@ returns 0).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from strategos.components.evaluation import curves
-
-# Of one model, float64 [rows]: `prediction` for binary and regression, `right` and
-# `loss` for multi_class.
-Columns = Mapping[str, np.ndarray]
-# Of labels, float64 [rows], and columns; returns float64 [rows].
-PerRow = Callable[[np.ndarray, Columns], np.ndarray]
+from strategos.components.evaluation.metrics import (
+    EXACT_SCORES,
+    SLICE_SCORES,
+    Batch,
+    Metric,
+)
+from strategos.components.evaluation.trivial import OneAnswer
 
 # Keras clips probabilities by this before it takes their logarithm.
 EPSILON = 1e-7
 
+_SINGLE = ("binary", "regression")
+_EXACT = (
+    f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
+    f"{SLICE_SCORES:,} also beyond that; else with a bound of the error in "
+    "`summary.json`"
+)
 
-def _one(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return np.ones_like(label)
 
+class _Ratio(Metric):
+    """A metric that is a sum over rows divided by another one."""
 
-@dataclass(frozen=True)
-class Formula:
-    """A metric that is a sum over rows divided by another one.
+    @abc.abstractmethod
+    def above(self, batch: Batch) -> np.ndarray:
+        """What is summed above the line, float64 [rows]."""
 
-    Attributes:
-      above: What is summed above the line.
-      below: What is summed below the line; the default counts rows.
-      finish: Applied to the quotient.
-    """
+    def below(self, batch: Batch) -> np.ndarray:
+        """What is summed below the line, float64 [rows]; by default counts rows."""
+        return np.ones_like(batch.label)
 
-    above: PerRow
-    below: PerRow = _one
-    finish: Callable[[np.ndarray], np.ndarray] = np.positive
+    def sums(self, batch: Batch) -> np.ndarray:
+        """See `Metric`: both sums, float64 [2, slices]."""
+        above, below = self.above(batch), self.below(batch)
+        return np.stack([batch.total(above), batch.total(below)])
 
-    def sums(
-        self, label: np.ndarray, columns: Columns, code: np.ndarray, slices: int
-    ) -> np.ndarray:
-        """Both sums by slice.
-
-        Args:
-          label: float64 [rows].
-          columns: Scores of one model.
-          code: int [rows], the slice of each row.
-          slices: Number of slices.
-
-        Returns:
-          float64 [2, slices].
-        """
-        values = [each(label, columns) for each in (self.above, self.below)]
-        return np.stack([sums(code, each, slices) for each in values])
-
-    def value(self, sums: np.ndarray) -> np.ndarray:
-        """The metric by slice; NaN where the sum below the line is 0.
-
-        Args:
-          sums: float64 [2, slices].
-
-        Returns:
-          float64 [slices].
-        """
+    def finish(self, sums: np.ndarray) -> np.ndarray:
+        """See `Metric`: NaN where the sum below the line is 0."""
         above, below = sums
         undefined = np.isclose(below, 0.0)
-        result = self.finish(above / np.where(undefined, 1.0, below))
+        result = above / np.where(undefined, 1.0, below)
         return np.where(undefined, np.nan, result)
 
 
-def sums(code: np.ndarray, values: np.ndarray, slices: int) -> np.ndarray:
-    """The sum of values by slice, float64 [slices].
+class _Area(Metric):
+    """The area under a curve of true and false positives."""
 
-    Args:
-      code: int [rows], the slice of each row.
-      values: float64 [rows].
-      slices: Number of slices.
-    """
-    # Of no rows, bincount makes integers.
-    return np.bincount(code, values, slices).astype(np.float64, copy=False)
+    tasks = ("binary",)
+    direction = "higher"
+    tfma_config: ClassVar[Mapping[str, Any]] = {"num_thresholds": 10_000}
+    undefined_by_labels = "all labels are the same"
+    shares = "scores"
 
+    area: ClassVar[curves.Area]
 
-def of(task: str) -> Mapping[str, Formula]:
-    """The metrics of a task that are sums, by name; the others are in `AREAS`.
+    def sums(self, batch: Batch) -> curves.Curves:
+        """See `Metric`: counts by score."""
+        found = curves.Curves()
+        found.add(batch.code, batch.prediction, batch.label)
+        return found
 
-    Args:
-      task: One of `metrics.TASKS`.
-    """
-    return _MULTI_CLASS if task == "multi_class" else _SINGLE
-
-
-def _label(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return label
+    def finish(self, sums: curves.Curves) -> tuple[np.ndarray, np.ndarray]:
+        """See `Metric`: the areas, and the largest error of each."""
+        return sums.areas(type(self).area, sums.slices)
 
 
-def _prediction(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return columns["prediction"]
+class Auc(_Area):
+    """The ROC curve."""
+
+    description = f"area under the ROC curve, {_EXACT}"
+    tfma = "AUC"
+    area = staticmethod(curves.roc)
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return np.where(_both(one), 0.5, np.nan)
 
 
-def _positive(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return (columns["prediction"] > 0.5).astype(np.float64)
+class PrAuc(_Area):
+    """The precision-recall curve."""
+
+    description = f"area under the precision-recall curve, {_EXACT}"
+    tfma = "AUCPrecisionRecall"
+    area = staticmethod(curves.precision_recall)
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return np.where(_both(one), one.answer, np.nan)
 
 
-def _hit(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return _positive(label, columns) * label
+class Accuracy(_Ratio):
+    """Right answers."""
+
+    description = "share of right predictions (binary: at threshold 0.5)"
+    tasks = ("binary", "multi_class")
+    direction = "higher"
+    tfma: ClassVar[Mapping[str, str]] = {
+        "binary": "BinaryAccuracy",
+        "multi_class": "SparseCategoricalAccuracy",
+    }
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        if batch.task == "multi_class":
+            return batch.columns["right"]
+        return (_positive(batch) == batch.label).astype(np.float64)
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        if one.task == "multi_class":
+            return one.share
+        return np.where(_says_one(one), one.answer, 1 - one.answer)
 
 
-def _right(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return (_positive(label, columns) == label).astype(np.float64)
+class Precision(_Ratio):
+    """Right ones among the positive answers."""
+
+    description = "share of right ones among the positive predictions, threshold 0.5"
+    tasks = ("binary",)
+    direction = "higher"
+    tfma = "Precision"
+    shows_learning = False
+    undefined_by_answers = "no prediction is above 0.5"
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return _positive(batch) * batch.label
+
+    def below(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return _positive(batch)
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return np.where(_says_one(one), one.answer, np.nan)
 
 
-def _cross_entropy(label: np.ndarray, columns: Columns) -> np.ndarray:
-    p = np.clip(columns["prediction"], EPSILON, 1 - EPSILON)
-    return -(label * np.log(p) + (1 - label) * np.log(1 - p))
+class Recall(_Ratio):
+    """Positive labels that are found."""
+
+    description = "share of the positive labels that are found, threshold 0.5"
+    tasks = ("binary",)
+    direction = "higher"
+    tfma = "Recall"
+    shows_learning = False
+    undefined_by_labels = "no label is 1"
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return _positive(batch) * batch.label
+
+    def below(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return batch.label
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return np.where(one.answer > 0, _says_one(one).astype(np.float64), np.nan)
 
 
-def _absolute_error(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return np.abs(columns["prediction"] - label)
+class LogLoss(_Ratio):
+    """Cross entropy."""
+
+    description = "mean cross entropy"
+    tasks = ("binary", "multi_class")
+    direction = "lower"
+    tfma: ClassVar[Mapping[str, str]] = {
+        "binary": "BinaryCrossEntropy",
+        "multi_class": "SparseCategoricalCrossentropy",
+    }
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        if batch.task == "multi_class":
+            return batch.columns["loss"]
+        label, p = batch.label, np.clip(batch.prediction, EPSILON, 1 - EPSILON)
+        return -(label * np.log(p) + (1 - label) * np.log(1 - p))
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        if one.task == "multi_class":
+            return one.loss
+        inner = np.where(_both(one), one.answer, 0.5)
+        entropy = -(inner * np.log(inner) + (1 - inner) * np.log(1 - inner))
+        return np.where(_both(one), entropy, 0.0)
 
 
-def _squared_error(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return (columns["prediction"] - label) ** 2
+class Calibration(_Ratio):
+    """Answers beside labels."""
+
+    description = "mean prediction divided by mean label; best near 1"
+    tasks = _SINGLE
+    target = 1.0
+    tfma = "Calibration"
+    undefined_by_labels = "the labels add up to 0"
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return batch.prediction
+
+    def below(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return batch.label
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return np.where(np.isclose(one.answer, 0.0), np.nan, 1.0)
 
 
-def _right_class(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return columns["right"]
+class MeanLabel(_Ratio):
+    """Labels."""
+
+    description = "mean of the labels; describes the data, not the model"
+    tasks = _SINGLE
+    tfma = "MeanLabel"
+    reads_answers = False
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return batch.label
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return one.answer
 
 
-def _loss(label: np.ndarray, columns: Columns) -> np.ndarray:
-    return columns["loss"]
+class MeanPrediction(_Ratio):
+    """Answers."""
+
+    description = "mean of the predictions"
+    tasks = _SINGLE
+    tfma = "MeanPrediction"
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return batch.prediction
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return one.answer
 
 
-AREAS: dict[str, curves.Area] = {
-    "auc": curves.roc,
-    "pr_auc": curves.precision_recall,
-}
+class Mae(_Ratio):
+    """Absolute errors."""
 
-_SINGLE = {
-    "accuracy": Formula(_right),
-    "precision": Formula(_hit, _positive),
-    "recall": Formula(_hit, _label),
-    "log_loss": Formula(_cross_entropy),
-    "calibration": Formula(_prediction, _label),
-    "mean_label": Formula(_label),
-    "mean_prediction": Formula(_prediction),
-    "mae": Formula(_absolute_error),
-    "mse": Formula(_squared_error),
-    "rmse": Formula(_squared_error, finish=np.sqrt),
-}
+    description = "mean absolute error"
+    tasks = ("regression",)
+    direction = "lower"
+    tfma = "MeanAbsoluteError"
 
-_MULTI_CLASS = {"accuracy": Formula(_right_class), "log_loss": Formula(_loss)}
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return np.abs(batch.prediction - batch.label)
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return one.deviation
+
+
+class Mse(_Ratio):
+    """Squared errors."""
+
+    description = "mean squared error"
+    tasks = ("regression",)
+    direction = "lower"
+    tfma = "MeanSquaredError"
+
+    def above(self, batch: Batch) -> np.ndarray:
+        """See `_Ratio`."""
+        return (batch.prediction - batch.label) ** 2
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return one.variance
+
+
+class Rmse(Mse):
+    """The root of the squared errors."""
+
+    description = "square root of the mean squared error"
+    tfma = "RootMeanSquaredError"
+
+    def finish(self, sums: np.ndarray) -> np.ndarray:
+        """See `Metric`."""
+        return np.sqrt(super().finish(sums))
+
+    def trivial(self, one: OneAnswer) -> np.ndarray:
+        """See `Metric`."""
+        return np.sqrt(one.variance)
+
+
+def _positive(batch: Batch) -> np.ndarray:
+    return (batch.prediction > 0.5).astype(np.float64)
+
+
+def _both(one: OneAnswer) -> np.ndarray:
+    """Where labels of both classes occur, bool [slices]."""
+    return (one.answer > 0) & (one.answer < 1)
+
+
+def _says_one(one: OneAnswer) -> np.ndarray:
+    return one.answer > 0.5

@@ -1,16 +1,38 @@
 """The metrics that an evaluator section may name; standard library only.
 
-Config validation reads this table without TensorFlow, `tfma.eval_config` turns it into
-a TFMA EvalConfig, and `formulas` computes exactly these.
+Config validation reads their descriptions without TensorFlow, `tfma.eval_config` turns
+them into a TFMA EvalConfig; ours are in `formulas`.
+
+Usage, in a package with the entry point `brier = "package.module:Brier"` in the group
+`strategos.metrics`:
+
+    class Brier(Metric):
+        description, tasks, direction = "mean squared error", ("binary",), "lower"
+
+        def sums(self, batch: Batch) -> np.ndarray:
+            error = (batch.prediction - batch.label) ** 2
+            return np.stack([batch.total(error), batch.total(np.ones_like(error))])
+
+        def finish(self, sums: np.ndarray) -> np.ndarray:
+            return sums[0] / sums[1]
 """
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from strategos.components.plugins import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from strategos.components.evaluation.trivial import OneAnswer
+
+Columns = Mapping[str, "np.ndarray"]
 
 TASKS = ("binary", "multi_class", "regression")
 # Distinct scores, over all slices of a feature, up to which areas under curves are
@@ -24,35 +46,121 @@ MOST_SLICES = 50_000
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One metric: its meaning, its tasks, and its class in TFMA.
+class Batch:
+    """Rows that one model has scored, each with its slice of one feature.
+
+    Attributes:
+      task: One of `TASKS`.
+      label: float64 [rows].
+      columns: float64 [rows] each: `prediction` for binary and regression; for
+        multi_class `right` (1 if the likeliest class is the label) and `loss` (cross
+        entropy).
+      code: int [rows], the slice of each row.
+      slices: Number of slices.
+    """
+
+    task: str
+    label: np.ndarray
+    columns: Columns
+    code: np.ndarray
+    slices: int
+
+    @property
+    def prediction(self) -> np.ndarray:
+        """The model's answers, float64 [rows]; not for multi_class."""
+        return self.columns["prediction"]
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sum of values by slice, float64 [slices].
+
+        Args:
+          values: float64 [rows].
+        """
+        import numpy as np
+
+        # Of no rows, bincount makes integers.
+        found = np.bincount(self.code, values, self.slices)
+        return found.astype(np.float64, copy=False)
+
+
+class Metric(abc.ABC):
+    """One metric: what is summed over rows, and the number that follows from the sums.
 
     Attributes:
       description: One line for messages and documentation.
-      classes: Class in TFMA or Keras that computes the same number, by task.
-      higher_is_better: None if neither direction is better: see `target`.
+      tasks: The tasks that it is defined for, out of `TASKS`.
+      direction: `higher` or `lower` if such values are better; None otherwise.
       target: The best value of a metric without a better direction (calibration: 1).
-      config: Arguments of the TFMA class.
       shows_learning: Whether only a model that has learned something is better than the
         trivial one. Always predicting 1 has a recall of 1.
+      reads_answers: Whether it depends on the answers of the model, so that it is
+        undefined if one of them is not finite.
+      undefined_by_labels: On which labels it is undefined for any model.
+      undefined_by_answers: On which answers it is undefined.
+      shares: A name for `sums` that several metrics have; computed once for all.
+      tfma: Class in TFMA or Keras that computes the same number, or by task; "" for
+        none.
+      tfma_config: Arguments of that class.
     """
 
-    description: str
-    classes: Mapping[str, str]
-    higher_is_better: bool | None = None
-    target: float | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    shows_learning: bool = True
+    description: ClassVar[str]
+    tasks: ClassVar[Sequence[str]]
+    direction: ClassVar[Literal["higher", "lower"] | None] = None
+    target: ClassVar[float | None] = None
+    shows_learning: ClassVar[bool] = True
+    reads_answers: ClassVar[bool] = True
+    undefined_by_labels: ClassVar[str] = ""
+    undefined_by_answers: ClassVar[str] = ""
+    shares: ClassVar[str] = ""
+    tfma: ClassVar[str | Mapping[str, str]] = ""
+    tfma_config: ClassVar[Mapping[str, Any]] = {}
 
-    @property
-    def tasks(self) -> frozenset[str]:
-        """The tasks that the metric is defined for, out of `TASKS`."""
-        return frozenset(self.classes)
+    @abc.abstractmethod
+    def sums(self, batch: Batch) -> Any:
+        """Sums over rows, by slice.
+
+        Args:
+          batch: Some of the rows.
+
+        Returns:
+          float64 [..., slices]; or, for numbers that no sum by slice can hold, an
+          object with the methods of `curves.Curves`: `empty`, `merge` and `compact`.
+        """
+
+    def merge(self, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """Both sums together; by default adds them. Any order gives the same metric.
+
+        Args:
+          mine: float64 [..., slices].
+          theirs: float64 [..., slices], of the same slices.
+        """
+        return mine + theirs
+
+    @abc.abstractmethod
+    def finish(self, sums: Any) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The metric by slice.
+
+        Args:
+          sums: From `sums` or `merge`, over all rows.
+
+        Returns:
+          float64 [slices], NaN where undefined. A metric that is not exact returns the
+          largest error of each value, too.
+        """
+
+    def trivial(self, one: OneAnswer) -> np.ndarray | None:
+        """The metric of the trivial model, float64 [slices]; by default unknown.
+
+        Args:
+          one: The trivial model.
+        """
+        return None
 
     @property
     def is_compared(self) -> bool:
         """Whether a model can be judged by being better than the trivial one."""
-        return self.shows_learning and self.higher_is_better is not None
+        known = type(self).trivial is not Metric.trivial
+        return known and self.shows_learning and self.direction is not None
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether a value is better than another one, by more than roundoff.
@@ -72,7 +180,7 @@ class Metric:
         """
         if self.target is not None:
             return abs(value - self.target)
-        return {True: -value, False: value, None: 0.0}[self.higher_is_better]
+        return {"higher": -value, "lower": value, None: 0.0}[self.direction]
 
 
 @dataclass(frozen=True)
@@ -120,94 +228,47 @@ class SliceMetrics:
         return "overall" if self.feature is None else f"{self.feature}={self.value}"
 
 
-def _same(name: str, *tasks: str) -> dict[str, str]:
-    return dict.fromkeys(tasks, name)
-
-
-_EXACT = (
-    f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
-    f"{SLICE_SCORES:,} also beyond that; else with a bound of the error in "
-    "`summary.json`"
-)
-
-METRICS: Mapping[str, Metric] = MappingProxyType(
+METRICS: Registry[Metric] = Registry(
+    "strategos.metrics",
+    Metric,
     {
-        "auc": Metric(
-            f"area under the ROC curve, {_EXACT}",
-            _same("AUC", "binary"),
-            higher_is_better=True,
-            config={"num_thresholds": 10_000},
-        ),
-        "pr_auc": Metric(
-            f"area under the precision-recall curve, {_EXACT}",
-            _same("AUCPrecisionRecall", "binary"),
-            higher_is_better=True,
-            config={"num_thresholds": 10_000},
-        ),
-        "accuracy": Metric(
-            "share of right predictions (binary: at threshold 0.5)",
-            {"binary": "BinaryAccuracy", "multi_class": "SparseCategoricalAccuracy"},
-            higher_is_better=True,
-        ),
-        "precision": Metric(
-            "share of right ones among the positive predictions, threshold 0.5",
-            _same("Precision", "binary"),
-            higher_is_better=True,
-            shows_learning=False,
-        ),
-        "recall": Metric(
-            "share of the positive labels that are found, threshold 0.5",
-            _same("Recall", "binary"),
-            higher_is_better=True,
-            shows_learning=False,
-        ),
-        "log_loss": Metric(
-            "mean cross entropy",
-            {
-                "binary": "BinaryCrossEntropy",
-                "multi_class": "SparseCategoricalCrossentropy",
-            },
-            higher_is_better=False,
-        ),
-        "calibration": Metric(
-            "mean prediction divided by mean label; best near 1",
-            _same("Calibration", "binary", "regression"),
-            target=1.0,
-        ),
-        "mean_label": Metric(
-            "mean of the labels; describes the data, not the model",
-            _same("MeanLabel", "binary", "regression"),
-        ),
-        "mean_prediction": Metric(
-            "mean of the predictions",
-            _same("MeanPrediction", "binary", "regression"),
-        ),
-        "mae": Metric(
-            "mean absolute error",
-            _same("MeanAbsoluteError", "regression"),
-            higher_is_better=False,
-        ),
-        "mse": Metric(
-            "mean squared error",
-            _same("MeanSquaredError", "regression"),
-            higher_is_better=False,
-        ),
-        "rmse": Metric(
-            "square root of the mean squared error",
-            _same("RootMeanSquaredError", "regression"),
-            higher_is_better=False,
-        ),
-    }
+        name: f"strategos.components.evaluation.formulas:{kind}"
+        for name, kind in {
+            "auc": "Auc",
+            "pr_auc": "PrAuc",
+            "accuracy": "Accuracy",
+            "precision": "Precision",
+            "recall": "Recall",
+            "log_loss": "LogLoss",
+            "calibration": "Calibration",
+            "mean_label": "MeanLabel",
+            "mean_prediction": "MeanPrediction",
+            "mae": "Mae",
+            "mse": "Mse",
+            "rmse": "Rmse",
+        }.items()
+    },
 )
+"""Metrics by name, as in `evaluator.metrics`."""
 
 
 def names(task: str) -> list[str]:
-    """The metrics defined for a task, in the table's order.
+    """Our metrics that are defined for a task, in the table's order.
 
     Args:
       task: One of `TASKS`.
     """
-    return [name for name, metric in METRICS.items() if task in metric.tasks]
+    return [name for name in METRICS.own if task in METRICS[name].tasks]
+
+
+def badness(name: str, value: float) -> float:
+    """`Metric.badness`; 0 for a recorded metric that is not installed here.
+
+    Args:
+      name: Name of a metric.
+      value: A value of it.
+    """
+    return METRICS[name].badness(value) if name in METRICS else 0.0
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.evaluation.formulas import EPSILON, Columns
-from strategos.components.evaluation.metrics import MOST_SLICES
+from strategos.components.evaluation.formulas import EPSILON
+from strategos.components.evaluation.metrics import MOST_SLICES, Columns
 from strategos.components.evaluation.models import Location, Model, loaded
 from strategos.components.evaluation.scored import Learned, Scored
 from strategos.components.evaluation.sums import Membership, Sums

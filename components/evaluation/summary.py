@@ -37,14 +37,6 @@ UNDEFINED_BASELINE = "undefined_baseline"
 ONE_LABEL = "one_label"
 UNDEFINED = "undefined"
 
-# Metrics that depend on both labels, or on the positive ones, being there.
-_CAUSES_IN_LABELS = {
-    "auc": "all labels are the same",
-    "pr_auc": "all labels are the same",
-    "recall": "no label is 1",
-    "calibration": "the labels add up to 0",
-}
-
 
 @dataclass(frozen=True)
 class Check:
@@ -262,7 +254,8 @@ def _check(
     elif bound == "better_than" and trivial and trivial.is_perfect:
         found = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
     elif skips_undefined and _undefined_by_labels(metric, piece):
-        found = _skipped(f"undefined: {_CAUSES_IN_LABELS[metric]}", UNDEFINED)
+        cause = METRICS[metric].undefined_by_labels
+        found = _skipped(f"undefined: {cause}", UNDEFINED)
     elif not math.isfinite(piece.metrics[metric]):
         found = {"received": None, "ok": False, "note": _why_undefined(metric)}
     elif bound in ("may_drop", "may_rise"):
@@ -328,15 +321,16 @@ def _missing(metric: str, bound: str, required: float | None, feature: str) -> C
 
 def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:
     """Whether no model whose answers are finite has this metric on these labels."""
-    if metric not in _CAUSES_IN_LABELS or piece.trivial is None or not piece.finite:
+    cause, trivial = METRICS[metric].undefined_by_labels, piece.trivial
+    if not cause or trivial is None or not piece.finite:
         return False
-    return not math.isfinite(piece.trivial.metrics[metric])
+    return not math.isfinite(trivial.metrics[metric])
 
 
 def _why_undefined(metric: str) -> str:
-    causes = {**_CAUSES_IN_LABELS, "precision": "no prediction is above 0.5"}
-    cause = f"{causes[metric]}, or " if metric in causes else ""
-    return f"undefined: {cause}a prediction is not finite"
+    found = METRICS[metric]
+    cause = found.undefined_by_labels or found.undefined_by_answers
+    return f"undefined: {f'{cause}, or ' * bool(cause)}a prediction is not finite"
 
 
 def _reason(records: Iterable[Mapping[str, Any]]) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from strategos.components.evaluation import curves, formulas
-from strategos.components.evaluation.formulas import Columns
 from strategos.components.evaluation.metrics import (
+    METRICS,
     MOST_SLICES,
+    Batch,
+    Columns,
     SliceMetrics,
     Trivial,
 )
@@ -106,7 +107,7 @@ class Sums:
         for groups in self._groups.values():
             groups.labels.compact()
             for sums in groups.models.values():
-                sums.curves.compact()
+                sums.compact()
 
     def labels_vary(self) -> bool:
         """Whether the rows have two labels or more."""
@@ -137,7 +138,7 @@ class Sums:
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(groups)
-            unknown = groups.models[candidate].sums[_UNKNOWN][0]
+            unknown = groups.models[candidate].unknown
             for value in sorted(groups.codes, key=_order):
                 i = groups.codes[value]
                 found.append(
@@ -158,17 +159,15 @@ class Sums:
     def _of_model(
         self, label: np.ndarray, columns: Columns, code: np.ndarray, slices: int
     ) -> _ModelSums:
-        known = formulas.of(self._task)
-        sums = {
-            name: known[name].sums(label, columns, code, slices)
-            for name in self._metrics
-            if name in known
-        }
+        batch = Batch(self._task, label, columns, code, slices)
         unknown = sum(~np.isfinite(values) for values in columns.values())
-        sums[_UNKNOWN] = formulas.sums(code, unknown, slices)[None]
-        found = _ModelSums(sums)
-        if not formulas.AREAS.keys().isdisjoint(self._metrics):
-            found.curves.add(code, columns["prediction"], label)
+        found = _ModelSums(batch.total(unknown))
+        for name in self._metrics:
+            key = METRICS[name].shares or name
+            if key not in found.sums:
+                sums = METRICS[name].sums(batch)
+                is_array = isinstance(sums, np.ndarray)
+                found.sums[key] = _Arrays(name, sums) if is_array else sums
         return found
 
     def _add_groups(self, feature: str | None, later: _Groups) -> None:
@@ -184,12 +183,13 @@ class Sums:
     def _trivial(self, groups: _Groups) -> list[Trivial]:
         """The trivial model on each slice."""
         slices = len(groups.codes)
-        answer, known = groups.labels.results(self._task, slices)
-        columns = {name: known[name] for name in self._metrics if name in known}
+        one = groups.labels.one_answer(self._task, slices)
+        found = {name: METRICS[name].trivial(one) for name in self._metrics}
+        columns = {name: values for name, values in found.items() if values is not None}
         varied = groups.labels.varied(slices)
         return [
             Trivial(
-                float(answer[i]),
+                float(one.answer[i]),
                 {name: float(values[i]) for name, values in columns.items()},
                 is_perfect=not varied[i],
             )
@@ -201,22 +201,18 @@ class Sums:
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Values and errors by metric, float64 [slices] each."""
         sums, slices = groups.models[model], len(groups.codes)
-        broken = sums.sums[_UNKNOWN][0] > 0
         found = {}
         for name in self._metrics:
-            errors = np.zeros(slices)
-            if name in formulas.AREAS:
-                values, errors = sums.curves.areas(formulas.AREAS[name], slices)
-            else:
-                values = formulas.of(self._task)[name].value(sums.sums[name])
+            metric = METRICS[name]
+            kept = sums.sums[metric.shares or name]
+            result = metric.finish(kept.arrays if isinstance(kept, _Arrays) else kept)
+            exact = isinstance(result, np.ndarray)
+            values, errors = (result, np.zeros(slices)) if exact else result
             # Comparisons and sorting treat NaN as a number.
-            if name != "mean_label":
-                values = np.where(broken, np.nan, values)
+            if metric.reads_answers:
+                values = np.where(sums.unknown > 0, np.nan, values)
             found[name] = (values, errors)
         return found
-
-
-_UNKNOWN = "unknown"  # name of the number of rows whose prediction is not finite
 
 
 class _Groups:
@@ -261,20 +257,53 @@ class _Groups:
 class _ModelSums:
     """Sums by slice of one feature and one model.
 
+    Args:
+      unknown: float64 [slices], numbers of rows whose prediction is not finite.
+
     Attributes:
-      sums: float64 [any, slices] by name of a metric, or `_UNKNOWN`.
-      curves: Counts by score, for areas under curves.
+      sums: By `shares`, or by name of a metric.
     """
 
-    def __init__(self, sums: Mapping[str, np.ndarray] | None = None):
-        self.sums = dict(sums or {})
-        self.curves = curves.Curves()
+    def __init__(self, unknown: np.ndarray | None = None):
+        self.unknown = np.zeros(0) if unknown is None else unknown
+        self.sums: dict[str, Any] = {}
+
+    def compact(self) -> None:
+        for each in self.sums.values():
+            each.compact()
 
     def merge(self, later: _ModelSums, place: np.ndarray, slices: int) -> None:
-        for name, theirs in later.sums.items():
-            mine = self.sums.get(name, theirs[:, :0])
-            self.sums[name] = _added(mine, theirs, place, slices)
-        self.curves.merge(later.curves, place)
+        self.unknown = _added(self.unknown, later.unknown, place, slices)
+        for key, theirs in later.sums.items():
+            self.sums.setdefault(key, theirs.empty()).merge(theirs, place)
+
+
+class _Arrays:
+    """The sums of one metric that are arrays."""
+
+    def __init__(self, metric: str, arrays: np.ndarray):
+        self._metric, self.arrays = metric, arrays
+
+    def empty(self) -> _Arrays:
+        return _Arrays(self._metric, self.arrays[..., :0])
+
+    def compact(self) -> None:
+        """Arrays are small."""
+
+    def merge(self, later: _Arrays, place: np.ndarray) -> None:
+        mine, theirs = self.arrays, later.arrays
+        slices = mine.shape[-1]
+        total = np.zeros(
+            (*theirs.shape[:-1], max(slices, int(place.max(initial=-1)) + 1)),
+            theirs.dtype,
+        )
+        total[..., :slices] = mine
+        known = place < slices
+        total[..., place[~known]] = theirs[..., ~known]
+        at = place[known]
+        merged = METRICS[self._metric].merge(mine[..., at], theirs[..., known])
+        total[..., at] = merged
+        self.arrays = total
 
 
 def _added(

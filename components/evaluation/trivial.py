@@ -7,14 +7,36 @@ classes as probabilities. A model that is not better has learned nothing of use.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from strategos.components.evaluation.curves import narrow
 
-Metrics = dict[str, np.ndarray]  # float64 [slices] by name
-
 MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
 _COMPACTED = 1 << 14  # entries up to which nothing is compacted
+_NOTHING = np.zeros(0)
+
+
+@dataclass(frozen=True)
+class OneAnswer:
+    """The trivial model, which gives one answer for all rows of a slice.
+
+    Attributes:
+      task: One of `metrics.TASKS`.
+      answer: float64 [slices]: the mean label, or the most frequent class.
+      share: float64 [slices], multi_class: the share of rows of that class.
+      loss: float64 [slices], multi_class: cross entropy of the shares of all classes.
+      deviation: float64 [slices], regression: mean distance of a label from the mean.
+      variance: float64 [slices], regression: mean of its square.
+    """
+
+    task: str
+    answer: np.ndarray
+    share: np.ndarray = _NOTHING
+    loss: np.ndarray = _NOTHING
+    deviation: np.ndarray = _NOTHING
+    variance: np.ndarray = _NOTHING
 
 
 class Labels:
@@ -89,22 +111,19 @@ class Labels:
         """
         return self._counts(slices)[0] > 1
 
-    def results(self, task: str, slices: int) -> tuple[np.ndarray, Metrics]:
-        """The answer of the trivial model, and its metrics; NaN where undefined.
+    def one_answer(self, task: str, slices: int) -> OneAnswer:
+        """The trivial model of each slice.
 
         Args:
           task: One of `metrics.TASKS`.
           slices: Number of slices.
-
-        Returns:
-          float64 [slices], a label or a class; and float64 [slices] by metric.
         """
         if task == "multi_class":
             return self._of_classes(slices)
         _, rows, total = self._counts(slices)
         mean = total / rows
         if task == "binary":
-            return mean, _of_share(mean)
+            return OneAnswer(task, mean)
         code, value, count, first, second = self._entries_of()
         off = value - mean[code]
         deviation = np.abs(count * off + first)
@@ -114,17 +133,16 @@ class Labels:
         deviation[around] = _as_if_even(*parts)
         deviation = _sum(code, deviation, slices) / rows
         variance = _sum(code, second + 2 * off * first + count * off**2, slices) / rows
-        measured = {"mae": deviation, "mse": variance, "rmse": np.sqrt(variance)}
-        return mean, {**measured, **_of_mean(mean)}
+        return OneAnswer(task, mean, deviation=deviation, variance=variance)
 
-    def _of_classes(self, slices: int) -> tuple[np.ndarray, Metrics]:
+    def _of_classes(self, slices: int) -> OneAnswer:
         code, value, count, *_ = self._entries_of()
         share = count / _sum(code, count, slices)[code]
         order = np.lexsort((-value, share))  # of equal classes the first one
         most, answer = np.zeros(slices), np.zeros(slices)
         most[code[order]], answer[code[order]] = share[order], value[order]
         loss = -_sum(code, share * np.log(share), slices)
-        return answer, {"accuracy": most, "log_loss": loss}
+        return OneAnswer("multi_class", answer, most, loss)
 
     def _counts(self, slices: int) -> tuple[np.ndarray, ...]:
         """Distinct labels, rows and sum of labels by slice."""
@@ -212,28 +230,3 @@ def _small(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
 
 def _sum(code: np.ndarray, values: np.ndarray, slices: int) -> np.ndarray:
     return np.bincount(code, values, slices).astype(np.float64, copy=False)
-
-
-def _of_share(share: np.ndarray) -> dict[str, np.ndarray]:
-    """The metrics of the answer `share` where this share of labels is 1."""
-    both = (share > 0) & (share < 1)
-    inner = np.where(both, share, 0.5)
-    entropy = -(inner * np.log(inner) + (1 - inner) * np.log(1 - inner))
-    says_one = share > 0.5
-    return {
-        "auc": np.where(both, 0.5, np.nan),
-        "pr_auc": np.where(both, share, np.nan),
-        "accuracy": np.where(says_one, share, 1 - share),
-        "precision": np.where(says_one, share, np.nan),
-        "recall": np.where(share > 0, says_one.astype(np.float64), np.nan),
-        "log_loss": np.where(both, entropy, 0.0),
-        **_of_mean(share),
-    }
-
-
-def _of_mean(mean: np.ndarray) -> dict[str, np.ndarray]:
-    return {
-        "calibration": np.where(np.isclose(mean, 0.0), np.nan, 1.0),
-        "mean_label": mean,
-        "mean_prediction": mean,
-    }

@@ -147,15 +147,6 @@ class Registry(Mapping[str, T], Generic[T]):
             if name in found
         )
 
-    def versions(self, names: Sequence[str]) -> dict[str, str]:
-        """The versions of those plug-ins that are not ours, by name.
-
-        Args:
-          names: Names of plug-ins.
-        """
-        found = {name: self.version(name) for name in names}
-        return {name: version for name, version in found.items() if version}
-
     def _installed(self, name: str) -> metadata.EntryPoint | None:
         found = [each for each in _entry_points(self.group) if each.name == name]
         if len({each.value for each in found}) > 1:

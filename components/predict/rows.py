@@ -240,10 +240,9 @@ def _source(path: str) -> Source:
     """Opens a file as the format that its name says, else as its first bytes say."""
     from strategos.components.data_files import formats, sources
 
-    if path.endswith(sources.SUFFIXES):
+    if sources.name_of(path):
         return sources.open_source(path)
-    wanted = formats.suffix(formats.head(path))
-    (kind,) = (each for each in sources.SOURCES if wanted in each.suffixes)
+    kind = sources.SOURCES[formats.suffix(formats.head(path)).removeprefix(".")]
     kind.check(path)
     return kind(path)
 

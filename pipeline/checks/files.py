@@ -336,10 +336,10 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
         return [], [config.problem(key, message, remedy="Make it readable.")]
     files = [path for span in chosen for path in span.files]
     for path in files:
-        if not path.endswith(sources.SUFFIXES):
+        if not sources.name_of(path):
             message = f"{shown(path)} has none of the supported formats"
             remedy = "Narrow the pattern, or convert the file."
-            expected = ", ".join(sources.SUFFIXES)
+            expected = ", ".join(sources.suffixes())
             key = "data.examples"
             return [], [config.problem(key, message, expected=expected, remedy=remedy)]
     problems = list(_format_problems(config, files))

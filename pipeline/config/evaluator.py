@@ -11,6 +11,7 @@ from pydantic_core import InitErrorDetails
 from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, names
 from strategos.components.wording import nearest
 from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.plugins import problems
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 
@@ -105,7 +106,7 @@ class Evaluator(Section):
         errors = [
             _unknown_metric((index,), name, task)
             for index, name in enumerate(metrics)
-            if task and name not in names(task)
+            if task and not (_usable(name) and task in METRICS[name].tasks)
         ]
         return _checked(metrics, errors)
 
@@ -124,7 +125,7 @@ class Evaluator(Section):
                 errors += _trivial_errors(metric, limits, loc)
                 errors += _not_among(feature, info, "slices", loc)
             task = info.data.get("task")
-            if task and metric not in names(task):
+            if task and not (_usable(metric) and task in METRICS[metric].tasks):
                 errors.append(_unknown_metric((metric,), metric, task))
             else:
                 errors += _not_among(metric, info, "metrics", (metric,))
@@ -150,22 +151,34 @@ def _checked(value: object, errors: list[InitErrorDetails]):
 def _unknown_metric(
     loc: tuple[str | int, ...], name: str, task: str
 ) -> InitErrorDetails:
-    message, remedy = f"`{name}` is not a metric", ""
+    message, remedy, known = f"`{name}` is not a metric", "", names(task)
+    known += [each for each in METRICS if each not in METRICS.own]
+    if name in METRICS and not _usable(name):
+        (problem,) = problems(METRICS, name)
+        return reject_at(loc, **problem)
     if name in METRICS:
         tasks = " or ".join(sorted(METRICS[name].tasks))
         message = f"`{name}` is not defined for the task {task}"
         remedy = f"It is for {tasks}; the task is set by `evaluator.task`."
-    elif near := _known_by_class(name, task) or nearest(name, names(task)):
+    elif near := _known_by_class(name, task) or nearest(name, known):
         remedy = f"Did you mean `{near}`?"
-    allowed = ", ".join(names(task))
-    return reject_at(loc, message, expected=allowed, remedy=remedy)
+    return reject_at(loc, message, expected=", ".join(known), remedy=remedy)
+
+
+def _usable(metric: str) -> bool:
+    """Whether a metric exists and can be imported."""
+    return not any(problems(METRICS, metric))
 
 
 def _known_by_class(name: str, task: str) -> str | None:
     """The metric whose class in Keras or TFMA has this name: `mean_squared_error`."""
     wanted = name.replace("_", "").lower()
-    known = {METRICS[metric].classes[task].lower(): metric for metric in names(task)}
-    return known.get(wanted)
+    classes = {metric: METRICS[metric].tfma for metric in names(task)}
+    found = {
+        (each if isinstance(each, str) else each[task]).lower(): metric
+        for metric, each in classes.items()
+    }
+    return found.get(wanted)
 
 
 def _not_among(
@@ -188,14 +201,15 @@ def _direction_errors(
     metric: str, limits: Limits, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a limit on an improvement, which is always a mistake."""
-    higher = METRICS[metric].higher_is_better if metric in METRICS else None
-    if higher is None:
+    direction = METRICS[metric].direction if _usable(metric) else None
+    if direction is None:
         return
+    higher = direction == "higher"
     wrong, right = ("may_rise", "may_drop") if higher else ("may_drop", "may_rise")
     if getattr(limits, wrong) is not None:
         yield reject_at(
             (*loc, wrong),
-            f"{metric} is better when {'higher' if higher else 'lower'}",
+            f"{metric} is better when {direction}",
             remedy=f"Use `{right}`.",
         )
 
@@ -204,9 +218,9 @@ def _range_errors(
     metric: str, limits: Limits, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a limit that no value of the metric can reach."""
-    higher = METRICS[metric].higher_is_better if metric in METRICS else None
-    if higher is None:
+    if metric not in METRICS.own or METRICS[metric].direction is None:
         return
+    higher = METRICS[metric].direction == "higher"
     if higher and limits.at_least is not None and limits.at_least > 1:
         message = f"{limits.at_least:g}, but {metric} is at most 1: nothing can pass"
         yield reject_at((*loc, "at_least"), message, expected="0 to 1")
@@ -219,10 +233,10 @@ def _trivial_errors(
     metric: str, limits: Judged, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a metric that does not show whether a model has learned."""
-    if limits.better_than is None or metric not in METRICS:
+    if limits.better_than is None or not _usable(metric):
         return
     if not METRICS[metric].is_compared:
-        known = [name for name, each in METRICS.items() if each.is_compared]
+        known = [name for name in METRICS.own if METRICS[name].is_compared]
         yield reject_at(
             (*loc, "better_than"),
             f"{metric} does not tell a model that has learned from a trivial one",

@@ -8,7 +8,8 @@ execution property:
    to start from (`weights_by_content`), all by content; other inputs are artifacts;
 2. settings that change results, as properties of the nodes that use them;
 3. the user's code, what it imports and the files that it names (`Fingerprints`), and
-   what its executions have really used (`reuse.user_code`);
+   what its executions have really used (`reuse.user_code`); the versions of plug-ins
+   that compute results: readers and metrics;
 4. versions: Python, TFX and the packages that compute, and the code of
    `strategos.components` (`stack_versions`, a property of ExampleGen; all other nodes
    depend on it through their inputs).
@@ -50,7 +51,7 @@ from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.components.user_code.workload_paths import CONTENT
-from strategos.pipeline.plan import production
+from strategos.pipeline.plan import plugins, production
 from strategos.pipeline.root import metadata as mlmd
 from strategos.pipeline.root.state import file_hashes
 
@@ -84,11 +85,15 @@ class Fingerprints:
       preprocessing: Of the Transform module, with what it imports and names.
       model: Of the Trainer module, with what it imports and names.
       schema: Of the curated schema; "" without one.
+      readers: Of the readers of data that are plug-ins.
+      metrics: Of the metrics that are plug-ins.
     """
 
     preprocessing: str
     model: str
     schema: str
+    readers: str = ""
+    metrics: str = ""
 
     @classmethod
     def of(cls, config: Config) -> Fingerprints:
@@ -110,6 +115,8 @@ class Fingerprints:
             preprocessing=of_code(config.transform),
             model=of_code(config.trainer),
             schema=_digest(reading.read_bytes(schema)) if schema else "",
+            readers=plugins.versions(plugins.readers(config)),
+            metrics=plugins.versions(plugins.metrics(config)),
         )
 
 

@@ -57,7 +57,7 @@ def build(
     for gate in spans[1:]:
         data["examples"].add_upstream_node(gate)
     model = _model_nodes(config, paths, fingerprints, parameters, data)
-    release = _release_nodes(config, parameters, data, model)
+    release = _release_nodes(config, fingerprints, parameters, data, model)
     return Pipeline(
         pipeline_name=config.name,
         pipeline_root=os.path.join(config.run.root, config.name),
@@ -141,7 +141,7 @@ def _data_nodes(
         label=config.label,
         null_values=_json(config.data.null_values),
         unlabelled=config.data.unlabelled,
-        stack=stack_versions(),
+        stack=", ".join(filter(None, (stack_versions(), fingerprints.readers))),
         **parameters.of(node_ids.EXAMPLE_GEN),
     )
     examples = example_gen.outputs["examples"]
@@ -215,6 +215,7 @@ def _model_nodes(
 
 def _release_nodes(
     config: Config,
+    fingerprints: Fingerprints,
     parameters: _Parameters,
     data: dict[str, BaseNode],
     model: dict[str, BaseNode],
@@ -224,7 +225,9 @@ def _release_nodes(
     examples = data["examples"].outputs["examples"]
     schema = data["schema"].outputs["schema"]
     if config.evaluator:
-        nodes |= _evaluation_nodes(config, parameters, examples, schema, model)
+        nodes |= _evaluation_nodes(
+            config, fingerprints, parameters, examples, schema, model
+        )
     if config.pusher:
         from strategos.components.infra_validator.component import InfraValidator
         from strategos.components.pusher.component import Pusher
@@ -247,6 +250,7 @@ def _release_nodes(
 
 def _evaluation_nodes(
     config: Config,
+    fingerprints: Fingerprints,
     parameters: _Parameters,
     examples: Any,
     schema: Any,
@@ -258,12 +262,15 @@ def _evaluation_nodes(
 
     baseline = BaselineModel(**parameters.of(node_ids.BASELINE_MODEL))
     baseline.add_upstream_node(model["trainer"])
+    settings = config.evaluator.model_dump(mode="json", exclude_none=True)
+    if fingerprints.metrics:
+        settings["plugins"] = fingerprints.metrics
     evaluator = Evaluator(
         examples=examples,
         model=model["trainer"].outputs["model"],
         baseline_model=baseline.outputs["model"],
         schema=schema,
-        evaluator=config.evaluator.model_dump(mode="json", exclude_none=True),
+        evaluator=settings,
         label=config.label,
     )
     gate = EvaluationGate(

@@ -1,10 +1,13 @@
-"""The plug-ins that a pipeline uses: what its image must hold."""
+"""The plug-ins that a pipeline uses: their versions, and what its image must hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from strategos.components.data_files import sources
+from strategos.components.data_files.sources import SOURCES
+from strategos.components.evaluation.metrics import METRICS
 from strategos.components.plugins import Registry
 from strategos.components.pusher import targets
 from strategos.components.trainer.launchers import LAUNCHERS
@@ -20,9 +23,34 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
     Args:
       config: The effective settings.
     """
+    yield from readers(config)
     yield LAUNCHERS, config.trainer.distribution.launcher
+    yield from metrics(config)
     for folder in config.pusher.folders.values() if config.pusher else ():
         yield targets.TARGETS, targets.scheme(folder)
+
+
+def readers(config: Config) -> Iterator[tuple[Registry[Any], str]]:
+    """Yields the readers of the data: all of them if the pattern names no suffix."""
+    patterns = filter(None, (config.data.examples, config.serving))
+    for name in map(sources.name_of, patterns):
+        yield from ((SOURCES, each) for each in ([name] if name else SOURCES))
+
+
+def metrics(config: Config) -> Iterator[tuple[Registry[Any], str]]:
+    """Yields the metrics of the evaluator."""
+    for name in config.evaluator.metrics if config.evaluator else ():
+        yield METRICS, name
+
+
+def versions(plugins: Iterator[tuple[Registry[Any], str]]) -> str:
+    """The versions of those plug-ins that are not ours, for cache keys.
+
+    Args:
+      plugins: Names with their registries.
+    """
+    found = {(each.group, name): each.version(name) for each, name in plugins}
+    return ", ".join(f"{key[1]} {found[key]}" for key in sorted(found) if found[key])
 
 
 def note(config: Config) -> str:

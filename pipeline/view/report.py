@@ -15,7 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS, badness
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import terminal, training
@@ -241,7 +241,7 @@ def _grid(*headings: str) -> Table:
 def _change(name: str, before: float | None, after: float | None) -> Text:
     if before is None or after is None or before == after:
         return Text("-" if before != after else "same")
-    worse = METRICS[name].badness(after) - METRICS[name].badness(before)
+    worse = badness(name, after) - badness(name, before)
     style = "" if worse == 0 else "red" if worse > 0 else "green"
     return Text(terminal.number(after - before, sign="+"), style=style)
 
@@ -279,7 +279,7 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     for piece in summary["slices"]:
         name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
         if value is not None and name not in small and piece["examples"] >= _FEW_ROWS:
-            found.append((-METRICS[metric].badness(value), name, piece))
+            found.append((-badness(metric, value), name, piece))
     return [
         (name, piece) for _, name, piece in sorted(found, key=lambda each: each[:2])
     ]

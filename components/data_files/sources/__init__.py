@@ -1,23 +1,49 @@
 """Data files that ExampleGen reads: a class per format, chosen by a file's name.
 
-A new format is a subclass of `Source` in a module of this folder, listed in `SOURCES`.
+A new format is a subclass of `Source`, listed in `SOURCES`, or a plug-in.
 `strategos validate` imports this package, so the classes import Arrow in functions.
 """
 
 from __future__ import annotations
 
-from strategos.components.data_files.sources.csv_source import CsvSource
-from strategos.components.data_files.sources.parquet_source import ParquetSource
+from typing import Any
+
 from strategos.components.data_files.sources.source import Part, Source
 from strategos.components.errors import UserError
+from strategos.components.plugins import Registry
 from strategos.components.wording import listed
 
-__all__ = ["SOURCES", "SUFFIXES", "Part", "Source", "check", "open_source"]
+__all__ = ["SOURCES", "Part", "Source", "check", "name_of", "open_source", "suffixes"]
 
-SOURCES: tuple[type[Source], ...] = (CsvSource, ParquetSource)
+SOURCES: Registry[Any] = Registry(
+    "strategos.sources",
+    Source,
+    {
+        "csv": f"{__name__}.csv_source:CsvSource",
+        "csv.gz": f"{__name__}.csv_source:CsvSource",
+        "parquet": f"{__name__}.parquet_source:ParquetSource",
+    },
+    classes=True,
+)
+"""Subclasses of `Source` by the suffix of file names, without its first dot."""
 
-SUFFIXES = tuple(suffix for kind in SOURCES for suffix in kind.suffixes)
-"""Suffixes of the file names that ExampleGen reads."""
+
+def suffixes() -> list[str]:
+    """Suffixes of the file names that ExampleGen reads, such as `.csv`."""
+    return [f".{name}" for name in SOURCES]
+
+
+def name_of(path: str) -> str | None:
+    """The name in `SOURCES` of a file's format, by its suffix; None if there is none.
+
+    Args:
+      path: Path, URL or pattern of files.
+    """
+    for names in (SOURCES.own, SOURCES):  # no other package is looked for, if possible
+        found = [name for name in names if path.endswith(f".{name}")]
+        if found:
+            return max(found, key=len)
+    return None
 
 
 def check(path: str) -> type[Source]:
@@ -27,16 +53,17 @@ def check(path: str) -> type[Source]:
       UserError: The file cannot be opened, its content contradicts its suffix, or no
         class reads files with this suffix.
     """
-    for kind in SOURCES:
-        if path.endswith(kind.suffixes):
-            kind.check(path)
-            return kind
-    raise UserError(
-        "whose format is not supported",
-        key="data.examples",
-        received=path,
-        expected=f"names that end in {listed(SUFFIXES, 'or')}",
-    )
+    name = name_of(path)
+    if name is None:
+        raise UserError(
+            "whose format is not supported",
+            key="data.examples",
+            received=path,
+            expected=f"names that end in {listed(suffixes(), 'or')}",
+        )
+    kind: type[Source] = SOURCES[name]
+    kind.check(path)
+    return kind
 
 
 def open_source(path: str) -> Source:

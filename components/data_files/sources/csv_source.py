@@ -44,7 +44,6 @@ class CsvSource(Source):
     An empty field is a missing value.
     """
 
-    suffixes = (".csv", ".csv.gz")
     cut_by_scan = True
 
     def __init__(self, path: str):
@@ -89,6 +88,10 @@ class CsvSource(Source):
                 profiles[name].see_text(column, self, part, rows)
             rows += batch.num_rows
         return rows
+
+    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Source`: `inspect` reads all values."""
+        return iter(())
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""

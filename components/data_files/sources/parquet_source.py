@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.data_files import formats
@@ -11,7 +11,6 @@ from strategos.components.data_files.sources.source import (
     WHOLE,
     Part,
     Source,
-    check_names,
     no_row,
 )
 from strategos.components.errors import UserError
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet
 
-    from strategos.components.data_files.inference import Profile
 
 _BATCH_BYTES = 16 << 20
 
@@ -30,26 +28,16 @@ _BATCH_BYTES = 16 << 20
 class ParquetSource(Source):
     """A Parquet file; a list column becomes a feature with many values per row."""
 
-    suffixes = (".parquet",)
-
     def __init__(self, path: str):
         """See `Source`."""
-        from strategos.components.data_files.values.arrow_types import is_list
-
         self.path = path
         with self._open() as file:
-            schema = file.schema_arrow
+            self.declare(file.schema_arrow)
             found = map(file.metadata.row_group, range(file.metadata.num_row_groups))
             self._groups = [(each.num_rows, each.total_byte_size) for each in found]
-            self._suspects = _suspects(file)
-        check_names(path, schema.names)
-        self.names = tuple(schema.names)
-        self._types = {field.name: self._type_of(field) for field in schema}
-        self.lists = frozenset(
-            name for name, data_type in self._types.items() if is_list(data_type)
-        )
+            self.suspects = _suspects(file)
         # Arrow reads such columns of one row group at a time only.
-        self._by_group = any(map(_has_nested_dictionary, self._types.values()))
+        self._by_group = any(map(_has_nested_dictionary, self.types.values()))
         rows = self.rows_of(WHOLE)
         self.is_empty = not rows
         size = sum(size for _, size in self._groups)
@@ -72,14 +60,6 @@ class ParquetSource(Source):
                 taken = 0
             taken += group_size
         return list(map(Part, starts, [*starts[1:], None]))
-
-    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
-        """See `Source`: reads only the declared types, no values."""
-        rows = self.rows_of(part)
-        for name, data_type in self._types.items():
-            suspected = name in self._suspects
-            profiles[name].see_type(data_type, self, part, rows, suspected)
-        return rows
 
     def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
@@ -127,19 +107,6 @@ class ParquetSource(Source):
             return pyarrow.parquet.ParquetFile(file, pre_buffer=remote)
         except (pa.ArrowException, OSError) as error:
             raise UserError(self._unreadable(error)) from error
-
-    def _type_of(self, field: pa.Field) -> pa.DataType:
-        from strategos.components.data_files.values import features
-
-        try:
-            features.kind_of(field.type)
-            return field.type
-        except TypeError as error:
-            raise UserError(
-                f"{self.path}: column `{field.name}` has the type {field.type}, which "
-                f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
-                f"lists of these; flatten the column or take it out."
-            ) from error
 
     def _unreadable(self, error: Exception) -> str:
         if is_remote(self.path) and isinstance(error, OSError):

@@ -1,4 +1,16 @@
-"""The interface of a data file format."""
+"""The interface of a data file format.
+
+Usage, in a package with the entry point `feather = "package.module:FeatherSource"` in
+the group `strategos.sources`, for `data.examples: data/*.feather`:
+
+    class FeatherSource(Source):
+        def __init__(self, path: str):
+            self.path = path
+            self.declare(feather.read_table(path).schema)
+
+        def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
+            yield from feather.read_table(self.path).to_batches()
+"""
 
 from __future__ import annotations
 
@@ -42,21 +54,26 @@ MAX_ROWS = 32768
 class Source(abc.ABC):
     """One file of rows. The constructor reads the column names, but no row.
 
+    Objects go to workers of an engine: they are pickled, and hold no open file.
+
     Attributes:
-      suffixes: Suffixes of the file names, such as `.csv`.
       cut_by_scan: Whether `cut` needs a scan of every part to find where rows begin.
       path: Path of the file.
       names: Column names, in the order of the file.
+      types: Arrow types of the columns, if the file declares them, by name.
       lists: Names of the columns that may have several values in a row.
+      suspects: Names of the columns with a number that float32 may not represent;
+        None if unknown.
       is_empty: Whether the header says that the file has no rows.
     """
 
-    suffixes: ClassVar[tuple[str, ...]]
     cut_by_scan: ClassVar[bool] = False
 
     path: str
     names: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
     lists: frozenset[str] = frozenset()
+    suspects: frozenset[str] | None = None
     is_empty: bool = False
 
     @abc.abstractmethod
@@ -70,8 +87,24 @@ class Source(abc.ABC):
           UserError: The file is malformed or has no columns.
         """
 
+    def declare(self, schema: pa.Schema) -> None:
+        """Takes names and types of the columns from the file's own schema.
+
+        Args:
+          schema: The Arrow types of the columns.
+
+        Raises:
+          UserError: A column has no name or the name of another one, or its type
+            cannot become a feature.
+        """
+        from strategos.components.data_files.values.arrow_types import is_list
+
+        check_names(self.path, schema.names)
+        self.names = tuple(schema.names)
+        self.types = {field.name: self._type_of(field) for field in schema}
+        self.lists = frozenset(name for name in self.names if is_list(self.types[name]))
+
     @classmethod
-    @abc.abstractmethod
     def check(cls, path: str) -> None:
         """Rejects a file whose first bytes contradict the suffix of its name.
 
@@ -79,10 +112,10 @@ class Source(abc.ABC):
           UserError: The file cannot be opened or has another format; the message names
             the format found and the remedy.
         """
+        del path  # by default, the constructor finds that
 
-    @abc.abstractmethod
     def parts(self, size: int) -> list[Part]:
-        """Divides the file into parts.
+        """Divides the file into parts; by default, it is one.
 
         Args:
           size: Approximate size of a part in bytes.
@@ -90,6 +123,7 @@ class Source(abc.ABC):
         Returns:
           The parts in order. If `cut_by_scan`, `cut` must move their bounds to rows.
         """
+        return [WHOLE]
 
     def scan(self, part: Part) -> Any:
         """Scans a part for `cut`; None if `parts` are at rows already."""
@@ -104,9 +138,10 @@ class Source(abc.ABC):
         """
         return list(parts)
 
-    @abc.abstractmethod
     def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
-        """Adds all values of each column, or their declared type, to its profile.
+        """Adds all values of each column, or its declared type, to its profile.
+
+        By default reads `types`, and no values.
 
         Args:
           part: The part to read.
@@ -118,6 +153,11 @@ class Source(abc.ABC):
         Raises:
           UserError: The file is malformed.
         """
+        rows = self.rows_of(part)
+        for name, data_type in self.types.items():
+            suspected = self.suspects is None or name in self.suspects
+            profiles[name].see_type(data_type, self, part, rows, suspected)
+        return rows
 
     def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields columns of which `inspect` read only the declared type.
@@ -129,7 +169,7 @@ class Source(abc.ABC):
         Raises:
           UserError: The file is malformed.
         """
-        return iter(())
+        return (batch.select(list(names)) for batch in self.batches(part))
 
     @abc.abstractmethod
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
@@ -142,9 +182,8 @@ class Source(abc.ABC):
           UserError: The file is malformed or has no rows.
         """
 
-    @abc.abstractmethod
     def count_rows(self, enough: int) -> int:
-        """Counts the rows without parsing them, so the count may be too high.
+        """Counts the rows, perhaps without parsing them: the count may be too high.
 
         Args:
           enough: Counting may stop at this number of rows.
@@ -152,6 +191,7 @@ class Source(abc.ABC):
         Raises:
           UserError: The file is malformed.
         """
+        return self.rows_of(WHOLE)
 
     def rows_of(self, part: Part) -> int:
         """Number of rows of a part; reads the part unless the file knows the number.
@@ -161,14 +201,29 @@ class Source(abc.ABC):
         """
         return sum(batch.num_rows for batch in self.batches(part))
 
-    @abc.abstractmethod
     def where(self, part: Part, row: int) -> str:
         """The place of a row in the file, for an error message.
+
+        By default its number from 1, which fits a file of one part.
 
         Args:
           part: Part of the file that contains the row.
           row: Index of the row in the part, from 0.
         """
+        return f"row {row + 1}"
+
+    def _type_of(self, field: pa.Field) -> pa.DataType:
+        from strategos.components.data_files.values import features
+
+        try:
+            features.kind_of(field.type)
+            return field.type
+        except TypeError as error:
+            raise UserError(
+                f"{self.path}: column `{field.name}` has the type {field.type}, which "
+                f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
+                f"lists of these; flatten the column or take it out."
+            ) from error
 
 
 def no_row(path: str) -> UserError:

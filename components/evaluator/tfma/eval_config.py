@@ -63,9 +63,11 @@ def _add_metric(
     spec: config_pb2.MetricsSpec, name: str, task: str, bound: Mapping[str, Any]
 ) -> None:
     metric = METRICS[name]
+    tfma = metric.tfma if isinstance(metric.tfma, str) else metric.tfma[task]
     config = spec.metrics.add(
-        class_name=metric.classes[task],
-        config=json.dumps({"name": name, **metric.config}),
+        class_name=tfma or type(metric).__name__,
+        module="" if tfma else type(metric).__module__,
+        config=json.dumps({"name": name, **metric.tfma_config}),
     )
     # Always by slicing spec: a `threshold` without one would apply to every slice.
     for feature, limits in [(None, bound), *(bound.get("slices") or {}).items()]:

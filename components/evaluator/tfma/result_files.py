@@ -132,7 +132,7 @@ def _add_failure(entry: Any, check: Check, piece: SliceMetrics, model: str) -> N
     received = piece.metrics[check.metric]
     bound, required = check.bound, check.required
     if bound == "better_than":  # TFMA has no such threshold
-        higher = METRICS[check.metric].higher_is_better
+        higher = METRICS[check.metric].direction == "higher"
         bound = "at_least" if higher else "at_most"
     if required is None:  # undefined
         required = float("nan")

@@ -12,7 +12,7 @@ def test_every_task_has_metrics_and_every_metric_a_known_task():
     for task in metrics.TASKS:
         assert metrics.names(task)
     for metric in metrics.METRICS.values():
-        assert metric.tasks and metric.tasks <= set(metrics.TASKS)
+        assert metric.tasks and set(metric.tasks) <= set(metrics.TASKS)
 
 
 @pytest.mark.parametrize(

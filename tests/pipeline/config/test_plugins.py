@@ -109,3 +109,39 @@ def test_modules_of_plug_ins_that_cannot_be_used_are_named(
     found = problem(workload, "plugins=[own]")
     assert found.key == "plugins"
     assert said in str(found)
+
+
+def test_a_metric_is_judged_by_what_it_says_of_itself(workload, install):
+    install(
+        "worst",
+        """
+from strategos.components.evaluation.metrics import Metric
+
+class Worst(Metric):
+    description, tasks, direction = "largest error", ("regression",), "lower"
+
+    def sums(self, batch):
+        raise NotImplementedError
+
+    def finish(self, sums):
+        raise NotImplementedError
+""",
+        "[strategos.metrics]\nworst = worst:Worst\ngone = nowhere:Gone\n",
+    )
+    section = (
+        "evaluator={task: %s, metrics: [worst], slices: [], bounds: {auc: null%s}}"
+    )
+    found = load(
+        workload,
+        sets=[section % ("regression", ", worst: {at_most: 3, may_rise: 0.1}")],
+    )
+    assert found.config.evaluator.metrics == ("worst",)
+    for bounds, said in {
+        "worst: {may_drop: 0.1}": "worst is better when lower",
+        "worst: {better_than: trivial}": "worst does not tell a model that has",
+        "wurst: {at_most: 3}": "Did you mean `worst`?",
+        "gone: {at_most: 3}": "of worst 1.2 cannot be imported",
+    }.items():
+        assert said in str(problem(workload, section % ("regression", f", {bounds}")))
+    binary = section % ("binary", "")
+    assert "not defined for the task binary" in str(problem(workload, binary))

@@ -57,8 +57,10 @@ def test_the_json_schema_accepts_the_shortest_file_and_rejects_slips(workload):
     settings = yaml.safe_load(workload.read_text().replace("1e-3", "0.001"))
     assert not list(validator.iter_errors(settings))
     settings["trainer"]["epoch"] = 3
-    settings["evaluator"]["metrics"] = ["auk"]
+    settings["evaluator"]["metrics"] = [3]
     assert len(list(validator.iter_errors(settings))) == 2
+    settings["evaluator"]["metrics"] = ["a_plug_in"]
+    assert len(list(validator.iter_errors(settings))) == 1
 
 
 @pytest.mark.parametrize("name", ["flights", "digits"])
