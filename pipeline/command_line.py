@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias
 
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.view.usage import Parser
 
-_READ = dict(
+_READ: dict[str, Any] = dict(
     nargs="?",
     metavar="PIPELINE_YAML",
     help=f"the pipeline (default: ./{MAIN_FILE}, else that of the last root used)",
 )
 _STACK = (("TFX", "tfx"), ("TensorFlow", "tensorflow"), ("Beam", "apache-beam"))
+
+
+_Commands: TypeAlias = "argparse._SubParsersAction[Any]"
+_Parents: TypeAlias = Sequence[argparse.ArgumentParser]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,8 +51,8 @@ def parser() -> argparse.ArgumentParser:
 class _Version(argparse.Action):
     """Prints versions from the packages' metadata, without importing the packages."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, nargs=0, **kwargs)
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any):
+        super().__init__(option_strings, dest, nargs=0, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         python = ".".join(map(str, sys.version_info[:3]))
@@ -94,7 +99,7 @@ def _settings() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_running(commands, parents) -> None:
+def _add_running(commands: _Commands, parents: _Parents) -> None:
     judging = argparse.ArgumentParser(add_help=False)
     judging.add_argument(
         "--without-baseline",
@@ -179,7 +184,7 @@ def _add_running(commands, parents) -> None:
     _add_schedule(commands, parents)
 
 
-def _add_schedule(commands, parents) -> None:
+def _add_schedule(commands: _Commands, parents: _Parents) -> None:
     schedule = commands.add_parser(
         "schedule", help="run again and again: here, by another clock, or on a service"
     )
@@ -211,7 +216,7 @@ def _add_schedule(commands, parents) -> None:
         what.add_parser(name, parents=[*parents, target], help=text)
 
 
-def _add_seeing(commands, shared) -> None:
+def _add_seeing(commands: _Commands, shared: argparse.ArgumentParser) -> None:
     root = argparse.ArgumentParser(add_help=False)
     root.add_argument(
         "--root",
@@ -283,7 +288,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _add_deploying(commands, parents) -> None:
+def _add_deploying(commands: _Commands, parents: _Parents) -> None:
     predict = commands.add_parser(
         "predict", parents=parents, help="predict rows with the newest pushed model"
     )

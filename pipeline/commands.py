@@ -18,6 +18,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError
 from strategos.pipeline import api
 from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.config.sections import required
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
@@ -284,7 +285,7 @@ def compile_to(config: Config, target: str, output: Path, **options: Any) -> Non
     compiling.compile_to(config, target, output, **options)
     notes = [plugins.note(config)]
     if target == "kubeflow":
-        notes += steps.notes(config.kubeflow)
+        notes += steps.notes(required(config.kubeflow))
     for note in filter(None, notes):
         print(f"note: {note}")
 

@@ -65,10 +65,10 @@ def _images(config: Config, target: str) -> Iterator[_Image]:
     steps = getattr(config, target).image
     yield _Image(steps, None)
     distribution = config.trainer.distribution
-    jobs = {"tfjob": distribution.tfjob, "vertex": distribution.vertex}
+    jobs = {"tfjob": distribution.tfjob.image, "vertex": distribution.vertex.image}
     training = jobs.get(distribution.launcher)
-    if training and training.image and training.image != steps:
-        yield _Image(training.image, "training")
+    if training and training != steps:
+        yield _Image(training, "training")
 
 
 def _builder() -> str:

@@ -13,6 +13,7 @@ from strategos.components.errors import BadInputError, ExitCode, Place
 from strategos.components.files import filesystems
 from strategos.components.pusher import targets
 from strategos.pipeline import commands
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import contexts
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import NoRunsError, Store
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def models(arguments: argparse.Namespace) -> int:
     """Lists the versions in `pusher.to`, newest first, after one on trial."""
     config = _pushing(arguments)
-    store, pusher = _store(config), config.pusher
+    store, pusher = _store(config), required(config.pusher)
     waiting = history.canary(store, pusher.to, pusher.canary)
     listed = history.versions(store, pusher.to)
     listed = [waiting, *listed] if waiting else listed
@@ -34,7 +35,7 @@ def models(arguments: argparse.Namespace) -> int:
         return ExitCode.DONE
     from strategos.pipeline.view import models as view
 
-    view.show(listed, config.pusher.to)
+    view.show(listed, pusher.to)
     return ExitCode.DONE
 
 
@@ -101,10 +102,11 @@ def predict(arguments: argparse.Namespace) -> int:
     rows = rows or prediction.STDIN
     if rows != prediction.STDIN and (not Path(rows).exists() or Path(rows).is_dir()):
         raise BadInputError(f"{rows}: no such file of rows to predict")
-    model = production.newest(_store(config).mlmd, config.pusher.to)
+    target = required(config.pusher).to
+    model = production.newest(_store(config).mlmd, target)
     if model is None:
         raise BadInputError(
-            f"no model has been pushed to {config.pusher.to} yet",
+            f"no model has been pushed to {target} yet",
             key="pusher.to",
             remedy=f"Run: strategos run {arguments.pipeline}",
         )
@@ -144,7 +146,7 @@ def _store(config: Config) -> Store:
     try:
         return Store(metadata.of(config), root=config.run.root)
     except NoRunsError:
-        folders = config.pusher.folders.values()
+        folders = required(config.pusher).folders.values()
         if not any(targets.of(folder).versions() for folder in folders):
             raise
         return Store.empty(config.run.root)

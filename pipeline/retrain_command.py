@@ -10,6 +10,7 @@ from strategos.components import node_ids
 from strategos.components.data_files.listing import select_spans
 from strategos.components.errors import ExitCode, UserError
 from strategos.pipeline import api, commands
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import decisions, runs
 from strategos.pipeline.plan import caching
 from strategos.pipeline.root import lock, metadata
@@ -126,7 +127,7 @@ def _run_better(
     if isinstance(done, orchestration.Result):
         return done
     if done:
-        metric = config.evaluator.metrics[0]
+        metric = required(config.evaluator).metrics[0]
         told = comparison.described(done, metric)
         print(told, flush=True)
         reason = f"{reason} {told}"
@@ -145,7 +146,7 @@ def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:
 def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> int:
     """Runs once for each span of `--spans`, as if later spans had not arrived."""
     preflight.reject(config, data)
-    outcome = ExitCode.DONE
+    outcome: int = ExitCode.DONE
     for span in _asked_for(arguments, data):
         reason = f"Backfill: as of span {span.number}."
         print(reason, flush=True)

@@ -18,7 +18,7 @@ from strategos.components.wording import listed
 from strategos.pipeline.checks import engine, files, folders
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.cluster.types import WORKLOAD
-from strategos.pipeline.config.sections import Config
+from strategos.pipeline.config.sections import Config, required
 from strategos.pipeline.plan.cluster import paths
 from strategos.pipeline.plan.cluster.resolve import GANGS
 
@@ -104,7 +104,7 @@ def pod_notes(config: Config) -> list[UserError]:
     Args:
       config: The effective settings, after `check_pod`.
     """
-    return list(_pusher_problems(config, config.kubeflow, "kubeflow"))
+    return list(_pusher_problems(config, required(config.kubeflow), "kubeflow"))
 
 
 def _pod_problems(config: Config, section: Kubeflow) -> Iterator[UserError]:

@@ -38,7 +38,7 @@ def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
         yield from _flink_problems(config)
     endpoint = engine.options.job_endpoint
     problem = unreachable(endpoint) if endpoint else ""
-    if problem:
+    if endpoint and problem:
         yield config.problem(
             "run.engine.options.job_endpoint",
             f"where no job server listens ({problem})",

@@ -60,7 +60,9 @@ def check(
         object store are not looked at then: the steps have credentials of their own.
     """
     elsewhere, weights = seen or (lambda path: False), config.trainer.named_weights
-    files, problems, examples = [], [], config.data.examples
+    files: list[str] = []
+    problems: list[UserError] = []
+    examples = config.data.examples
     only_at_steps = seen is not None and is_remote(examples)
     if not (only_at_steps or (elsewhere(examples) and data.is_empty)):
         files, problems = data_files(config, data)

@@ -360,8 +360,8 @@ def _nvidia_driver() -> str:
     """The version of NVIDIA's kernel driver, "" for none."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
-        return re.search(r"\d+(\.\d+)+", text).group()
-    except (OSError, AttributeError):
+        return re.findall(r"\d+(?:\.\d+)+", text)[0]
+    except (OSError, IndexError):
         pass  # Under WSL the driver belongs to Windows, but nvidia-smi exists.
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:

@@ -67,7 +67,7 @@ class Split(Section):
     @classmethod
     def _is_used(cls, value: int, info: ValidationInfo) -> int:
         by = info.data.get("by")
-        default = cls.model_fields[info.field_name].default
+        default = cls.model_fields[str(info.field_name)].default
         unused = (by == "span") != (info.field_name == "spans")
         if by and unused and value != default:
             raise reject(f"`by: {by}` does not use it", remedy="Remove it.")
@@ -86,7 +86,7 @@ class Split(Section):
 
     @field_validator("keys")
     @classmethod
-    def _fits_by(cls, keys: tuple[str, ...], info: ValidationInfo):
+    def _fits_by(cls, keys: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         by = info.data.get("by")
         if by == "hash" and not keys:
             remedy = "Name the columns: `keys: [customer]`; or write `by: ratio`."
@@ -206,7 +206,9 @@ class Data(Section):
 
     @field_validator("complete")
     @classmethod
-    def _marks_these_spans(cls, complete: Complete | None, info: ValidationInfo):
+    def _marks_these_spans(
+        cls, complete: Complete | None, info: ValidationInfo
+    ) -> Complete | None:
         pattern = info.data.get("examples")
         if complete and complete.marker and pattern and not has_spans(pattern):
             raise reject(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails
 from strategos.components.trainer.cluster.strategy import (
     DEFAULT_PARAMETER_SERVERS,
     DEFAULT_WORKERS,
-    STRATEGIES,
+    StrategyName,
 )
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
@@ -105,13 +105,18 @@ _JOBS = ("slurm", "tfjob", "vertex")
 
 _SHORTEST_STALL = 15  # seconds
 
+if TYPE_CHECKING:
+    LauncherName = str
+else:
+    LauncherName = named(LAUNCHERS)
+
 _GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
 
 
 class Distribution(Section):
     """Devices and processes that train the model."""
 
-    strategy: Literal[STRATEGIES] = Field(
+    strategy: StrategyName = Field(
         "auto",
         description="`auto` chooses from the environment: a TPU or a cluster if it "
         "names one, else all GPUs, else one device.",
@@ -155,7 +160,7 @@ class Distribution(Section):
         "workers. `files`: each worker reads only its own files; less I/O, but the "
         "loss curve no longer equals that of one device.",
     )
-    launcher: named(LAUNCHERS) = Field(
+    launcher: LauncherName = Field(
         "local",
         description="; ".join(
             f"`{name}` {LAUNCHERS[name].description}" for name in LAUNCHERS.own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails
@@ -15,6 +15,7 @@ from strategos.pipeline.config.plugins import problems
 from strategos.pipeline.config.problems import raise_all, reject_at
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 
+_Value = TypeVar("_Value")
 _Change = Annotated[float, Field(ge=0)]
 
 
@@ -112,8 +113,10 @@ class Evaluator(Section):
 
     @field_validator("bounds")
     @classmethod
-    def _measured(cls, bounds: dict, info: ValidationInfo) -> dict[str, Bound]:
-        errors = []
+    def _measured(
+        cls, bounds: dict[str, Bound], info: ValidationInfo
+    ) -> dict[str, Bound]:
+        errors: list[InitErrorDetails] = []
         for metric, bound in bounds.items():
             errors += _direction_errors(metric, bound, (metric,))
             errors += _range_errors(metric, bound, (metric,))
@@ -142,7 +145,7 @@ class Evaluator(Section):
         return any((each.may_drop, each.may_rise) != (None, None) for each in limits)
 
 
-def _checked(value: object, errors: list[InitErrorDetails]):
+def _checked(value: _Value, errors: list[InitErrorDetails]) -> _Value:
     if errors:
         raise_all(errors)
     return value

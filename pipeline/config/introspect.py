@@ -55,10 +55,8 @@ class Key:
     @property
     def annotation(self) -> Any:
         """The type as declared, with the metadata that pydantic split off."""
-        metadata = tuple(self.field.metadata)
-        if not metadata:
-            return self.field.annotation
-        return typing.Annotated[(self.field.annotation, *metadata)]
+        parts = (self.field.annotation, *self.field.metadata)
+        return typing.Annotated[parts] if len(parts) > 1 else parts[0]
 
 
 def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

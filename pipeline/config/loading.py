@@ -138,7 +138,7 @@ def _validate(
     settings = _plain(entry, ())
     try:
         config = Config.model_validate(settings, context=context)
-        rest = Repaired(config, frozenset())
+        rest: Repaired | None = Repaired(config, frozenset())
     except ValidationError as error:
         problems = problems + from_pydantic(error, Config, _locator(entry))
         rest = repaired(settings, error, Config, context)

@@ -191,7 +191,9 @@ class Notify(Section):
 
     @field_validator("template")
     @classmethod
-    def _is_sent(cls, template: dict[str, Any] | None, info: ValidationInfo):
+    def _is_sent(
+        cls, template: dict[str, Any] | None, info: ValidationInfo
+    ) -> dict[str, Any] | None:
         if template is not None and not info.data.get("webhook", True):
             raise reject("only `webhook` sends it", remedy="Set `webhook: true`.")
         return template
@@ -260,7 +262,7 @@ class Pusher(Section):
 
     @field_validator("canary")
     @classmethod
-    def _is_apart(cls, canary: str | None, info: ValidationInfo):
+    def _is_apart(cls, canary: str | None, info: ValidationInfo) -> str | None:
         to = info.data.get("to")
         if canary and to and (_is_inside(to, canary) or _is_inside(canary, to)):
             raise reject(
@@ -271,7 +273,9 @@ class Pusher(Section):
 
     @field_validator("endpoint")
     @classmethod
-    def _reads_the_target(cls, endpoint: VertexEndpoint | None, info: ValidationInfo):
+    def _reads_the_target(
+        cls, endpoint: VertexEndpoint | None, info: ValidationInfo
+    ) -> VertexEndpoint | None:
         to = info.data.get("to", "gs://")
         if endpoint and not to.startswith("gs://"):
             raise reject(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -188,6 +188,11 @@ class Engine(Section):
           memory: Bytes that the run may take; None where nobody knows.
         """
         cluster = self.options.local_cluster or LocalCluster()
+        limits: dict[str, Any] = {
+            name: float(seconds(limit))
+            for name in ("timeout", "stall_timeout")
+            if (limit := getattr(self.options, name))
+        }
         return Settings(
             runner=self.runner,
             workers=self.workers,
@@ -196,11 +201,7 @@ class Engine(Section):
             master=self.options.master,
             taskmanagers=cluster.taskmanagers,
             **{name: getattr(self.options, name) for name in _OF_DATAFLOW},
-            **{
-                name: float(seconds(limit))
-                for name in ("timeout", "stall_timeout")
-                if (limit := getattr(self.options, name))
-            },
+            **limits,
         )
 
 

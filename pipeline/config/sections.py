@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
@@ -101,6 +101,15 @@ class Transform(Section):
     )
 
 
+_Section = TypeVar("_Section", bound=Section)
+
+
+def required(section: _Section | None) -> _Section:
+    """A section that is known to be set: a check rejected its absence before."""
+    assert section is not None
+    return section
+
+
 class Config(Section):
     """A pipeline: its data, its model, and when the model may serve."""
 
@@ -183,7 +192,9 @@ class Config(Section):
 
     @field_validator("plugins")
     @classmethod
-    def _can_be_imported(cls, names: tuple[str, ...], info: ValidationInfo):
+    def _can_be_imported(
+        cls, names: tuple[str, ...], info: ValidationInfo
+    ) -> tuple[str, ...]:
         try:
             plugins.use(str(main_file(info.context).parent), names)
         except UserError as error:
@@ -231,15 +242,32 @@ class Config(Section):
             key = key.rpartition(".")[0]
         return self._places.get(key) or Place(str(self._path))
 
-    def problem(self, key: str, message: str = "", **fields: str) -> BadInputError:
+    def problem(
+        self,
+        key: str,
+        message: str = "",
+        *,
+        received: str = "",
+        expected: str = "",
+        remedy: str = "",
+    ) -> BadInputError:
         """An error about the value of `key`, with the place where it is set.
 
         Args:
           key: Such as `trainer.epochs`.
           message: What is wrong.
-          **fields: `received`, `expected` and `remedy` of a `UserError`.
+          received: As of a `UserError`.
+          expected: As of a `UserError`.
+          remedy: As of a `UserError`.
         """
-        return BadInputError(message, key=key, place=self.where(key), **fields)
+        return BadInputError(
+            message,
+            key=key,
+            place=self.where(key),
+            received=received,
+            expected=expected,
+            remedy=remedy,
+        )
 
     def located(self, error: UserError, key: str = "") -> UserError:
         """Returns a copy of `error` with the key and place of a setting.
@@ -276,7 +304,9 @@ class Config(Section):
 
     @field_validator("evaluator")
     @classmethod
-    def _can_be_compared(cls, evaluator: Evaluator | None, info: ValidationInfo):
+    def _can_be_compared(
+        cls, evaluator: Evaluator | None, info: ValidationInfo
+    ) -> Evaluator | None:
         trainer = info.data.get("trainer")
         if trainer and trainer.compare_fresh and not evaluator:
             raise reject(
@@ -290,7 +320,9 @@ class Config(Section):
 
     @field_validator("vertex")
     @classmethod
-    def _has_training_jobs(cls, vertex: Vertex | None, info: ValidationInfo):
+    def _has_training_jobs(
+        cls, vertex: Vertex | None, info: ValidationInfo
+    ) -> Vertex | None:
         trainer = info.data.get("trainer")
         if trainer and trainer.distribution.launcher == "vertex" and not vertex:
             raise reject(
@@ -303,7 +335,9 @@ class Config(Section):
 
     @field_validator("pusher")
     @classmethod
-    def _latest_is_pushed(cls, pusher: Pusher | None, info: ValidationInfo):
+    def _latest_is_pushed(
+        cls, pusher: Pusher | None, info: ValidationInfo
+    ) -> Pusher | None:
         trainer = info.data.get("trainer")
         if trainer and trainer.warm_start == LATEST and not pusher:
             raise reject(
@@ -317,7 +351,7 @@ class Config(Section):
 
     @field_validator("gates")
     @classmethod
-    def _compares_spans(cls, gates: Gates | None, info: ValidationInfo):
+    def _compares_spans(cls, gates: Gates | None, info: ValidationInfo) -> Gates | None:
         data = info.data.get("data")
         if gates and data and not has_spans(data.examples):
             raise reject(
@@ -328,7 +362,9 @@ class Config(Section):
 
     @field_validator("schedule")
     @classmethod
-    def _spans_come(cls, schedule: Schedule | None, info: ValidationInfo):
+    def _spans_come(
+        cls, schedule: Schedule | None, info: ValidationInfo
+    ) -> Schedule | None:
         data, evaluator = info.data.get("data"), info.data.get("evaluator")
         known = evaluator.metrics if evaluator else ()
         for name in schedule.metrics if schedule else ():

@@ -107,6 +107,10 @@ class TensorBoard(Section):
     ) = Field(None, description="Range of steps to profile.")
 
 
+def _or_boolean(schema: dict[str, Any]) -> None:
+    schema["anyOf"].insert(0, {"type": "boolean"})
+
+
 def _switch(value: Any) -> Any:
     """Converts `true` to a section with its defaults and `false` to None."""
     if isinstance(value, bool):
@@ -138,7 +142,7 @@ class Callbacks(Section):
     ] = Field(
         default_factory=TensorBoard,
         description="Whether logs for TensorBoard are written, and what they contain.",
-        json_schema_extra=lambda schema: schema["anyOf"].insert(0, {"type": "boolean"}),
+        json_schema_extra=_or_boolean,
     )
     csv: bool = Field(
         False, description="Whether the history is also written as `history.csv`."

@@ -159,7 +159,7 @@ def _is_filling(value: Any) -> Any:
 
 def _in_a_century(text: str) -> str:
     """Rejects durations that overflow a timer, and larger numbers of steps."""
-    number, unit = re.fullmatch("([0-9]+) ?([a-z]+)", text).groups()
+    ((number, unit),) = re.findall("^([0-9]+) ?([a-z]+)$", text)
     limit = _CENTURY // _SECONDS[unit] if unit in _SECONDS else LARGEST
     if len(number) > len(str(limit)) or int(number) > limit:
         largest = text.replace(number, str(limit))
@@ -369,14 +369,14 @@ def seconds(duration: str) -> int:
 
 def size(text: str) -> int:
     """Converts a `Size` such as `64MiB` to bytes; `MB` is 10**6, `MiB` is 2**20."""
-    number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT]?i?)B?", text).groups()
+    ((number, unit),) = re.findall("^([0-9.]+) ?([KMGT]?i?)B?$", text)
     base = 1024 if unit.endswith("i") else 1000
     return int(float(number) * base ** " KMGT".index(unit[:1] or " "))
 
 
 def rate(text: str) -> float:
     """Converts a `Rate` such as `10Gbit` to bytes a second."""
-    number, unit = re.fullmatch(r"([0-9.]+) ?([KMGT])bit", text).groups()
+    ((number, unit),) = re.findall("^([0-9.]+) ?([KMGT])bit$", text)
     return float(number) * 1000 ** " KMGT".index(unit) / 8
 
 

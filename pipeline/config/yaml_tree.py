@@ -248,11 +248,12 @@ class _Reader:
             self._reject(place, "an alias that contains itself", "Write the value out.")
             return Entry(None, place, key_place)
         self._open.append(node)
+        value: Any
         if isinstance(node, yaml.MappingNode):
             value = self._mapping(node)
         elif isinstance(node, yaml.SequenceNode):
             value = [self.entry(item, self._where(item)) for item in node.value]
-        else:
+        elif isinstance(node, yaml.ScalarNode):
             value = self._scalar(node, place)
         self._open.pop()
         return Entry(value, place, key_place)
@@ -307,7 +308,8 @@ def _syntax_problem(
         cause = f"the character #x{error.character:02x} is not allowed"
     else:
         line, column = (mark.line, mark.column) if mark else (0, 0)
-        cause = ", ".join(filter(None, (error.problem, error.context)))
+        parts = (getattr(error, name, None) for name in ("problem", "context"))
+        cause = ", ".join(filter(None, parts))
         begin = getattr(error, "context_mark", None)
         if in_file and begin and begin.line < line:
             cause += f" that begins at line {begin.line + 1}"
@@ -319,13 +321,14 @@ def _syntax_problem(
     if value and value[0] in _SPECIAL:
         example = "cron: '*/2 * * * *'" if in_file else _QUOTED
         remedy = f"{value[0]} is a sign of YAML: quote the value, for example {example}"
-    if "\t" in re.match(r"\s*", at[0])[0] or at[0][column : column + 1] == "\t":
+    indent = at[0][: len(at[0]) - len(at[0].lstrip())]
+    if "\t" in indent or at[0][column : column + 1] == "\t":
         cause, column = "a tab, which YAML does not allow here", at[0].index("\t")
         remedy = "Use spaces; most editors can insert them for the Tab key."
     return BadInputError(f"is not valid YAML: {cause}", place=place, remedy=remedy)
 
 
-def _unreadable(path: Path, error: Exception) -> UserError:
+def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> UserError:
     if isinstance(error, UnicodeDecodeError):
         return BadInputError(
             f"is not UTF-8 text (byte {error.start})",

@@ -256,7 +256,8 @@ def _to_run(
     facts = properties(context)
     interrupted = "running" if context.name in running else "interrupted"
     error = json.loads(facts["error"]) if facts.get("error") else None
-    texts = ("failed_node", "log", "config", "runner", "host", "reason")
+    names = ("failed_node", "log", "config", "runner", "host", "reason")
+    texts: dict[str, Any] = {name: facts.get(name) or None for name in names}
     return Run(
         run_id=context.name,
         pipeline=pipeline,
@@ -266,7 +267,7 @@ def _to_run(
         **_listed_facts(artifacts),
         cause=str(errors.from_json(error)) if error else facts.get("cause") or None,
         error=error,
-        **{key: facts.get(key) or None for key in texts},
+        **texts,
     )
 
 
@@ -346,7 +347,7 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
         if artifact.type == "Model" and "strategy" in facts:
             facts.pop(warned.PROPERTY, None)
             for name in ("history", "evaluation"):
-                with contextlib.suppress(ValueError, TypeError):
-                    facts[name] = json.loads(facts.get(name))
+                with contextlib.suppress(KeyError, ValueError, TypeError):
+                    facts[name] = json.loads(facts[name])
             return facts
     return {}

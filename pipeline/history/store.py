@@ -77,7 +77,7 @@ class Store:
         self.root = root
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
-            if self.is_local:
+            if self.is_local and root:
                 moved_root.follow_if_free(self.mlmd, root)
 
     @classmethod

@@ -93,7 +93,7 @@ def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
             trainer = f"{store.root}/{run.pipeline}/{node_ids.TRAINER}"
             logged = [f"{trainer}/model_run/{execution}"]
             if needs_copies(trainer):  # uploaded when the training ends
-                logged = [copies(store.root).local(each) for each in logged]
+                logged = [copies(str(store.root)).local(each) for each in logged]
         yield from logged
 
 

@@ -181,7 +181,7 @@ def settings_key(config: Config, fingerprints: Fingerprints) -> str:
     given = config.runtime_parameters()
     settings |= given | {
         "spans": "",
-        "warm_start": _below(config.folder, given["warm_start"]),
+        "warm_start": _below(config.folder, str(given["warm_start"])),
     }
     return _key_of(settings, fingerprints)
 

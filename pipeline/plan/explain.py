@@ -210,7 +210,7 @@ def step_of(
     """
     exchange = exchange_seconds(choice, model, bandwidth)
     if choice.is_synchronous:
-        compute = share * choice.replicas if shares_cores else share
+        compute = share * (choice.replicas or 1) if shares_cores else share
         return Step(alone, compute, exchange, compute + exchange)
     # Each worker takes its own global batches, which multiplies the steps in a given
     # time; but everything that is sent goes through the links of the servers.
@@ -264,7 +264,7 @@ def _measured(
         }
     )
     found = dataclasses.replace(found, data=_data(config, facts), model=_model(facts))
-    if not facts["seconds"]:
+    if not found.model or not bandwidth or not facts["seconds"]:
         return found
     share, alone = facts["seconds"]
     step = step_of(

@@ -61,7 +61,10 @@ def compared_spans(
         return [[s.number, s.version, spans.fingerprint([s], memo)] for s in some]
 
     usual = before[-USUAL_SPANS:]
-    compared = {"judged": described(judged), "usual": described(usual)}
+    compared: dict[str, Any] = {
+        "judged": described(judged),
+        "usual": described(usual),
+    }
     if serving:
         try:
             found = spans.find_spans(serving)

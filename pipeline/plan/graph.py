@@ -21,6 +21,7 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.pusher import targets
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _release_nodes(
     data: dict[str, BaseNode],
     model: dict[str, BaseNode],
 ) -> dict[str, BaseNode]:
-    nodes = {}
+    nodes: dict[str, BaseNode] = {}
     candidate = model["trainer"].outputs["model"]
     examples = data["examples"].outputs["examples"]
     schema = data["schema"].outputs["schema"]
@@ -262,7 +263,7 @@ def _evaluation_nodes(
 
     baseline = BaselineModel(**parameters.of(node_ids.BASELINE_MODEL))
     baseline.add_upstream_node(model["trainer"])
-    settings = config.evaluator.model_dump(mode="json", exclude_none=True)
+    settings = required(config.evaluator).model_dump(mode="json", exclude_none=True)
     if fingerprints.metrics:
         settings["plugins"] = fingerprints.metrics
     evaluator = Evaluator(
@@ -293,7 +294,7 @@ def _target(pusher: PusherSection) -> dict[str, Any]:
 def _user_module(
     paths: WorkloadPaths, section: Transform | Trainer, fingerprint: str
 ) -> str:
-    named = {"folder": paths.folder} if paths.folder else {}
+    named: dict[str, Any] = {"folder": paths.folder} if paths.folder else {}
     if section.files:
         named["files"] = section.files
     return _json({**named, "module": section.module, "fingerprint": fingerprint})

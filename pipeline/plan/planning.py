@@ -19,6 +19,7 @@ from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import (
     caching,
@@ -110,7 +111,7 @@ class RunFiles:
     run_id: str
     folder: Path = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.folder = state_folder(self.root) / "runs" / self.run_id
         make_state(self.folder)
         self.events.touch()
@@ -332,7 +333,7 @@ def _of_production(
 ) -> dict[str, str]:
     """The parameters that depend on the model in production."""
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
-    serving = production.newest(store, config.pusher.to)
+    serving = production.newest(store, required(config.pusher).to)
     if serving and not serving.model:
         _report_unknown(config, serving)
     fresh = not config.run.cache
@@ -379,7 +380,7 @@ def _report_warm_start(
         events.emit(
             "note",
             message="trainer.warm_start: latest: nothing has been pushed to "
-            f"{config.pusher.to} yet, so training starts from fresh weights",
+            f"{required(config.pusher).to} yet, so training starts from fresh weights",
         )
     elif not (weights == NOTHING or is_remote(weights) or Path(weights).is_dir()):
         raise config.problem(

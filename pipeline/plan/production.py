@@ -330,11 +330,12 @@ def push_environment(
     Raises:
       BadInputError: Another root pushed the newest version, and is not taken over.
     """
-    if not _pushes(ir):
+    pusher = config.pusher
+    if pusher is None or not _pushes(ir):
         return {}
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     who = pusher_of(store, config.name, config.run.root)
-    for key, folder in config.pusher.folders.items():
+    for key, folder in pusher.folders.items():
         target = targets.of(folder)
         newest = target.newest()
         about = {} if newest is None else target.manifest(newest)
@@ -351,10 +352,10 @@ def push_environment(
         except BadInputError as error:
             raise config.located(error.but(key=key)) from error
     found = {PUSHER_VARIABLE: json.dumps(who)}
-    if config.pusher.canary:
-        models = aborted(store, config.pusher.canary)
+    if pusher.canary:
+        models = aborted(store, pusher.canary)
         return {**found, ABORTED_VARIABLE: json.dumps(models)}
-    newest = targets.of(config.pusher.to).newest() or 0
+    newest = targets.of(pusher.to).newest() or 0
     return {**found, NEWEST_VARIABLE: str(newest)}
 
 

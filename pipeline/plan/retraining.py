@@ -217,7 +217,7 @@ class _Case:
     def _new_spans(self) -> str:
         wanted = self._schedule.wanted_spans
         last = self._concluded
-        if wanted is not None and self._files_changed and last.rejected:
+        if wanted is not None and last and last.rejected and self._files_changed:
             return f"files of its spans have changed since {self._reference()}"
         if wanted is None or len(self._new) < wanted:
             return ""
@@ -338,18 +338,24 @@ class _Case:
             return f"run {last.run_id}, which was {last.outcome}"
         return self._model_aged()
 
+    @property
+    def _in_production(self) -> _Model:
+        """The model; without one, a run is due and nothing is compared with it."""
+        assert self._model is not None
+        return self._model
+
     def _model_aged(self) -> str:
-        model = self._model
+        model = self._in_production
         return f"{model.name} {self._since(model.made_at)} ago"
 
     def _waiting(self) -> str:
         """What the next run waits for."""
+        model, last = self._in_production, self._concluded
         if self._new:
             unseen = counted(len(self._new), "span")
             wanted = f"`schedule.new_spans` is {self._schedule.new_spans}"
             known = f"{unseen} came after it, but {wanted}"
-        elif any(gating.is_new(*s, dict(self._model.spans)) for s in self._spans):
-            last = self._concluded
+        elif last and any(gating.is_new(*s, dict(model.spans)) for s in self._spans):
             known = f"no span came after run {last.run_id}, which was {last.outcome}"
         elif self._files_changed:
             known = "was trained on earlier files of these spans"

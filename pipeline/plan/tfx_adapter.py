@@ -191,7 +191,7 @@ def executor_operators(
 
     class Operator(base_executor_operator.BaseExecutorOperator):
         SUPPORTED_EXECUTOR_SPEC_TYPE = [python_spec, beam_spec]
-        SUPPORTED_PLATFORM_CONFIG_TYPE = []
+        SUPPORTED_PLATFORM_CONFIG_TYPE: list[Any] = []
 
         def run_executor(
             self, execution_info: ExecutionInfo

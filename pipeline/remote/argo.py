@@ -185,12 +185,12 @@ def _attempts(workflow: Json, name: str, inside: str | None = None) -> list[Json
     if node is None or node.get("type") != "Retry":
         return [] if node is None else [node]
     children = (n for n in nodes if n.get("id") in (node.get("children") or ()))
-    found = {
+    tries = {
         int(number[1]): child
         for child in children
         if (number := _ATTEMPT.search(child.get("displayName", "")))
     }
-    found = [found[number] for number in sorted(found)] or [{}]
+    found = [tries[number] for number in sorted(tries)] or [{}]
     return [*found[:-1], {**found[-1], "phase": node.get("phase")}]
 
 

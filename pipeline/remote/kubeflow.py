@@ -297,7 +297,7 @@ def _run_state(run: Json, is_terminated: bool) -> str:
 
 def _nodes(run: Json) -> list[str]:
     """The names of the steps in a run's specification."""
-    spec = run.get("pipeline_spec") or {}
+    spec: Json = run.get("pipeline_spec") or {}
     spec = spec.get("pipeline_spec", spec)
     return list(spec.get("root", {}).get("dag", {}).get("tasks", {}))
 

@@ -137,7 +137,9 @@ class VertexPipelines:
         spec = json_format.MessageToDict(type(job).pb(job).pipeline_spec)
         names = spec.get("root", {}).get("dag", {}).get("tasks", {})
         found = {each.task_name: _task(each) for each in job.job_detail.task_details}
-        tasks = {name: found.get(name, Task()) for name in in_order(names or found)}
+        tasks = {
+            name: found.get(name, Task()) for name in in_order(list(names or found))
+        }
         return RemoteRun(
             run_id,
             self._config.name,

@@ -187,7 +187,7 @@ def patiently(
         return found
 
 
-def is_failure(error: Exception) -> bool:
+def is_failure(error: BaseException) -> bool:
     """Whether the database failed, as opposed to a wrong query."""
     from ml_metadata import errors
 
@@ -224,7 +224,7 @@ def _server(config: metadata_store_pb2.ConnectionConfig) -> str:
     return f"ML Metadata on {kind} at {server.host}:{server.port}"
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """The first line of an error, without the query that failed."""
     text = getattr(error, "strerror", None) or str(error).strip() or repr(error)
     cause = first_line(text).removeprefix("Error when executing query: ")
@@ -236,7 +236,7 @@ def _cause(error: Exception) -> str:
 
 def unusable(
     config: metadata_store_pb2.ConnectionConfig,
-    error: Exception,
+    error: BaseException,
     kind: type[UserError] | None = None,
 ) -> UserError:
     """Converts an error of the database to an error for users.

@@ -149,7 +149,7 @@ def _nodes(root: Path) -> dict[str, tuple[tuple[bytes, ...], tuple[str, ...]]]:
     """The hashed parts and the outputs of each node, by `PIPELINE.NODE`."""
     from tfx.proto.orchestration import pipeline_pb2
 
-    found = {}
+    found: dict[str, tuple[tuple[bytes, ...], tuple[str, ...]]] = {}
     for path in sorted((state_folder(root) / "ir").glob("*.pb"), key=_changed):
         ir = pipeline_pb2.Pipeline.FromString(path.read_bytes())
         found.update(_nodes_of(ir))  # newer ones replace older ones

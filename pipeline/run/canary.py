@@ -25,6 +25,7 @@ from strategos.components.evaluation import summary
 from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import models
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import gating
@@ -91,15 +92,16 @@ def promote(
         the copy cannot be written.
     """
     canary = _waiting(config, store, "promote")
-    target = targets.of(config.pusher.to)
+    pusher = required(config.pusher)
+    target = targets.of(pusher.to)
     live = target.newest()
     if data is None:
         verdict = _UNJUDGED
         with targets.local(canary.path) as folder:
             pushes.check_that_it_loads(canary, folder)
     else:
-        verdict = _judged(config, canary, data, live and target.path(live))
-    pushed = target.push(canary.path, config.pusher.keep, after=live or 0)
+        verdict = _judged(config, canary, data, target.path(live) if live else None)
+    pushed = target.push(canary.path, pusher.keep, after=live or 0)
     _record_promotion(config, store, canary, pushed, verdict.reason)
     _empty(config, canary.version)
     return canary, pushed, verdict
@@ -119,7 +121,7 @@ def abort(config: Config, store: Store) -> Version:
       BadInputError: No canary waits.
     """
     canary = _waiting(config, store, "abort")
-    aborted = {SLOT: CANARY, ABORTED: canary.model or -1}
+    aborted: dict[str, int | str] = {SLOT: CANARY, ABORTED: canary.model or -1}
     if canary.artifact:
         (artifact,) = store.mlmd.get_artifacts_by_id([canary.artifact])
         artifact.custom_properties[ABORTED].int_value = aborted[ABORTED]
@@ -144,8 +146,8 @@ def settle(config: Config, store: Store) -> None:
     if found.aborted:
         _finish_abort(config, store, found)
         return
-    live = models.live(store, config.pusher.to)
-    if found.has_model_of(live):
+    live = models.live(store, required(config.pusher).to)
+    if live and found.has_model_of(live):
         if not live.artifact:
             _record_promotion(config, store, found, live.version, "")
         _empty(config, found.version)
@@ -153,14 +155,15 @@ def settle(config: Config, store: Store) -> None:
 
 def _waiting(config: Config, store: Store, command: str) -> Version:
     settle(config, store)
-    slot = config.pusher.canary
+    pusher = required(config.pusher)
+    slot = pusher.canary
     if slot is None:
         raise config.problem(
             "pusher.canary",
             "is not set, so no model is on trial",
             remedy="Set it to a folder, and run the pipeline.",
         )
-    found = models.canary(store, config.pusher.to, slot)
+    found = models.canary(store, pusher.to, slot)
     if found is None:
         raise BadInputError(
             f"no canary waits in {slot}", key=f"strategos canary {command}"
@@ -227,6 +230,7 @@ def _unseen(config: Config, canary: Version, data: Listing) -> Span:
 
 
 def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any]:
+    evaluator = required(config.evaluator)
     gates = config.gates and config.gates.model_dump(mode="json", exclude={"skew"})
     return {
         "pattern": config.data.examples,
@@ -236,15 +240,18 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
         "usual": [[each.number, each.version] for each in usual],
         "gates": gates and {**gates, "on_anomaly": config.schema_.on_anomaly},
         "label": config.label,
-        "evaluator": config.evaluator.model_dump(mode="json", exclude_none=True),
+        "evaluator": evaluator.model_dump(mode="json", exclude_none=True),
     }
 
 
 def _record_promotion(
     config: Config, store: Store, canary: Version, pushed: int, verdict: str
 ) -> None:
-    path = targets.of(config.pusher.to).path(pushed)
-    facts = {models.PROMOTED_FROM: canary.version, "verdict": verdict}
+    path = targets.of(required(config.pusher).to).path(pushed)
+    facts: dict[str, int | str] = {
+        models.PROMOTED_FROM: canary.version,
+        "verdict": verdict,
+    }
     pushes.record(store.mlmd, config, canary, path, models.PROMOTION, facts)
 
 
@@ -274,4 +281,4 @@ def _runs_of(store: Store, canary: Version) -> list[metadata_store_pb2.Context]:
 def _empty(config: Config, version: int) -> None:
     """Removes a version from the slot, unless it is gone already."""
     with contextlib.suppress(FileNotFoundError):
-        targets.of(config.pusher.canary).remove(version)
+        targets.of(str(required(config.pusher).canary)).remove(version)

@@ -78,7 +78,7 @@ def find(
     """
     tree, local = (
         trees.of(str(store.root)),
-        trees.LocalTree(str(state_folder(store.root))),
+        trees.LocalTree(str(state_folder(str(store.root)))),
     )
     recorded = store.mlmd.get_artifacts()
     paths = {each.id: _real(each.uri) for each in recorded}

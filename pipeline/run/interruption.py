@@ -42,7 +42,7 @@ class Interruption:
         self._signals = signals or (signal.SIGINT, signal.SIGTERM)
         self._clock = clock
         self.came = False
-        self._last = signal.SIGINT
+        self._last: int = signal.SIGINT
         self._raised = float("-inf")
         self._held_off = False
         self._before: dict[signal.Signals, Any] = {}

@@ -26,6 +26,7 @@ from strategos.pipeline.config.operating import (
     WEBHOOK_VARIABLE,
     with_texts,
 )
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.view.terminal import number
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def problems(config: Config) -> Iterator[UserError]:
 
 
 def _program(config: Config) -> str | None:
-    name = config.notify.command[0]
+    name = required(config.notify).command[0]
     return shutil.which(os.path.join(config.folder, name) if "/" in name else name)
 
 
@@ -94,7 +95,7 @@ def notify(config: Config, run: Run) -> None:
       config: The effective settings, with `notify`.
       run: The run.
     """
-    settings = config.notify
+    settings = required(config.notify)
     if _ENDS.get(run.outcome) not in settings.on:
         return
     message = message_of(run)
@@ -155,7 +156,7 @@ def _report(key: str, tell: Callable[[], str]) -> None:
 
 def _call(config: Config, message: bytes) -> str:
     """Calls `notify.command`; returns what went wrong, or ""."""
-    settings = config.notify
+    settings = required(config.notify)
     try:
         process = subprocess.Popen(
             settings.command,
@@ -186,7 +187,8 @@ def _post(message: bytes, config: Config) -> str:
 
     A time-out of the socket alone would start again with each byte of an answer.
     """
-    settings, answers = config.notify, []
+    settings = required(config.notify)
+    answers: list[str] = []
     thread = threading.Thread(
         target=lambda: answers.append(_answer(message, settings.timeout_seconds)),
         daemon=True,

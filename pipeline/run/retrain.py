@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.data_files import spans
 from strategos.components.data_files.listing import NoneCompleteError, TooFewSpansError
 from strategos.components.pusher import targets
-from strategos.pipeline.config.sections import Schedule
+from strategos.pipeline.config.sections import Schedule, required
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import Decision
@@ -176,7 +176,7 @@ def _previews(
     schedule = config.schedule
     if push is None or not schedule or not (schedule.drift or schedule.metrics):
         return {}
-    versions = models.versions(store, config.pusher.to)
+    versions = models.versions(store, required(config.pusher).to)
     live = next((each for each in versions if each.live), None)
     if live is None:
         return {}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import BadInputError
 from strategos.components.pusher import PUSHED_BY, endpoint, targets
+from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import models
 from strategos.pipeline.run import canary, pushes
 
@@ -36,14 +37,15 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
       UserError: The version does not load, or the copy cannot be written or deployed.
     """
     canary.settle(config, store)
-    target = targets.of(config.pusher.to)
-    versions = models.versions(store, config.pusher.to)
-    version = _choose(versions, wanted, config.pusher.to)
+    pusher = required(config.pusher)
+    target = targets.of(pusher.to)
+    versions = models.versions(store, pusher.to)
+    version = _choose(versions, wanted, pusher.to)
     with targets.local(version.path) as folder:
         pushes.check_that_it_loads(version, folder)
         about = _manifest(target, version.version)
-        pushed = target.push(folder, config.pusher.keep, about)
-    at = config.pusher.endpoint
+        pushed = target.push(folder, pusher.keep, about)
+    at = pusher.endpoint
     endpoint.follow(at.settings() if at else None, target, pushed)
     facts = {models.ROLLBACK_OF: version.origin}
     path = target.path(pushed)
@@ -65,7 +67,7 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
     live = next((each for each in versions if each.live), None)
     others = [each for each in versions if live and each.origin != live.origin]
     if wanted is None:
-        earlier = [each for each in others if each.version < live.origin]
+        earlier = [each for each in others if live and each.version < live.origin]
         if not earlier:
             later = ", ".join(str(each.version) for each in others)
             raise BadInputError(

@@ -46,7 +46,7 @@ class Runner(Protocol):
         """
 
 
-def described(error: Exception) -> errors.UserError:
+def described(error: BaseException) -> errors.UserError:
     """Converts any error to a `UserError` with its type and message."""
     if isinstance(error, errors.UserError):
         return error

@@ -69,7 +69,7 @@ class Runner(beam_dag_runner.BeamDagRunner):
 
 def _settle(
     future: futures.Future, function: Callable[..., Any], *arguments: Any, **more: Any
-):
+) -> None:
     try:
         future.set_result(function(*arguments, **more))
     except BaseException as error:  # else the waiting thread would wait for ever

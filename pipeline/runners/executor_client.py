@@ -179,6 +179,7 @@ class ExecutorClient:
         return answer
 
     def _death(self) -> errors.UserError:
+        assert self._process is not None and self._watch is not None
         self._watch.stop()
         code = self._process.wait()
         if self._watch.error is not None:

@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from strategos.components import events
@@ -40,7 +41,11 @@ def main(parent: int, descriptor: int, events_path: str) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     _hush_absl()
     channel = socket.socket(fileno=descriptor).makefile("rw", encoding="utf-8")
-    operations = {"compile": _compile, "execute": _execute, "launch": _launch}
+    operations: dict[str, Callable[..., Any]] = {
+        "compile": _compile,
+        "execute": _execute,
+        "launch": _launch,
+    }
     for line in channel:
         request = json.loads(line)
         os.environ.update(request.pop("environment", {}))

@@ -114,12 +114,13 @@ def _operators(execute: Execute | None, copies: Copies | None) -> dict[Any, Any]
     """The executor operators for TFX's Launcher; None for TFX's own."""
     if execute is None and copies is None:
         return None
+    work: Execute = execute or tfx_adapter.execute
+    if copies:
+        work = functools.partial(copies.execute, work)
 
     def run(spec: Any, info: Any) -> Any:
         try:
-            if copies:
-                return copies.execute(execute or tfx_adapter.execute, spec, info)
-            return execute(spec, info)
+            return work(spec, info)
         except KeyboardInterrupt:
             # The Launcher publishes and cleans up after an Exception only.
             raise InterruptedRunError("interrupted") from None

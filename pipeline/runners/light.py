@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 from strategos.components.processes import without_collections
 from strategos.pipeline.plan import tfx_adapter
@@ -19,7 +21,12 @@ _HIDDEN = frozenset({"tensorflow", "apache_beam"})
 
 
 class _Hide:
-    def find_spec(self, name: str, path=None, target=None) -> ModuleSpec | None:
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
         if name.partition(".")[0] in _HIDDEN:
             raise ModuleNotFoundError(f"{name} is hidden here", name=name)
         return None

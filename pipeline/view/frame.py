@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import termios
-from typing import TextIO
+from typing import IO
 
 from rich.console import Console, ConsoleOptions, Group, RenderHook, RenderResult
 from rich.console import ConsoleRenderable as Renderable
@@ -43,7 +43,7 @@ class Frame(RenderHook):
         self._console = console
         self._content: Renderable = Group()
         self._echoed = False
-        self._streams: dict[str, TextIO] = {}
+        self._streams: dict[str, IO[str]] = {}
         self._room = 0  # Lines below the first that need no scrolling.
         self._size = console.size
 
@@ -112,7 +112,7 @@ def _control(codes: str) -> Control:
     return control
 
 
-def _switch_echo(screen: TextIO, *, on: bool) -> bool:
+def _switch_echo(screen: IO[str], *, on: bool) -> bool:
     """Switches the echo of a terminal; returns whether it was on before."""
     with contextlib.suppress(OSError, termios.error):
         number = screen.fileno()

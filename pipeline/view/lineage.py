@@ -226,7 +226,7 @@ def _pairs(values: Any) -> str:
     return ", ".join(map("=".join, zip(values, texts, strict=True)))
 
 
-def _spans(spans: Sequence[Sequence[int | None]]) -> str:
+def _spans(spans: Sequence[tuple[int, int | None]]) -> str:
     """`1..12`, `1, 3..5`, `1 (version 2)`."""
     runs: list[list[Any]] = []  # [first, last, version]
     for number, version in spans:

@@ -72,7 +72,7 @@ class Progress:
       nodes: State by node, in the order in which they will run.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.run: dict[str, Any] = {}
         self.nodes: dict[str, NodeState] = {}
 

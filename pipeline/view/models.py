@@ -35,7 +35,7 @@ def show(
         console.print(f"no versions yet in {folder}", soft_wrap=True)
         return
     names = sorted({name for each in versions for name in each.metrics})
-    columns = {
+    columns: dict[str, Sequence[Text | str]] = {
         "version": [str(each.version) for each in versions],
         "": [_state(each) for each in versions],
         "pushed": [_age(each.pushed_at) for each in versions],

@@ -107,9 +107,9 @@ def _history(
 ) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("", no_wrap=True)
-    for name, cells in columns.items():
+    for name, texts in columns.items():
         right = name == "took"
-        width = max(len(text) for text in (name, *cells))
+        width = max(len(text) for text in (name, *texts))
         table.add_column(
             name, no_wrap=True, min_width=width, justify="right" if right else "left"
         )
@@ -118,12 +118,12 @@ def _history(
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
     for index, run in enumerate(runs):
         cells = {name: texts[index] for name, texts in columns.items()}
-        values = [run.metrics.get(name, "") for name in metrics]
+        known = run.metrics
         style = terminal.style(run.outcome)
         table.add_row(
             terminal.symbol(run.outcome, console),
             *(Text(t, style if name == "outcome" else "") for name, t in cells.items()),
-            *("" if value == "" else terminal.number(value) for value in values),
+            *(terminal.number(known[n]) if n in known else "" for n in metrics),
             Text(_remark(run), style="dim"),
         )
     return table
@@ -232,8 +232,12 @@ def _metrics(metrics: Mapping[str, float]) -> Table:
 def _grid(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for index, heading in enumerate(headings):
-        justify = "right" if index else "left"
-        table.add_column(heading, justify=justify, no_wrap=True, header_style="dim")
+        table.add_column(
+            heading,
+            justify="right" if index else "left",
+            no_wrap=True,
+            header_style="dim",
+        )
     table.columns[0].min_width = 16
     return table
 

@@ -22,7 +22,7 @@ class _Recorded(io.FileIO):
 
     failure: OSError | None = None
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -34,7 +34,7 @@ class _Recorded(io.FileIO):
 
 def prepare() -> None:
     """Replaces closed streams, and escapes characters that the locale cannot encode."""
-    is_given = type(sys.stdout) is io.TextIOWrapper  # neither closed nor captured
+    given = sys.stdout
     if type(sys.stderr) is io.TextIOWrapper:
         raw = io.BufferedWriter(_Recorded(sys.stderr.fileno(), "w", closefd=False))
         sys.stderr = io.TextIOWrapper(
@@ -43,18 +43,18 @@ def prepare() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-` in a shell
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    if not is_given:
+    if type(given) is not io.TextIOWrapper:  # closed or captured
         return
     with contextlib.suppress(OSError):  # reported with the first write of ours
-        sys.stdout.flush()  # what its buffer holds comes first
-    raw = _Recorded(sys.stdout.fileno(), "w", closefd=False)
-    is_buffered = isinstance(sys.stdout.buffer, io.BufferedWriter)
+        given.flush()  # what its buffer holds comes first
+    recorded: Any = _Recorded(given.fileno(), "w", closefd=False)
+    is_buffered = isinstance(given.buffer, io.BufferedWriter)
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(raw) if is_buffered else raw,
-        encoding=sys.stdout.encoding,
+        io.BufferedWriter(recorded) if is_buffered else recorded,
+        encoding=given.encoding,
         errors="backslashreplace",  # as on stderr: a locale without `ö` is no failure
-        line_buffering=sys.stdout.line_buffering,
-        write_through=sys.stdout.write_through,
+        line_buffering=given.line_buffering,
+        write_through=given.write_through,
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from strategos.components.wording import nearest
 from strategos.pipeline.config import MAIN_FILE
@@ -21,11 +20,7 @@ class Parser(argparse.ArgumentParser):
 
     _intermixed = False
 
-    def parse_known_args(
-        self,
-        args: Sequence[str] | None = None,
-        namespace: argparse.Namespace | None = None,
-    ) -> tuple[argparse.Namespace, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words and options in any order."""
         words = self._get_positional_actions()
         if self._intermixed or not any(each.nargs in ("?", "*") for each in words):

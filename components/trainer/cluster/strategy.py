@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.cluster import devices, strategy_limits, tpu
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from strategos.components.trainer.spec import Settings
 
-STRATEGIES = (
+StrategyName = Literal[
     "auto",
     "one_device",
     "mirrored",
@@ -32,7 +32,8 @@ STRATEGIES = (
     "parameter_server",
     "tpu",
     "central_storage",
-)
+]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 DEFAULT_WORKERS = 2
 DEFAULT_PARAMETER_SERVERS = 1
 DEFAULT_SHARD_BYTES = 256 << 10

@@ -150,7 +150,7 @@ class Tfjob(Section):
         if not any(Path(folder).is_relative_to(path) for path in mounts):
             raise reject(
                 f"`folder: {folder}` is on no volume of the pods",
-                expected=f"a folder below {' or '.join(mounts)}" if mounts else None,
+                expected=f"a folder below {' or '.join(mounts)}" if mounts else "",
                 remedy="Use a URL such as s3://BUCKET/FOLDER; or add the volume: "
                 "`volumes: [{claim: NAME, path: /mnt/NAME}]`.",
             )

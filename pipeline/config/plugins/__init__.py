@@ -37,7 +37,7 @@ def named(registry: Registry[Any]) -> Any:
         str,
         Allowed(f"{listed(own, 'or')}, or the name of a plug-in"),
         AfterValidator(check),
-        Field(json_schema_extra={"anyOf": [{"enum": own}, {"type": "string"}]}),
+        Field(json_schema_extra={"anyOf": [{"enum": [*own]}, {"type": "string"}]}),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from strategos.components.trainer.launchers.jobs import pods
 from strategos.pipeline.config.cluster.sections import Kubeflow
-from strategos.pipeline.config.sections import Config
+from strategos.pipeline.config.sections import Config, required
 from strategos.pipeline.plan.cluster.paths import in_step
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ def manifest(config: Config, words: Sequence[str], schedule: str, every: int) ->
       schedule: The five fields of cron.
       every: Seconds between two checks.
     """
-    section = config.kubeflow
+    section = required(config.kubeflow)
     pod = _pod(section, [in_step(w, section) if w[:1] == "/" else w for w in words])
     name = re.sub("[^a-z0-9]+", "-", f"strategos-{config.name}".lower())
     job = {"backoffLimit": 0, "template": {"spec": pod}}
@@ -58,7 +58,7 @@ def _pod(section: Kubeflow, words: Sequence[str]) -> Json:
     limits = {name: value for name, value in limits.items() if value}
     plain = section.model_dump(mode="json")
     mounts, volumes = pods.volumes(plain)
-    optional = {
+    optional: Json = {
         "resources": {"limits": limits} if limits else None,
         "imagePullPolicy": section.image_pull_policy,
         "env": list(pods.variables(plain)),

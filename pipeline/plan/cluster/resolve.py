@@ -112,7 +112,7 @@ class Question:
 def add_to(
     spec: dict[str, Any],
     question: Question,
-    defaults: Mapping[str, int | str],
+    defaults: Mapping[str, int | float | str],
     image: str,
 ) -> None:
     """Adds the step to a pipeline spec in place, and lets others take its outputs.

@@ -87,7 +87,7 @@ def notes(section: Kubeflow) -> Iterator[str]:
     Args:
       section: The section `kubeflow`.
     """
-    parts = {"kubeflow": section}
+    parts: dict[str, Kubeflow | PodStep] = {"kubeflow": section}
     parts |= {f"kubeflow.steps.{name}": step for name, step in section.steps.items()}
     for path, part in parts.items():
         for name in sorted(part.model_fields_set & _OLDER.keys()):

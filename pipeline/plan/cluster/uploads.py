@@ -9,7 +9,8 @@ from __future__ import annotations
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.user_code import archive
-from strategos.pipeline.config.sections import Config
+from strategos.pipeline.config.sections import Config, Transform
+from strategos.pipeline.config.trainer import Trainer
 
 
 def upload(config: Config, target: str) -> dict[str, str]:
@@ -28,7 +29,7 @@ def upload(config: Config, target: str) -> dict[str, str]:
     url = getattr(config, target).modules
     if not url:
         return {}
-    sections = {
+    sections: dict[str, Transform | Trainer] = {
         node_ids.TRANSFORM: config.transform,
         node_ids.TRAINER: config.trainer,
     }
