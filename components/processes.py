@@ -19,9 +19,30 @@ import psutil
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.005
-GRACE_SECONDS = 30.0
-"""Seconds from SIGTERM to SIGKILL: training saves a checkpoint before it ends."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
+
+class Grace:
+    """Seconds from SIGTERM to SIGKILL.
+
+    The first four wait for one another: an outer process has more time than the next
+    inner one, so that it still reports how that one ended.
+
+    Attributes:
+      RUN: A run, for the process that called `strategos.run`.
+      NODE: The process of a run's nodes, with all that it started; a pod of a training.
+      GANG: The processes of a training on one host.
+      SAVE: The tasks of a training, which save a checkpoint.
+      ENGINE: The host of a Flink cluster, which cancels jobs on one that stays.
+      WORKER: A process that has nothing to save.
+    """
+
+    RUN = 40.0
+    NODE = 30.0
+    GANG = 25.0
+    SAVE = 20.0
+    ENGINE = 15.0
+    WORKER = 5.0
 
 
 def start(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
@@ -180,7 +201,7 @@ class Signals:
 
 
 def end_session(
-    process: subprocess.Popen, grace: float = GRACE_SECONDS, *, ask_all: bool = True
+    process: subprocess.Popen, grace: float = Grace.NODE, *, ask_all: bool = True
 ) -> None:
     """Sends SIGTERM to a session, and SIGKILL to its processes that remain.
 

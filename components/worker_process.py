@@ -59,8 +59,6 @@ By default TensorFlow starts two threads for each core in each process, and adds
 numbers by as many parts as there are cores: the last digit would depend on the machine.
 """
 
-_GRACE_SECONDS = 5.0
-
 
 class WorkerError(RuntimeError):
     """A child process failed, and the cause is not the user's input."""
@@ -76,7 +74,7 @@ def run(
     *,
     name: str,
     env: Mapping[str, str] | None = None,
-    grace: float = _GRACE_SECONDS,
+    grace: float = processes.Grace.WORKER,
     wait: Callable[[Any], int] = lambda process: process.wait(),
 ) -> dict[str, Any]:
     """Runs `python -m module` on `request` and returns its answer.
@@ -111,7 +109,7 @@ def run(
         finally:
             processes.end_session(process, grace, ask_all=False)
             process.stdin.close()
-            forwarding.join(_GRACE_SECONDS)
+            forwarding.join(processes.Grace.WORKER)
         return _answer_of(answered, code, name, kills)
 
 

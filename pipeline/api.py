@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import ExitCode, UserError
+from strategos.components.processes import Grace
 from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ Sets = Mapping[str, Any] | Sequence[str]
 """By key, `{"trainer.epochs": 3}`, or as for `--set`, `["trainer.epochs=3"]`."""
 
 _LOOK_SECONDS = 0.125  # between two reads of the event file
-_END_SECONDS = 40.0  # for a run to end after SIGTERM: it waits 30 s for its training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +230,7 @@ def run(
                 "folder": os.getcwd(),
             },
             name="run",
-            grace=_END_SECONDS,
+            grace=Grace.RUN,
             wait=functools.partial(_follow, events, on_event),
         )
     content, log = pickle.loads(base64.b64decode(answer["pickled"]))

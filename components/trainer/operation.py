@@ -13,16 +13,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.components.processes import GRACE_SECONDS
-
 VARIABLE = "STRATEGOS_TRAINER"
 """Name of the environment variable that holds an `Operation` as JSON."""
-
-GANG_SECONDS = GRACE_SECONDS - 5.0
-"""Time for a gang to end after SIGTERM: less than its parent process waits for it."""
-
-SAVE_SECONDS = GANG_SECONDS - 5.0
-"""Time for the tasks of a gang to save a checkpoint after SIGTERM."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,6 @@ from strategos.components.shards.flink.master import Master
 
 _HOST = "strategos.components.shards.flink.host"
 _WORKERS = "strategos.components.shards.worker_boot"
-_GRACE_SECONDS = 15.0  # The host cancels jobs on a cluster that stays.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +130,7 @@ def _hosted(request: dict[str, Any], slots: int, logs: Path) -> Iterator[Connect
     finally:
         host.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            host.wait(_GRACE_SECONDS)
+            host.wait(processes.Grace.ENGINE)
         processes.end_session(host)
         if listener:
             listener.join()

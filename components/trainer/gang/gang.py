@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from strategos.components import events, processes
@@ -22,7 +21,7 @@ from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
 from strategos.components.trainer.gang.restarts import Restarts
-from strategos.components.trainer.gang.task_process import TaskProcess
+from strategos.components.trainer.gang.task_process import TaskProcess, kill
 from strategos.components.trainer.gang.watchdog import (
     AttemptFailedError,
     Limits,
@@ -149,7 +148,7 @@ class Gang:
             answer = watch.until_done()
         finally:
             until = time.monotonic() + _DEATH_SECONDS
-            _end(running.values(), until)
+            kill(running.values(), until)
             processes.end_children(self._others, until)
         self.check()  # SIGTERM may have come meanwhile
         return answer
@@ -185,13 +184,3 @@ class Gang:
         text = loopback.exposure(cluster, reason)
         log(f"warning: {text}")
         events.emit("warning", message=text)
-
-
-def _end(tasks: Iterable[TaskProcess], until: float) -> None:
-    """Kills the tasks and waits for their end, but no longer than `until`."""
-    for task in tasks:
-        task.send(signal.SIGKILL)
-    while not all(task.ended for task in tasks) and time.monotonic() < until:
-        for task in tasks:
-            task.reap()
-        time.sleep(0.005)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategos.components import worker_process
-from strategos.components.trainer.operation import GANG_SECONDS
+from strategos.components.processes import Grace
 
 _MODULE = "strategos.components.trainer.run.worker"
 
@@ -30,5 +30,5 @@ def run(request: Mapping[str, Any], name: str) -> dict[str, Any]:
         request,
         name=name,
         env=worker_process.TENSORFLOW,
-        grace=GANG_SECONDS,
+        grace=Grace.GANG,
     )

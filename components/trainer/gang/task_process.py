@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 from strategos.components.errors import ExitCode, UserError
@@ -271,6 +271,21 @@ class TaskProcess:
         """
         if not self.ended:
             os.kill(self._pid, sig)
+
+
+def kill(tasks: Collection[TaskProcess], until: float) -> None:
+    """Kills tasks and waits for their end.
+
+    Args:
+      tasks: The tasks.
+      until: Deadline, in seconds of `time.monotonic()`.
+    """
+    for task in tasks:
+        task.send(signal.SIGKILL)
+    while not all(task.ended for task in tasks) and time.monotonic() < until:
+        for task in tasks:
+            task.reap()
+        time.sleep(0.005)
 
 
 def _run_task(

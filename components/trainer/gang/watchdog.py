@@ -14,7 +14,7 @@ from strategos.components import events, processes
 from strategos.components.errors import ExitCode
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
 from strategos.components.trainer.gang.task_process import Failure, TaskProcess
-from strategos.components.trainer.operation import SAVE_SECONDS, Operation
+from strategos.components.trainer.operation import Operation
 
 Outside = Callable[[bool], bool]
 
@@ -43,7 +43,7 @@ class Limits:
     start_timeout: float = Operation.start_timeout
     stall_timeout: float = Operation.stall_timeout
     max_restarts: int = Operation.max_restarts
-    save: float = SAVE_SECONDS
+    save: float = processes.Grace.SAVE
     farewell: float = 5.0
     echo: float = 1.0
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
+from strategos.components.processes import Grace
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.restarts import Restarts
@@ -26,7 +27,7 @@ from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers.launcher import Launcher
-from strategos.components.trainer.operation import SAVE_SECONDS, Operation
+from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import uses
 
@@ -134,7 +135,7 @@ class Run:
             over = {"how": "interrupted"}
         self._shared.remove(rendezvous.CALL)
         self._exchange(over)
-        until = time.monotonic() + SAVE_SECONDS
+        until = time.monotonic() + Grace.SAVE
         while over["how"] == "interrupted" and time.monotonic() < until:
             if not any(map(self._is_alive, self._workers)):
                 break

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.compat import keras3, tracing
-from strategos.components.trainer.gang.task_process import TaskProcess
+from strategos.components.trainer.gang.task_process import TaskProcess, kill
 from strategos.components.trainer.gang.watchdog import log
 from strategos.components.trainer.model import workload
 from strategos.components.trainer.model.user_module import UserModule
@@ -81,11 +80,7 @@ class Rehearsal:
 
     def end(self) -> None:
         """Ends the process, whatever it has found."""
-        until = time.monotonic() + _DEATH_SECONDS
-        self._process.send(signal.SIGKILL)
-        while not self._process.ended and time.monotonic() < until:
-            self._process.reap()
-            time.sleep(0.005)
+        kill([self._process], time.monotonic() + _DEATH_SECONDS)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from strategos.components import worker_process
+from strategos.components.processes import Grace
 from strategos.components.trainer.compat import autograph
-from strategos.components.trainer.operation import GANG_SECONDS, Operation
+from strategos.components.trainer.operation import Operation
 
 TESTS = Path(__file__).parents[2]
 
@@ -47,7 +48,7 @@ def train_only():
             {"spec": spec.to_json(), "operation": operation.to_json()},
             name="trainer",
             env={**worker_process.TENSORFLOW, "PYTHONPATH": str(TESTS)},
-            grace=GANG_SECONDS,
+            grace=Grace.GANG,
         )
 
     return train

@@ -9,6 +9,7 @@ from typing import Any
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.processes import Grace
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
@@ -22,7 +23,6 @@ from strategos.components.trainer.launchers.jobs.scheduler import (
 _ASK_SECONDS = 3.0  # between two questions to the batch system
 _SILENT_SECONDS = 30.0  # without a heartbeat; the tasks themselves end after six
 _LATE_SECONDS = 6.0  # in which an answer written by another machine becomes visible
-_END_SECONDS = 20.0
 
 
 class Watch:
@@ -101,7 +101,7 @@ class Watch:
 
     def await_end(self) -> None:
         """Waits for the job to end, but not long."""
-        until = self._clock() + _END_SECONDS
+        until = self._clock() + Grace.SAVE
         while self._clock() < until:
             self._asked = -_ASK_SECONDS
             if not self._ask() or self.job.phase == "ended":

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from strategos.components.processes import Grace
 from strategos.components.trainer.launchers.jobs import pods
 from strategos.components.trainer.launchers.jobs.attempt import (
     CODE_VARIABLE,
@@ -20,7 +21,6 @@ FOLDER_ANNOTATION = "strategos/folder"
 
 _TASK = "strategos.components.trainer.launchers.jobs.tfjob.task"
 _KINDS = {"chief": "Chief", "worker": "Worker", "ps": "PS"}
-_GRACE_SECONDS = 30
 _KEPT_SECONDS = 3600
 
 
@@ -99,7 +99,7 @@ def _pod(attempt: Attempt, settings: Mapping[str, Any], code: str) -> dict[str, 
         container["resources"] = {"limits": limits, "requests": limits}
     spec = {
         "containers": [container],
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "terminationGracePeriodSeconds": int(Grace.NODE),
         "volumes": volumes,
     }
     if settings["service_account"]:
