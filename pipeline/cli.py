@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import importlib
 import os
-import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -91,12 +89,6 @@ def _explain(error: Exception) -> str:
         return (
             f"the locale ({sys.getfilesystemencoding()}) cannot read a name in "
             f"{error.object!r}\n    Set LC_ALL=C.UTF-8, or PYTHONUTF8=1, and run again."
-        )
-    if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        return (
-            f"{error.filename or 'a file'} may not exceed {limit:,} bytes here, by "
-            "`ulimit -f`\n    Raise the limit: `ulimit -f unlimited`."
         )
     return (
         f"{type(error).__name__}: {error}\nThis is a bug in Strategos, not in your "

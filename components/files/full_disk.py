@@ -1,9 +1,10 @@
-"""Detects a full disk in the error messages of various libraries."""
+"""Detects a full disk, or a limit on files, in the messages of various libraries."""
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import tempfile
 
@@ -12,12 +13,13 @@ from strategos.components.wording import data_size
 
 # SQLite rolls back when the disk is full; this is what its caller's commit then gets.
 _ROLLED_BACK = "cannot commit - no transaction is active"
+_TOO_LARGE = ("File too large", "disk I/O error")  # the latter is SQLite's
 _WORDS = ("No space left", "Disk quota exceeded", "disk is full", _ROLLED_BACK)
 
 
 def is_reported(text: str) -> bool:
-    """Whether the text of an error reports a full disk."""
-    return any(words in text for words in _WORDS)
+    """Whether the text of an error reports a full disk, or the limit on files."""
+    return any(words in text for words in _WORDS) or _limit(text) is not None
 
 
 def message(text: str, folder: str) -> str:
@@ -27,6 +29,13 @@ def message(text: str, folder: str) -> str:
       text: Text of the original error.
       folder: The pipeline root; its disk is named if `text` names no path.
     """
+    limit = _limit(text)
+    if limit is not None:
+        return (
+            f"a file may not exceed {limit:,} bytes here, by `ulimit -f`; "
+            f"{first_line(text)}. Raise the limit, `ulimit -f unlimited`, and run "
+            "again: finished nodes are kept."
+        )
     named = re.search(r"(?:^|[\s'\"])(/[^\s'\";:]+)", text)
     places = [named[1]] if named else [folder, tempfile.gettempdir()]
     place = min(map(_existing, places), key=lambda path: shutil.disk_usage(path).free)
@@ -36,6 +45,13 @@ def message(text: str, folder: str) -> str:
         "name folders on a larger disk (`--set run.root=DIR`; TMPDIR in the "
         "environment), and run again: finished nodes are kept."
     )
+
+
+def _limit(text: str) -> int | None:
+    """The largest size of a file, if that may be the cause of an error."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    caused = limit != resource.RLIM_INFINITY and any(x in text for x in _TOO_LARGE)
+    return limit if caused else None
 
 
 def free(folder: str) -> str:

@@ -266,15 +266,29 @@ def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
     from strategos.components.data_files.sources.source import WHOLE
 
-    source, first = _source(path), 0
+    source, first, index = _source(path), 0, 0
     extra = columns.check_names(path, source.names)
+    malformed: dict[int, str] = {}
+    if mark:
+        source.malformed = malformed
 
     def where(row: int) -> str:
-        return f"{path}: {source.where(WHOLE, first + row)}"
+        row += first
+        for each in sorted(malformed):
+            row += each <= row
+        return f"{path}: {source.where(WHOLE, row)}"
 
     for batch in source.batches():
-        yield from _asked(batch, columns, where, extra, mark)
+        for asked in _asked(batch, columns, where, extra, mark):
+            while index in malformed:
+                yield Asked({}, None, malformed[index])
+                index += 1
+            yield asked
+            index += 1
         first += batch.num_rows
+    for each in sorted(malformed):
+        if each >= index:
+            yield Asked({}, None, malformed[each])
 
 
 def _asked(

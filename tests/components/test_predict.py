@@ -123,6 +123,29 @@ def test_bad_rows_are_answered_with_their_problem(model, tmp_path, capsys):
     assert "496 rows, predicted by m; 4 rows with a problem" in capsys.readouterr().err
 
 
+def test_rows_with_a_wrong_number_of_fields_are_answered_in_their_place(
+    model, tmp_path
+):
+    path = tmp_path / "rows.csv"
+    lines = [f"{n},AA,{n % 24}" for n in range(500)]
+    lines[0] = lines[7] = "AA"
+    lines[8], lines[9] = '"8\n",AA,3,4', "9,AA,x"
+    lines[499] += ","
+    path.write_text("\n".join(["id,carrier,hour", *lines]) + "\n\n")
+    with pytest.raises(BadInputError, match="line 2: expected 3 fields"):
+        predict.predict(model, path)
+    answers = predict.predict(model, path, mark=True)
+    assert len(answers) == 500
+    problems = {n: x["problem"] for n, x in enumerate(answers) if "problem" in x}
+    assert list(problems) == [0, 7, 8, 9, 499]
+    assert "rows.csv: line 9: expected 3 fields as in the header. " in problems[7]
+    assert "Received: 4" in problems[8] and "line 502: " in problems[499]
+    assert "rows.csv: line 12: column `hour`: received 'x'" in problems[9]
+    good = [n for n in range(500) if n not in problems]
+    assert [answers[n]["id"] for n in good] == list(map(str, good))
+    assert answers[498]["predictions"] == 498 % 24 + 2 - 100
+
+
 def test_the_newest_version_of_a_folder_is_asked(model, tmp_path):
     from pathlib import Path
 

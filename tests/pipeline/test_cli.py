@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -141,8 +142,22 @@ def test_a_limit_on_the_size_of_files_is_named(monkeypatch, capsys):
         raise OSError(errno.EFBIG, "File too large", "/r/x")
 
     monkeypatch.setattr(commands, "doctor", too_large)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, 4096))
     assert cli.main(["doctor"]) == 1
-    assert "/r/x may not exceed" in capsys.readouterr().err
+    assert "may not exceed 4,096 bytes here, by `ulimit -f`; " in (
+        printed := capsys.readouterr().err
+    )
+    assert "'/r/x'" in printed and "bug" not in printed
+
+
+def test_a_limit_on_the_size_of_files_is_named_for_the_database(workload):
+    limited = f"ulimit -f 40; exec {sys.executable} -m strategos.pipeline.cli run"
+    done = subprocess.run(
+        ["bash", "-c", limited], cwd=workload.parent, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "metadata.sqlite: a file may not exceed 40,960 bytes here" in done.stderr
+    assert "backup" not in done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

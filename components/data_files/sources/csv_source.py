@@ -42,6 +42,10 @@ class CsvSource(Source):
     """A CSV file in UTF-8 with a header; every column is read as text.
 
     An empty field is a missing value.
+
+    Attributes:
+      malformed: What is wrong with each row that has not as many fields as the header,
+        by index. Default: such a row is an error. With a dict, `batches` leaves it out.
     """
 
     cut_by_scan = True
@@ -49,6 +53,7 @@ class CsvSource(Source):
     def __init__(self, path: str):
         """See `Source`."""
         self.path = path
+        self.malformed: dict[int, str] | None = None
         self.names = self._read_header()
 
     @classmethod
@@ -108,7 +113,7 @@ class CsvSource(Source):
                     yield batch.slice(start, MAX_ROWS)
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(self._explain(part, error)) from error
-        if not rows and part == WHOLE:
+        if not rows and part == WHOLE and not self.malformed:
             raise UserError(_no_row(self.path))
         if part.stop is None and last and ("\n" in last or "\r" in last):
             self._check_closed(part)
@@ -148,14 +153,34 @@ class CsvSource(Source):
         return pyarrow.csv.open_csv(
             source,
             read_options=pyarrow.csv.ReadOptions(
-                block_size=_BLOCK_BYTES, column_names=self.names if part.start else None
+                block_size=_BLOCK_BYTES,
+                column_names=self.names if part.start else None,
+                use_threads=self.malformed is None,  # else a row has no number
             ),
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            parse_options=pyarrow.csv.ParseOptions(
+                newlines_in_values=True,
+                invalid_row_handler=self._is_skipped,
+            ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
                 strings_can_be_null=True,
                 null_values=[""],
             ),
+        )
+
+    def _is_skipped(self, row: pyarrow.csv.InvalidRow) -> str:
+        """What Arrow does about a row with a wrong number of fields."""
+        if self.malformed is None:
+            return "error"
+        index = row.number - 2  # from 1, header included
+        place = f"{self.path}: {self.where(WHOLE, index)}"
+        self.malformed[index] = self._wrong_count(place, row.actual_columns)
+        return "skip"
+
+    def _wrong_count(self, place: str, fields: int) -> str:
+        return (
+            f"{place}: expected {len(self.names)} fields as in the header. "
+            f"Received: {fields}. Correct the line; a field with a comma needs quotes."
         )
 
     def _read_header(self) -> tuple[str, ...]:
@@ -204,11 +229,8 @@ class CsvSource(Source):
         try:
             for line, record in self._records(part):
                 if line > 1 and len(record) != len(self.names):
-                    return (
-                        f"{self.path}: line {line}: expected {len(self.names)} fields "
-                        f"as in the header. Received: {len(record)}. Correct the line; "
-                        f"a field with a comma needs quotes."
-                    )
+                    place = f"{self.path}: line {line}"
+                    return self._wrong_count(place, len(record))
             if line == 1:
                 return _no_row(self.path)
         except UnicodeDecodeError:
