@@ -30,7 +30,7 @@ BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-matrix test-faults test-engine test-cluster test-image test-gpu test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-matrix test-faults test-engine test-cluster test-install test-image test-gpu test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -70,6 +70,9 @@ test-cluster: setup  ## Run the tests on a real Kubernetes with Kubeflow, and a 
 	@.venv/bin/python tests/lab/kubernetes build --limit $(BUILD_SECONDS) || [ $$? = 2 ]
 	@.venv/bin/pytest $(PARALLEL) -m cluster -rs $(TESTS)
 
+test-install: setup  ## Install the wheel in a project of its own, and run the tutorial there.
+	@.venv/bin/pytest -n 0 -m install -rs $(TESTS)
+
 test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the flights in them on Kubeflow.
 	@.venv/bin/python tests/lab/kubernetes build || [ $$? = 2 ]
 	@.venv/bin/pytest -n 0 -m image -rs $(TESTS)
@@ -79,7 +82,8 @@ test-gpu: setup  ## Run the tests that need one GPU or two (first: make setup EX
 	@TF_ENABLE_ONEDNN_OPTS=1 .venv/bin/pytest -m gpu -rs $(TESTS)
 
 test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 user space.
-	@scripts/new_stack.sh $(if $(TESTS:tests=),$(TESTS),$(STACK_TESTS))
+	@scripts/new_stack.sh test $(if $(TESTS:tests=),$(TESTS),$(STACK_TESTS))
+	@scripts/new_stack.sh test-install tests/e2e
 
 bench: setup  ## Compare whole runs with TFX's own and with a script (half an hour).
 	@.venv/bin/python -W ignore benchmarks/whole_run

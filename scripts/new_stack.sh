@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests on the newer stack in a Debian 13 user space: new_stack.sh [TESTS]...
+# Runs a target on the newer stack in a Debian 13 user space: new_stack.sh TARGET [TESTS]...
 #
 # The user space is built once, in ${STRATEGOS_CACHE:-.cache}/trixie; one run at a time
 # uses it. All mounts are in a separate namespace, and end with this script in any case.
@@ -91,4 +91,6 @@ if [[ $(cat "$space/packages" 2>/dev/null) != "$packages" ]]; then
 fi
 copy_network
 copy_checkout
-inside make test TESTS="${*:-tests}" ${JOBS:+JOBS="$JOBS"}
+target=$1
+shift
+inside make "$target" TESTS="${*:-tests}" ${JOBS:+JOBS="$JOBS"}

@@ -225,6 +225,24 @@ def as_another_user():
             os.seteuid(0)
 
 
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout, built from a copy of it."""
+    checkout, source = Path(__file__).parents[1], tmp_path_factory.mktemp("source")
+    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("src", "pipeline", "components"):
+        how = {"symlinks": True, "ignore": skipped}
+        shutil.copytree(checkout / name, source / name, **how)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(checkout / name, source)
+    built = tmp_path_factory.mktemp("wheel")
+    build = "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])"
+    command = [sys.executable, "-W", "ignore", "-c", build, str(built)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (path,) = built.glob("*.whl")
+    return path
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_state(tmp_path_factory):
     """What commands remember of their roots is not what this user's remember."""

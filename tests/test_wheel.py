@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    source = tmp_path_factory.mktemp("source")
-    for name in ("src", "pipeline", "components"):
-        shutil.copytree(
-            ROOT / name,
-            source / name,
-            symlinks=True,
-            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
-        )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    built = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", BUILD, str(built)],
-        cwd=source,
-        check=True,
-        capture_output=True,
-    )
-    (path,) = built.glob("*.whl")
-    return path
 
 
 def test_wheel_holds_every_module_and_data_file(wheel):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
 FILES = ("pipeline.yaml", "preprocessing.py", "model.py")
 
 
@@ -117,3 +121,44 @@ def test_a_filled_column_needs_no_empty_cell(tutorial):
         path.write_text(path.read_text().replace(",,", ",south,"))
     tutorial.run()
     assert len(_answers(tutorial, ["north", ""])) == 2
+
+
+@pytest.mark.install
+def test_the_tutorial_runs_in_a_project_without_the_checkout(tutorial, wheel):
+    """As docs/install.md says, by uv, in an environment of its own."""
+    uv_tool = runpy.run_path(str(ROOT / "scripts" / "uv_tool.py"))
+    uv = str(uv_tool["find_or_install"](ROOT / ".cache"))
+    page = (ROOT / "docs" / "install.md").read_text()
+    (project,) = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
+    (tutorial.folder / "pyproject.toml").write_text(project)
+    for line in (ROOT / "docs" / "overrides.txt").read_text().splitlines():
+        assert line in project
+        assert line in (ROOT / "pyproject.toml").read_text()
+    own = ("VIRTUAL_ENV", "PYTHONPATH", "TF_ENABLE_ONEDNN_OPTS")
+    env = {k: v for k, v in tutorial.environment().items() if k not in own}
+
+    def call(*words):
+        done = subprocess.run(
+            [uv, *words],
+            cwd=tutorial.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        logs = (each.read_text() for each in tutorial.folder.rglob("log.txt"))
+        assert done.returncode == 0, done.stdout + done.stderr + "".join(logs)
+        return done.stdout
+
+    try:
+        call("add", "--python", os.path.realpath(sys.executable), str(wheel))
+        assert "  pushed  " in call("run", "strategos", "run", *tutorial.sets())
+        (tutorial.folder / "rows.csv").write_text("price,shop\n5,north\n5,\n")
+        answers = call("run", "strategos", "predict", "rows.csv", *tutorial.sets())
+        assert len(answers.splitlines()) >= 2
+        code = "import strategos; print(strategos.__file__, len(strategos.history()))"
+        file, runs = call("run", "python", "-c", code).split()
+    finally:
+        shutil.rmtree(tutorial.folder / ".venv", ignore_errors=True)
+    assert Path(file).is_relative_to(tutorial.folder)
+    assert runs == "1"
