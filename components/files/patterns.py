@@ -102,5 +102,6 @@ def _of_glob(text: str) -> str:
         elif token in special:
             tokens[index] = special[token]
         else:
-            tokens[index] = re.sub(r"^\[!", "[^", token.replace("\\", "\\\\"))
+            inside = re.sub(r"^\[!", "[^", token.replace("\\", "\\\\"))
+            tokens[index] = f"(?!/){inside}"  # a class never matches a separator
     return "".join(tokens)

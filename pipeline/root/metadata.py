@@ -20,6 +20,7 @@ from strategos.components.errors import (
     first_line,
 )
 from strategos.components.files import full_disk
+from strategos.pipeline.root import identity
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -94,15 +95,18 @@ def initialise(
       The open store.
 
     Raises:
-      BadInputError: The database cannot be opened: corrupt, unreachable, no permission.
+      BadInputError: The database cannot be opened: corrupt, unreachable, no
+        permission; or a newer Strategos wrote it.
     """
     import ml_metadata
 
     try:
         reach(config)
-        return ml_metadata.MetadataStore(config)
+        found = ml_metadata.MetadataStore(config)
     except Exception as error:
         raise unusable(config, error, BadInputError) from error
+    identity.reject_newer(found, place(config))
+    return found
 
 
 def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
@@ -213,7 +217,8 @@ def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
         raise unusable(config, error) from error
 
 
-def _place(config: metadata_store_pb2.ConnectionConfig) -> str:
+def place(config: metadata_store_pb2.ConnectionConfig) -> str:
+    """The file or the server of a connection, for messages."""
     is_file = config.HasField("sqlite")
     return config.sqlite.filename_uri if is_file else _server(config)
 
@@ -251,7 +256,7 @@ def unusable(
     newer = _NEWER.search(cause)
     if newer:
         return BadInputError(
-            f"{_place(config)} was written by a newer ML Metadata (schema {newer[1]}; "
+            f"{place(config)} was written by a newer ML Metadata (schema {newer[1]}; "
             f"the one installed here reads {newer[2]})",
             remedy="Run Strategos in the environment that wrote it; the database is "
             "intact.",

@@ -61,6 +61,20 @@ def test_slice_with_too_few_examples_is_skipped_with_a_note():
     assert check.note == "fewer than 100 examples"
 
 
+def test_slice_with_just_enough_examples_is_judged():
+    bound = {"slices": {"carrier": {"at_least": 0.6}}, "min_examples": 100}
+    (check,) = judge(bound, overall(0.8), carrier("OO", 0.1, 100))
+    assert (check.ok, check.received, check.skipped) == (False, 0.1, None)
+
+
+@pytest.mark.parametrize(("bound", "auc"), [("may_drop", 0.625), ("may_rise", 0.875)])
+def test_a_change_of_just_the_bound_holds(bound, auc):
+    (just,) = judge({bound: 0.125}, overall(auc, before=0.75))
+    off = math.copysign(2**-40, auc - 0.75)
+    (more,) = judge({bound: 0.125}, overall(auc + off, before=0.75))
+    assert (just.ok, more.ok) == (True, False)
+
+
 def test_min_examples_is_not_for_the_overall_bound():
     (check,) = judge({"at_least": 0.9, "min_examples": 5000}, overall(0.8))
     assert not check.ok

@@ -14,7 +14,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import events
 from strategos.components.errors import BadInputError, UserError
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.root import metadata
+from strategos.pipeline.root import identity, metadata
 from strategos.pipeline.run import journal
 
 
@@ -87,6 +87,26 @@ def test_database_of_a_newer_ml_metadata_is_named(tmp_path):
     for connect in (metadata.initialise, Store):
         with pytest.raises(BadInputError, match="newer ML Metadata .schema 99; .* 10"):
             connect(config)
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_the_history_of_a_newer_strategos_is_named_and_left_as_it_is(
+    tmp_path, monkeypatch, newer
+):
+    connection = metadata.connection(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "FORMAT", identity.FORMAT + newer)
+        identity.of(metadata.initialise(connection))
+    before = metadata.sqlite_file(tmp_path).read_bytes()
+    for opened in (metadata.initialise, Store):
+        if not newer:
+            opened(connection)
+            continue
+        with pytest.raises(BadInputError) as raised:
+            opened(connection)
+        assert f"{metadata.sqlite_file(tmp_path)} was written by" in str(raised.value)
+        assert "(format 2; the one installed here reads 1)" in str(raised.value)
+    assert metadata.sqlite_file(tmp_path).read_bytes() == before
 
 
 @pytest.fixture
