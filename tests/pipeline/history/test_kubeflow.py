@@ -21,7 +21,7 @@ from strategos.pipeline.cli import main
 from strategos.pipeline.config import loading
 from strategos.pipeline.history import kubeflow, lineage, runs
 
-SERVER = Path(__file__).parents[3] / "kubeflow" / "cluster" / "metadata_server.py"
+SERVER = Path(__file__).parents[2] / "lab" / "kubernetes" / "metadata_server.py"
 RUN = "0c3f7a52-6d0e-4d6a-9f3a-1d2b3c4d5e6f"
 
 
