@@ -17,7 +17,7 @@ import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import UserError
-from strategos.pipeline.root import identity, metadata, moved_root, recent
+from strategos.pipeline.root import metadata, moved_root, recent
 
 _T = TypeVar("_T")
 
@@ -77,7 +77,7 @@ class Store:
         self.root = root
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
-            identity.reject_newer(self.mlmd, metadata.place(own))
+            metadata.reject_newer(self.mlmd, own)
             if self.is_local and root:
                 moved_root.follow_if_free(self.mlmd, root)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import BadInputError
-
 if TYPE_CHECKING:
     import ml_metadata
 
@@ -40,23 +38,12 @@ def of(store: ml_metadata.MetadataStore) -> str:
     return min(found, key=lambda context: context.id).name
 
 
-def reject_newer(store: ml_metadata.MetadataStore, place: str) -> None:
-    """Rejects the history of a Strategos that is newer than this one.
+def written_format(store: ml_metadata.MetadataStore) -> int:
+    """Returns the format of a history; 0 for one of before the first format.
 
     Args:
       store: ML Metadata.
-      place: Where it is, for the message.
-
-    Raises:
-      BadInputError: Its format is newer.
     """
     contexts = store.get_contexts_by_type(_TYPE)
-    # Roots of before the first format have none.
     formats = [each.custom_properties[_FORMAT].int_value for each in contexts]
-    newest = max(formats, default=0)
-    if newest > FORMAT:
-        raise BadInputError(
-            f"{place} was written by a newer Strategos (format {newest}; the one "
-            f"installed here reads {FORMAT})",
-            remedy="Run the Strategos that wrote it; nothing was changed.",
-        )
+    return max(formats, default=0)

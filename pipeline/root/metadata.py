@@ -105,8 +105,29 @@ def initialise(
         found = ml_metadata.MetadataStore(config)
     except Exception as error:
         raise unusable(config, error, BadInputError) from error
-    identity.reject_newer(found, place(config))
+    reject_newer(found, config)
     return found
+
+
+def reject_newer(
+    store: ml_metadata.MetadataStore, config: metadata_store_pb2.ConnectionConfig
+) -> None:
+    """Rejects the history of a Strategos that is newer than this one.
+
+    Args:
+      store: ML Metadata.
+      config: Its connection.
+
+    Raises:
+      BadInputError: Its format is newer.
+    """
+    written = identity.written_format(store)
+    if written > identity.FORMAT:
+        raise BadInputError(
+            f"{_place(config)} was written by a newer Strategos (format {written}; the "
+            f"one installed here reads {identity.FORMAT})",
+            remedy="Run the Strategos that wrote it; nothing was changed.",
+        )
 
 
 def reach(config: metadata_store_pb2.ConnectionConfig) -> None:
@@ -217,8 +238,7 @@ def explained(config: metadata_store_pb2.ConnectionConfig) -> Iterator[None]:
         raise unusable(config, error) from error
 
 
-def place(config: metadata_store_pb2.ConnectionConfig) -> str:
-    """The file or the server of a connection, for messages."""
+def _place(config: metadata_store_pb2.ConnectionConfig) -> str:
     is_file = config.HasField("sqlite")
     return config.sqlite.filename_uri if is_file else _server(config)
 
@@ -256,7 +276,7 @@ def unusable(
     newer = _NEWER.search(cause)
     if newer:
         return BadInputError(
-            f"{place(config)} was written by a newer ML Metadata (schema {newer[1]}; "
+            f"{_place(config)} was written by a newer ML Metadata (schema {newer[1]}; "
             f"the one installed here reads {newer[2]})",
             remedy="Run Strategos in the environment that wrote it; the database is "
             "intact.",
