@@ -6,7 +6,7 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     test_statistics_gen.py test_infra_validator.py test_predict.py \
     user_code/test_archive.py user_code/test_user_errors.py files/test_filesystems.py \
     files/test_temporary.py files/test_tfx_s3.py files/test_places.py \
-    files/test_arrow_files.py files/test_cloud_storage.py) \
+    files/test_storage.py files/test_cloud_storage.py) \
   $(addprefix tests/components/trainer/, compat cluster/test_devices.py \
     data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
     gang/test_contact.py loop/test_strategies.py loop/test_resumed_epochs.py \

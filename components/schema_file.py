@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
-from strategos.components.files import reading
+from strategos.components.files import storage
 
 
 def read_schema(path: str) -> schema_pb2.Schema:
@@ -19,9 +19,7 @@ def read_schema(path: str) -> schema_pb2.Schema:
       UserError: The file cannot be read, is not a schema, or contains a feature twice.
     """
     try:
-        schema = text_format.Parse(
-            reading.read_bytes(path).decode(), schema_pb2.Schema()
-        )
+        schema = text_format.Parse(storage.read(path).decode(), schema_pb2.Schema())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",

@@ -25,7 +25,7 @@ from typing import Any
 from strategos.components import worker_process
 from strategos.components.container import mounts, step_log, step_record, warm_start
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, object_stores
 from strategos.components.processes import without_collections
 from strategos.components.shards.engine import VARIABLE, Engine
 from strategos.components.user_code import archive
@@ -90,7 +90,7 @@ def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
     _fill_types(call, json.loads(words[at_inputs]))
     for uri in list(given)[:1]:
         filesystems.register(uri)
-        filesystems.check_writable(uri, key="kubeflow.root")
+        object_stores.check_writable(uri, key="kubeflow.root")
     words[at_call] = json.dumps(call)
     _execute(words)
     _map_output_file(call, lambda uri: given.get(uri, uri))

@@ -17,7 +17,7 @@ from typing import Any
 from strategos.components import events
 from strategos.components.data_files.span_checks import FILE as CHECKS
 from strategos.components.evaluation import summary
-from strategos.components.files import places
+from strategos.components.files import storage
 
 Json = dict[str, Any]
 
@@ -66,9 +66,7 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
             str(each["message"]) for each in events.recorded(str(event_file), "warning")
         ],
     }
-    folder = places.at(seen(url))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(record))
+    storage.write(f"{seen(url)}/{FILE}", json.dumps(record))
 
 
 def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[Json]:
@@ -82,7 +80,7 @@ def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[
         file = _FILES.get(described["type"])
         if file:
             with contextlib.suppress(OSError, ValueError):
-                text = (places.at(seen(artifact["uri"])) / file).read_text()
+                text = storage.read(f"{seen(artifact['uri'])}/{file}", patient=True)
                 described["content"] = json.loads(text)
         yield described
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from strategos.components.errors import UserError
-from strategos.components.files import reading
+from strategos.components.files import storage
 
 PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
@@ -56,7 +56,7 @@ def unpacked_file(path: str) -> Iterator[IO[bytes]]:
     Raises:
       OSError: It cannot be opened.
     """
-    with reading.open_binary(path) as file:
+    with storage.open_binary(path) as file:
         if not path.endswith(".gz"):
             yield file
             return
@@ -71,7 +71,7 @@ def head(path: str) -> bytes:
       UserError: The file cannot be opened.
     """
     try:
-        with reading.open_binary(path) as file:
+        with storage.open_binary(path) as file:
             return file.read(_HEAD)
     except OSError as error:
         raise UserError(unreadable(path, error)) from error

@@ -19,7 +19,7 @@ from strategos.components.data_files.spans import (
     find_editions,
 )
 from strategos.components.errors import BadInputError
-from strategos.components.files import reading
+from strategos.components.files import storage
 from strategos.components.wording import counted
 
 
@@ -275,6 +275,6 @@ def _reject_markers_without_data(
 def _changed(span: Span) -> float:
     """Unix seconds of the last change of a span's files; now, if one is gone."""
     try:
-        return max(each.changed for each in reading.statuses(span.files)) / 1e9
+        return max(each.changed for each in storage.statuses(span.files)) / 1e9
     except FileNotFoundError:
         return time.time()

@@ -19,7 +19,7 @@ from strategos.components.data_files.sources import Part, Source, open_source
 from strategos.components.data_files.sources.source import no_row
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
-from strategos.components.files import arrow_files, patterns, reading
+from strategos.components.files import patterns, storage
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.wording import abridged
@@ -83,7 +83,7 @@ def open_files(chosen: Sequence[spans.Span]) -> list[File]:
         has rows.
     """
     files = [(span, path) for span in chosen for path in span.files]
-    sources = arrow_files.each(open_source, [path for _, path in files])
+    sources = storage.each(open_source, [path for _, path in files])
     if all(source.is_empty for source in sources):
         raise no_row(sources[0].path)
     pairs = zip(files, sources, strict=True)
@@ -126,7 +126,7 @@ class Runner:
         Raises:
           OSError: A file cannot be read.
         """
-        found = reading.statuses([source.path for _, source in files])
+        found = storage.statuses([source.path for _, source in files])
         sizes = [each.size for each in found]
         most = min(max(sum(sizes) // _SHARDS, _LEAST_BYTES), _MOST_BYTES)
         parts = self._parts([source for _, source in files], most)

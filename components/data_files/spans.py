@@ -18,7 +18,7 @@ from pathlib import Path
 
 from strategos.components.data_files.sources import name_of
 from strategos.components.errors import BadInputError
-from strategos.components.files import digests, patterns, reading
+from strategos.components.files import digests, patterns, storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import abridged, cut
 
@@ -235,7 +235,7 @@ def _below(pattern: str) -> tuple[list[str], list[str]]:
         )
     try:
         rest = pattern[len(folder) + 1 :]
-        return reading.below(folder, None if "**" in rest else rest.count("/"))
+        return storage.below(folder, None if "**" in rest else rest.count("/"))
     except OSError as error:
         raise BadInputError(
             f"{folder} cannot be read: {error.strerror}", key="data.examples"

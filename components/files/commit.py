@@ -1,19 +1,17 @@
 """Commits: readers see a file or folder as before, or complete, but never a part of it.
 
 A local one is written aside and then renamed. An object appears as a whole; a folder in
-an object store is complete with the object that is written last, its mark:
-`arrow_files.upload(…, last=…)`.
+an object store is complete with the object that is written last, its mark.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-
-from strategos.components.files import trees
 
 
 @contextlib.contextmanager
@@ -38,13 +36,13 @@ def aside(
     target = Path(target)
     made = target.with_name(name or f".{target.name}.{uuid.uuid4().hex}")
     if name:
-        trees.remove(str(made))
+        remove(made)
     try:
         yield made
         os.replace(made, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            trees.remove(str(made))
+            remove(made)
         if not (shared and isinstance(error, OSError) and target.is_dir()):
             raise
 
@@ -61,3 +59,18 @@ def write(target: str | Path, content: str | bytes) -> None:
     """
     with aside(target) as made:
         made.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def remove(path: str | Path) -> None:
+    """Removes a file, a link or a folder, if it is there; the target of a link stays.
+
+    Args:
+      path: Its path.
+
+    Raises:
+      OSError: It cannot be removed.
+    """
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        Path(path).unlink(missing_ok=True)

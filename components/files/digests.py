@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from strategos.components import events
-from strategos.components.files import commit, filesystems, reading
+from strategos.components.files import commit, filesystems, storage
 from strategos.components.wording import data_size
 
 _CHUNK = 1 << 20
@@ -76,18 +76,18 @@ def of_sources(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _settled(paths: Sequence[str]) -> list[reading.Status]:
+def _settled(paths: Sequence[str]) -> list[storage.Status]:
     """Statuses of objects, read when none can change again within its last second."""
-    found = reading.statuses(paths)
+    found = storage.statuses(paths)
     youngest = max(each.changed for each in found) / 1e9
     wait = youngest + _SETTLED_SECONDS - time.time()
     if wait <= 0:
         return found
     time.sleep(min(wait, _SETTLED_SECONDS))  # less, if the store's clock is ahead
-    return reading.statuses(paths)
+    return storage.statuses(paths)
 
 
-def _digest_of(status: reading.Status) -> str:
+def _digest_of(status: storage.Status) -> str:
     return hashlib.sha256(f"{status.size} {status.changed}".encode()).hexdigest()
 
 

@@ -11,17 +11,13 @@ Workers of an engine register what the process has registered that sends them wo
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import os
-import queue
 import re
 import sys
-import threading
-import uuid
 from collections.abc import MutableMapping
 
-from strategos.components.errors import BadInputError, UserError, first_line
+from strategos.components.errors import UserError
 
 _NEEDS = {"gs": None, "s3": "tensorflow_io"}
 _CREDENTIALS = {
@@ -155,121 +151,6 @@ def _set_up_boto3(environ: MutableMapping[str, str]) -> None:
     for ours, theirs in _OF_BOTO3.items():
         if ours in environ:
             environ.setdefault(theirs, environ[ours])
-
-
-@functools.cache
-def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") -> None:
-    """Writes a small file below a URL and removes it; a path is not checked.
-
-    By Arrow: without credentials, TensorFlow tries again for a minute or more, and on
-    S3 its `makedirs` then returns as if it had succeeded. Then, on Cloud Storage, by
-    TensorFlow, which does not know all kinds of Google's credentials.
-
-    Args:
-      uri: Path or URL.
-      seconds: Time allowed.
-      key: The setting that is at fault if nothing can be written, for the message.
-
-    Raises:
-      BadInputError: The file could not be written, or not in time.
-    """
-    if not is_remote(uri):
-        return
-    ended: queue.Queue[str] = queue.Queue()
-    probe = f"{uri.rstrip('/')}/.probe-{uuid.uuid4().hex}"
-    threading.Thread(
-        target=lambda: ended.put(_write_problem(probe)), daemon=True
-    ).start()
-    try:
-        problem = ended.get(timeout=seconds)
-    except queue.Empty:
-        problem = f"no answer in {seconds:g} s"
-    if problem:
-        raise BadInputError(
-            f"but nothing can be written there: {problem}",
-            key=key,
-            received=uri,
-            remedy=f"Check the bucket, and the credentials: {credentials(uri)}.",
-        )
-
-
-def _write_problem(path: str) -> str:
-    """Why a file cannot be written; "" if it can."""
-    problem = _write_problem_of_arrow(path)
-    if problem or path.startswith("s3://"):
-        return problem
-    import tensorflow as tf
-
-    try:
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write("probe")
-        tf.io.gfile.remove(path)
-    except tf.errors.OpError as error:
-        return first_line(error.message)
-    return ""
-
-
-def _write_problem_of_arrow(path: str) -> str:
-    from strategos.components.files import arrow_files
-
-    try:
-        files = arrow_files.connect(path)
-        with files.open_output_stream(arrow_files.path_of(path)) as file:
-            file.write(b"probe")
-        files.delete_file(arrow_files.path_of(path))
-    except OSError as error:
-        return first_line(str(error))
-    return ""
-
-
-def register_with_tfx(uri: str) -> None:
-    """Lets TFX use a path or URL, and see empty folders on S3.
-
-    TFX creates the folder of each output beforehand, and reuses an output from the
-    cache only if its folder still exists. S3 has objects only, and a folder is a common
-    prefix of their names. So an empty object stands for the folder, as in S3's own
-    console.
-
-    Args:
-      uri: Path or URL.
-
-    Raises:
-      UserError: The file system is not supported here.
-    """
-    if needs_copies(uri):
-        _use_arrow()
-        return
-    register(uri)
-    if uri.startswith("s3://"):
-        _leave_markers()
-
-
-@functools.cache
-def _use_arrow() -> None:
-    from tfx.dsl.io import filesystem_registry
-
-    from strategos.components.files.tfx_s3 import S3
-
-    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(S3, priority=0)
-
-
-@functools.cache
-def _leave_markers() -> None:
-    from tfx.dsl.io import filesystem_registry
-    from tfx.dsl.io.plugins.tensorflow_gfile import TensorflowFilesystem
-
-    class S3(TensorflowFilesystem):
-        SUPPORTED_SCHEMES = ["s3://"]
-
-        @staticmethod
-        def makedirs(path: str) -> None:
-            with TensorflowFilesystem.open(path.rstrip("/") + "/", "w") as marker:
-                marker.write("")
-
-        mkdir = makedirs
-
-    registry = filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY
-    registry.register(S3, priority=0)
 
 
 def remove_markers(uri: str) -> None:

@@ -12,13 +12,9 @@ import contextlib
 import fnmatch
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files, commit, filesystems
-
-if TYPE_CHECKING:
-    from pyarrow import fs
+from strategos.components.files import filesystems, object_stores, storage
 
 
 class RemotePath:
@@ -64,8 +60,7 @@ class RemotePath:
         Raises:
           OSError: The store does not answer, or rejects that.
         """
-        found = self._store.get_file_info(self._path)
-        return found.type.name != "NotFound" or bool(self._below())
+        return storage.exists(self._url, patient=True)
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
         """Does nothing: folders exist with their objects."""
@@ -76,14 +71,10 @@ class RemotePath:
         Raises:
           OSError: The store does not answer, or rejects that.
         """
-        start = len(self._path) + 1
-        paths = [each.path[start:] for each in self._below()]
-        names = sorted({path.partition("/")[0] for path in paths})
+        start = len(object_stores.path_of(self._url)) + 1
+        below = storage.objects(self._url, patient=True)
+        names = sorted({each.path[start:].partition("/")[0] for each in below})
         return [self / name for name in fnmatch.filter(names, pattern)]
-
-    def _below(self) -> list[fs.FileInfo]:
-        """All objects: a folder in Cloud Storage is no more than a part of names."""
-        return arrow_files.files_below(self._url, patient=True)
 
     def read_text(self) -> str:
         """The content of the object.
@@ -91,25 +82,7 @@ class RemotePath:
         Raises:
           OSError: It does not exist, or the store does not answer.
         """
-        with self._store.open_input_stream(self._path) as file:
-            return file.read().decode()
-
-    def write_text(self, text: str) -> None:
-        """Writes the object, which appears as a whole.
-
-        Raises:
-          OSError: The store rejects that, or does not answer.
-        """
-        with self._store.open_output_stream(self._path) as file:
-            file.write(text.encode())
-
-    @property
-    def _store(self) -> fs.FileSystem:
-        return arrow_files.connect(self._url, patient=True)
-
-    @property
-    def _path(self) -> str:
-        return arrow_files.path_of(self._url)
+        return storage.read(self._url, patient=True).decode()
 
 
 Place = Path | RemotePath
@@ -121,19 +94,6 @@ def at(path: str) -> Place:
     return RemotePath(path) if filesystems.is_remote(path) else Path(path)
 
 
-def replace_text(place: Place, text: str) -> None:
-    """Replaces a file as a whole: readers see the old or the new content.
-
-    Args:
-      place: The file; its folder exists.
-      text: The new content.
-    """
-    if isinstance(place, RemotePath):
-        place.write_text(text)
-    else:
-        commit.write(place, text)
-
-
 def remove(place: Place) -> None:
     """Removes a folder with all that it contains, as far as that is possible.
 
@@ -142,6 +102,6 @@ def remove(place: Place) -> None:
     """
     if isinstance(place, RemotePath):
         with contextlib.suppress(OSError):
-            arrow_files.remove(str(place))
+            storage.remove(str(place))
     else:
         shutil.rmtree(place, ignore_errors=True)

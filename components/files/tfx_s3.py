@@ -1,23 +1,66 @@
-"""S3 for TFX's Launcher, where TensorFlow cannot open it: a file-system plugin of TFX.
-
-Executors never use it: they work on local copies.
-"""
+"""S3 for TFX: file-system plugins for its Launcher, with TensorFlow or without."""
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 from collections.abc import Iterator
 
-from tfx.dsl.io import filesystem
+from tfx.dsl.io import filesystem, filesystem_registry
 
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files
-from strategos.components.files.arrow_files import connect, path_of
+from strategos.components.files import filesystems, object_stores
+from strategos.components.files.object_stores import connect, path_of
+
+
+def register(uri: str) -> None:
+    """Lets TFX use a path or URL, and see empty folders on S3.
+
+    TFX creates the folder of each output beforehand, and reuses an output from the
+    cache only if its folder still exists. S3 has objects only, and a folder is a common
+    prefix of their names. So an empty object stands for the folder, as in S3's own
+    console.
+
+    Args:
+      uri: Path or URL.
+
+    Raises:
+      UserError: The file system is not supported here.
+    """
+    by_tensorflow = not filesystems.needs_copies(uri)
+    if by_tensorflow:
+        filesystems.register(uri)
+    if uri.startswith("s3://"):
+        _plug_in(by_tensorflow)
+
+
+@functools.cache
+def _plug_in(by_tensorflow: bool) -> None:
+    plugin = _marking() if by_tensorflow else S3
+    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(plugin, priority=0)
+
+
+def _marking() -> type[filesystem.Filesystem]:
+    from tfx.dsl.io.plugins.tensorflow_gfile import TensorflowFilesystem
+
+    class S3WithMarkers(TensorflowFilesystem):
+        SUPPORTED_SCHEMES = ["s3://"]
+
+        @staticmethod
+        def makedirs(path: str) -> None:
+            with TensorflowFilesystem.open(path.rstrip("/") + "/", "w") as marker:
+                marker.write("")
+
+        mkdir = makedirs
+
+    return S3WithMarkers
 
 
 class S3(filesystem.Filesystem):
-    """Those operations of TFX's file systems that its Launcher calls.
+    """Those operations of TFX's file systems that its Launcher calls, by Arrow.
+
+    For stacks whose TensorFlow opens no `s3://`: executors work on local copies there.
 
     Raises:
       UserError: In each operation, if the store rejects it or does not answer.
@@ -86,7 +129,7 @@ def _kind(path: str) -> str:
 def _problems(path: str, done: str) -> Iterator[None]:
     """Converts errors of Arrow to those that TFX catches, or to ones for users."""
     try:
-        with arrow_files.problems_of(path, "run.root", done):
+        with object_stores.problems_of(path, "run.root", done):
             yield
     except UserError as error:
         if isinstance(error.__cause__, FileNotFoundError):

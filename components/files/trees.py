@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 import posixpath
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from strategos.components.files import arrow_files, filesystems
+from strategos.components.files import filesystems, object_stores, storage
 
 
 class Tree(abc.ABC):
@@ -60,13 +60,10 @@ def remove(path: str) -> None:
     Raises:
       UserError: The object store rejects that.
     """
-    if filesystems.is_remote(path):
-        with arrow_files.problems_of(path, "run.root", "removed"):
-            arrow_files.remove(path)
-    elif os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        Path(path).unlink(missing_ok=True)
+    is_remote = filesystems.is_remote(path)
+    reported = object_stores.problems_of(path, "run.root", "removed")
+    with reported if is_remote else contextlib.nullcontext():
+        storage.remove(path)
 
 
 class LocalTree(Tree):
@@ -105,8 +102,8 @@ class ObjectTree(Tree):
         self._folders: dict[str, set[str]] = defaultdict(set)
         self._sizes: Counter[str] = Counter()
         self._touched: dict[str, float] = {}
-        with arrow_files.problems_of(self.root, "run.root", "read"):
-            found = arrow_files.files_below(self.root)
+        with object_stores.problems_of(self.root, "run.root", "read"):
+            found = storage.objects(self.root)
         scheme = self.root.partition("://")[0]
         for each in found:
             self._add(f"{scheme}://{each.path}", each.size, each.mtime.timestamp())

@@ -11,7 +11,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from strategos.components.files import reading
+from strategos.components.files import storage
 from strategos.components.schema_file import read_schema
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
@@ -38,5 +38,5 @@ class Executor(base_executor.BaseExecutor):
         read_schema(path)
         schema = artifact_utils.get_single_instance(output_dict["schema"])
         target = os.path.join(schema.uri, DEFAULT_FILE_NAME)
-        io_utils.write_bytes_file(target, reading.read_bytes(path))
+        io_utils.write_bytes_file(target, storage.read(path))
         schema.set_string_custom_property("schema_file", path)

@@ -28,7 +28,7 @@ from typing import Any
 
 from strategos.components import events, exported
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.plugins import Registry
 from strategos.components.wording import listed
 
@@ -298,10 +298,8 @@ def local(model: str) -> Iterator[str]:
             parent, _, version = model.rpartition("/")
             of(parent).download(int(version), folder)
         else:
-            from strategos.components.files import arrow_files
-
-            with arrow_files.problems_of(model, "", "read"):
-                arrow_files.download(model, folder)
+            with object_stores.problems_of(model, "", "read"):
+                storage.get(model, folder)
         yield folder
 
 

@@ -18,7 +18,7 @@ from tfx.dsl.io import fileio
 
 from strategos.components import errors
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, object_stores
 from strategos.components.shards import beam_runners
 from strategos.components.shards.engine import Engine
 
@@ -120,7 +120,7 @@ def _check_writable(folder: str) -> None:
 def _check_remote(folder: str) -> None:
     try:
         filesystems.register(folder)
-        filesystems.check_writable(folder)
+        object_stores.check_writable(folder)
     except UserError as error:
         raise UserError(
             f"on {socket.gethostname()}, whose workers take credentials and addresses "

@@ -19,7 +19,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components import events, node_ids, runtime_parameters
-from strategos.components.files import arrow_files, filesystems
+from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.trainer import finished, launchers
@@ -160,8 +160,8 @@ def with_local_weights(spec: WorkerSpec) -> WorkerSpec:
     folder = os.path.join(beside, "warm-start")
     shutil.rmtree(folder, ignore_errors=True)
     folder = os.path.join(folder, hashlib.sha256(url.encode()).hexdigest()[:12])
-    with arrow_files.problems_of(url, "trainer.warm_start", "read"):
-        arrow_files.download(url, folder)
+    with object_stores.problems_of(url, "trainer.warm_start", "read"):
+        storage.get(url, folder)
     return dataclasses.replace(spec, warm_start=folder)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.exported import FACTS, SERVING_DIR, WEIGHTS_DIR
-from strategos.components.files import arrow_files, filesystems, places
+from strategos.components.files import filesystems, storage
 from strategos.components.trainer.spec import WorkerSpec
 
 ASIDE = ".tmp-export"
@@ -65,8 +65,9 @@ def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
     _write(f"{aside}/{FACTS}", facts)
     _move(local)
     if local != spec:
-        arrow_files.upload(local.log_dir, spec.log_dir)
-        arrow_files.upload(local.model_dir, spec.model_dir)
+        if os.path.isdir(local.log_dir):
+            storage.put(local.log_dir, spec.log_dir)
+        storage.put(local.model_dir, spec.model_dir)
     mark(spec)
 
 
@@ -95,7 +96,7 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     model = os.path.join(_trainer_folder(spec), marked["model"])
     # Objects keep no empty folder: that of the weights of a module with `run_fn`.
     parts = (FACTS, SERVING_DIR) if copied else _PARTS
-    if not all(places.at(f"{model}/{part}").exists() for part in parts):
+    if not all(storage.exists(f"{model}/{part}", patient=True) for part in parts):
         return None  # the interrupted run removed its outputs
     _copy(model, f"{spec.model_dir}/{ASIDE}")
     gfile.makedirs(f"{spec.model_dir}/{ASIDE}/{WEIGHTS_DIR}")
@@ -140,7 +141,7 @@ def keep_weights(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> str:
 
     kept = f"{spec.checkpoint_dir}/{TRAINED}"
     if filesystems.needs_copies(kept):
-        arrow_files.upload(weights, f"{kept}/{WEIGHTS_DIR}")
+        storage.put(weights, f"{kept}/{WEIGHTS_DIR}")
     else:
         gfile.makedirs(f"{kept}/{WEIGHTS_DIR}")
         for file in filter(Path.is_file, Path(weights).iterdir()):
@@ -239,7 +240,7 @@ def _copy(source: str, target: str) -> None:
 
     if filesystems.needs_copies(source):
         with contextlib.suppress(FileNotFoundError):  # a training without logs
-            arrow_files.download(source, target)
+            storage.get(source, target)
         return
     for folder, _, files in gfile.walk(source):
         there = f"{target}/{folder[len(source) :].strip('/')}".rstrip("/")
@@ -249,15 +250,11 @@ def _copy(source: str, target: str) -> None:
 
 
 def _write(path: str, content: dict[str, Any]) -> None:
-    """Replaces a JSON file; makes its folder if that is missing."""
-    folder, name = os.path.split(path)
-    places.at(folder).mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, sort_keys=True)
-    places.replace_text(places.at(folder) / name, text)
+    storage.write(path, json.dumps(content, indent=1, sort_keys=True))
 
 
 def _read(path: str) -> dict[str, Any] | None:
     """The content of a JSON file; None if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
-        return json.loads(places.at(path).read_text())
+        return json.loads(storage.read(path, patient=True))
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 
-from strategos.components.files import arrow_files
+from strategos.components.files import storage
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
 
@@ -20,7 +20,7 @@ def complete(url: str) -> set[str]:
     Raises:
       OSError: The store does not answer, or rejects that.
     """
-    found = arrow_files.files_below(url, patient=True)
+    found = storage.objects(url, patient=True)
     places = [posixpath.split(each.path) for each in found]
     return {
         posixpath.basename(place) for place, name in places if name == CHECKPOINT_MARK
@@ -37,4 +37,5 @@ def upload(folder: str, url: str) -> None:
     Raises:
       OSError: The store does not answer, or rejects that.
     """
-    arrow_files.upload(folder, url, last=CHECKPOINT_MARK)
+    storage.put(folder, url, left_out=(CHECKPOINT_MARK,))
+    storage.put(f"{folder}/{CHECKPOINT_MARK}", f"{url}/{CHECKPOINT_MARK}")

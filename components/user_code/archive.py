@@ -15,8 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from strategos.components.errors import UserError, first_line
-from strategos.components.files import arrow_files, digests, filesystems, temporary
+from strategos.components.errors import UserError
+from strategos.components.files import (
+    digests,
+    object_stores,
+    storage,
+    temporary,
+)
 from strategos.components.user_code import fingerprint
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
@@ -73,19 +78,11 @@ def upload(
     with temporary.folder() as scratch:
         file = pack(folder, module, Path(scratch), declared)
         target = f"{url.rstrip('/')}/{file.name}"
-        try:
-            files, path = arrow_files.connect(target), arrow_files.path_of(target)
+        with object_stores.problems_of(url, key, "written"):
+            files, path = object_stores.connect(target), object_stores.path_of(target)
             # A store shows whole objects only, but another size is never the same.
             if files.get_file_info(path).size != file.stat().st_size:
-                arrow_files.upload_file(file, target)
-        except OSError as error:
-            raise UserError(
-                f"but the modules cannot be uploaded there: {first_line(str(error))}",
-                key=key,
-                received=url,
-                remedy="Check the bucket, and the credentials: "
-                f"{filesystems.credentials(url)}.",
-            ) from error
+                storage.put(file, target)
     return target
 
 
@@ -139,8 +136,8 @@ def of_step(target: str) -> Iterator[None]:
 
 def _fetch(url: str, file: Path, key: str) -> None:
     try:
-        with arrow_files.problems_of(url, key, "read"):
-            arrow_files.download(url, str(file))
+        with object_stores.problems_of(url, key, "read"):
+            storage.get(url, str(file))
     except UserError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise

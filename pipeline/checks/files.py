@@ -16,7 +16,7 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files
+from strategos.components.files import storage
 from strategos.components.files.filesystems import (
     is_remote,
     missing,
@@ -359,7 +359,7 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
             return config.located(error, "data.examples")
         return None
 
-    yield from filter(None, arrow_files.each(problem, files))
+    yield from filter(None, storage.each(problem, files))
 
 
 def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:

@@ -46,7 +46,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.files import digests, reading
+from strategos.components.files import digests, storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code.fingerprint import fingerprint
@@ -114,7 +114,7 @@ class Fingerprints:
         return cls(
             preprocessing=of_code(config.transform),
             model=of_code(config.trainer),
-            schema=_digest(reading.read_bytes(schema)) if schema else "",
+            schema=_digest(storage.read(schema)) if schema else "",
             readers=plugins.versions(plugins.readers(config)),
             metrics=plugins.versions(plugins.metrics(config)),
         )

@@ -23,7 +23,7 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids, runtime_parameters, worker_process
-from strategos.components.files import arrow_files, filesystems, temporary
+from strategos.components.files import filesystems, object_stores, storage, temporary
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
@@ -164,8 +164,8 @@ def _local(folders: dict[str, str]) -> Iterator[dict[str, str]]:
         for name, url in folders.items():
             if filesystems.needs_copies(url):
                 folder = stack.enter_context(temporary.folder())
-                with arrow_files.problems_of(url, "run.root", "read"):
-                    arrow_files.download(url, folder)
+                with object_stores.problems_of(url, "run.root", "read"):
+                    storage.get(url, folder)
                 folders = {**folders, name: folder}
         yield folders
 

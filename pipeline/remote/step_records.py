@@ -17,8 +17,8 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.container import mounts, step_record
-from strategos.components.errors import UserError, first_line
-from strategos.components.files import arrow_files, filesystems
+from strategos.components.errors import UserError
+from strategos.components.files import filesystems, object_stores, storage
 from strategos.pipeline.history import kubeflow, runs, warned
 
 Json = dict[str, Any]
@@ -71,7 +71,7 @@ def _read(run: runs.Run, root: str) -> dict[str, Json]:
     level = [(run.run_id, name) for name in ran]
     try:
         while level:
-            records = arrow_files.each(lambda of: _record(base, *of), level)
+            records = storage.each(lambda of: _record(base, *of), level)
             new = {
                 name: record
                 for (_, name), record in zip(level, records, strict=True)
@@ -80,7 +80,7 @@ def _read(run: runs.Run, root: str) -> dict[str, Json]:
             found |= new
             level = sorted(_makers(new, base, set(done) - found.keys()))
     except OSError as error:
-        raise _unreadable(root, first_line(str(error))) from error
+        raise _unreadable(root, object_stores.reason(error)) from error
     return {name: found[name] for name in done if name in found}
 
 
@@ -88,10 +88,10 @@ def _record(base: str, run_id: str, node: str) -> Json | None:
     """The record of a step; newer KFP has one more folder in the URL."""
     folder = f"{base}/{run_id}/{node}"
     end = f"/{step_record.OUTPUT}/{step_record.FILE}"
-    for info in arrow_files.files_below(folder):
+    for info in storage.objects(folder):
         if info.path.endswith(end):
-            with arrow_files.connect(folder).open_input_stream(info.path) as file:
-                return json.loads(file.read())
+            scheme = folder.partition("://")[0]
+            return json.loads(storage.read(f"{scheme}://{info.path}"))
     return None
 
 

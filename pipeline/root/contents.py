@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.files import digests, reading
+from strategos.components.files import digests, storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import abridged, counted
 from strategos.pipeline.root.state import make_state, state_folder
@@ -146,13 +146,13 @@ def _contents(
 
 def _digests(paths: Sequence[str], memo: Path) -> list[str]:
     if paths and is_remote(paths[0]):
-        return [f"{x.size} {x.changed}" for x in reading.statuses(paths)]
+        return [f"{x.size} {x.changed}" for x in storage.statuses(paths)]
     return [digest[:16] for digest in digests.digests(paths, memo)]
 
 
 def _files(uri: str) -> list[str]:
     if is_remote(uri):
-        return reading.below(uri)[0]
+        return storage.below(uri)[0]
     if os.path.isfile(uri):
         return [uri]
     walked = os.walk(uri)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import Place
-from strategos.components.files import places
+from strategos.components.files import commit
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
@@ -71,7 +71,7 @@ def remember(config: Config) -> str:
     if found != known:
         file = _file(config)
         make_state(file.parent)
-        places.replace_text(file, json.dumps(found, indent=1))
+        commit.write(file, json.dumps(found, indent=1))
     if former in (None, path):
         return ""
     return (

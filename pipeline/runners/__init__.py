@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import errors
-from strategos.components.files import arrow_files
+from strategos.components.files import object_stores
 from strategos.pipeline.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def described(error: BaseException) -> errors.UserError:
     """Converts any error to a `UserError` with its type and message."""
     if isinstance(error, errors.UserError):
         return error
-    passes = isinstance(error, OSError) and arrow_files.is_away(error)
+    passes = isinstance(error, OSError) and object_stores.is_away(error)
     kind = errors.PassingError if passes else errors.UserError
     return kind(f"{type(error).__name__}: {error}")
 

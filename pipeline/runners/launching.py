@@ -15,7 +15,7 @@ from strategos.components.errors import (
     PassingError,
     UserError,
 )
-from strategos.components.files import filesystems, full_disk
+from strategos.components.files import filesystems, full_disk, object_stores, tfx_s3
 from strategos.pipeline.history import warned
 from strategos.pipeline.plan import caching, tfx_adapter
 from strategos.pipeline.root import contents, lease, uses
@@ -143,8 +143,8 @@ def _launch(
         connection, lambda enter: patiently(enter, connection, wait)
     )
     root = _root(ir)
-    filesystems.register_with_tfx(root)
-    filesystems.check_writable(root)
+    tfx_s3.register(root)
+    object_stores.check_writable(root)
     name = node.node_info.id
     with handle:
         if not connection.HasField("sqlite"):

@@ -17,7 +17,7 @@ from typing import Any
 
 from packaging import version
 
-from strategos.components.files import arrow_files, filesystems, temporary
+from strategos.components.files import filesystems, storage, temporary
 from strategos.pipeline.view import quiet
 
 
@@ -68,7 +68,7 @@ def _local(logs: str, folder: str) -> str:
         return logs
     target = f"{folder}/{run}"
     with contextlib.suppress(FileNotFoundError):  # nothing was logged
-        arrow_files.download(url, target)
+        storage.get(url, target)
     return f"{run}:{target}"
 
 

@@ -57,7 +57,7 @@ def test_with_an_engine_a_step_works_on_urls_that_workers_open(
     for name in ("register", "remove_markers"):
         monkeypatch.setattr(entry.filesystems, name, done.append)
     monkeypatch.setattr(
-        entry.filesystems, "check_writable", lambda uri, key: done.append(uri)
+        entry.object_stores, "check_writable", lambda uri, key: done.append(uri)
     )
     of = {side: {"artifacts": [{"uri": f"{scheme}://b/{side}"}]} for side in ("i", "o")}
     call = {

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.data_files.sources.source import Part
-from strategos.components.files import reading
+from strategos.components.files import storage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,9 +49,9 @@ def starts(path: str, size: int) -> list[int]:
       size: Bytes; a remainder below this goes to the last part.
     """
     found = [0]
-    with reading.open_binary(path) as file:
+    with storage.open_binary(path) as file:
         # On Cloud Storage, to seek the end of an object is an error.
-        (end,) = (each.size for each in reading.statuses([path]))
+        (end,) = (each.size for each in storage.statuses([path]))
         for start in range(size, end - size + 1, size):
             file.seek(start - 1)
             while file.read(1) == b'"':
@@ -71,7 +71,7 @@ def scan(path: str, part: Part) -> Scan:
     import numpy as np
 
     before = min(part.start, 1)  # one more byte on either side
-    with reading.open_binary(path) as file:
+    with storage.open_binary(path) as file:
         file.seek(part.start - before)
         length = -1 if part.stop is None else part.stop + 1 - part.start + before
         data = np.frombuffer(file.read(length), np.uint8)
@@ -120,7 +120,7 @@ def open_row(scans: Sequence[Scan]) -> int | None:
 def count_lines(path: str, stop: int) -> int:
     """The number of lines that end before the byte `stop` of a file."""
     lines, carried = 0, b""
-    with reading.open_binary(path) as file:
+    with storage.open_binary(path) as file:
         while stop:
             data = carried + file.read(min(stop, _BLOCK_BYTES))
             stop -= len(data) - len(carried)

@@ -24,7 +24,7 @@ from strategos.components.data_files.sources.source import (
     check_names,
 )
 from strategos.components.errors import UserError
-from strategos.components.files import reading
+from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class CsvSource(Source):
         import pyarrow as pa
         import pyarrow.csv
 
-        source = reading.open_arrow(self.path)
+        source = storage.open_arrow(self.path)
         if part.stop is not None:
             source = source.get_stream(part.start, part.stop - part.start)
         elif part.start:  # a stream to the end reads there; Cloud Storage rejects that

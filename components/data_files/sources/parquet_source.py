@@ -14,7 +14,7 @@ from strategos.components.data_files.sources.source import (
     no_row,
 )
 from strategos.components.errors import UserError
-from strategos.components.files import reading
+from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ParquetSource(Source):
 
         remote = is_remote(self.path)
         try:
-            file = reading.open_arrow(self.path) if remote else self.path
+            file = storage.open_arrow(self.path) if remote else self.path
             # Of an object, columns are read ahead, in few requests.
             return pyarrow.parquet.ParquetFile(file, pre_buffer=remote)
         except (pa.ArrowException, OSError) as error:

@@ -25,7 +25,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NoReturn
 
-from strategos.components.files import places
+from strategos.components.files import commit
 from strategos.components.trainer.cluster.environment import ClusterSpec
 
 _EXCHANGE_SECONDS = 0.3
@@ -102,7 +102,7 @@ class Server(http.server.ThreadingHTTPServer):
             path = self._folder / name
             # A run that is over has no folder any more.
             if _REPORT.fullmatch(name) and path.parent.is_dir():
-                places.replace_text(path, text)
+                commit.write(path, text)
         files = _read(self._folder, "*.json", "*/*.json")
         return {n: text for n, text in files.items() if known.get(n) != _digest(text)}
 
@@ -178,7 +178,7 @@ class Copy:
             if Path(name).stem != self._task:
                 path = self._folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                places.replace_text(path, text)
+                commit.write(path, text)
         self._sent |= own
 
     def _ask(self, question: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
-from strategos.components.files import places
+from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place
 from strategos.components.trainer.spec import WorkerSpec
@@ -75,9 +75,8 @@ class Rendezvous:
 
     def put(self, name: str, content: Mapping[str, Any]) -> None:
         """Replaces the file `name`.json by `content`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(content, default=str)
-        places.replace_text(self.folder / f"{name}.json", text)
+        storage.write(str(self.folder / f"{name}.json"), text)
 
     def get(self, name: str) -> dict[str, Any] | None:
         """The content of the file `name`.json; None if it is missing or unreadable."""

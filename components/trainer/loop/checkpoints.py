@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
-from strategos.components.files import places
+from strategos.components.files import storage
 from strategos.components.trainer.compat import compiled, partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.loop.warm_start import weights as earlier
@@ -96,7 +96,7 @@ class Checkpoints:
             with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
                 file.write(content.getvalue())
             text = json.dumps({**state, "step": step})
-            places.replace_text(places.at(f"{path}/{_STATE}"), text)
+            storage.write(f"{path}/{_STATE}", text)
         if self.is_chief:
             kept = self.steps()[-self._keep :]
             # Also incomplete ones, left by a chief that was killed.

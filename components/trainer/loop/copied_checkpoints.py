@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-from strategos.components.files import arrow_files, places
+from strategos.components.files import places, storage
 from strategos.components.trainer import stored_checkpoints
 from strategos.components.trainer.loop.checkpoints import Checkpoints, step_of
 
@@ -44,7 +44,7 @@ class CopiedCheckpoints(Checkpoints):
         TensorFlow reads some values when their variables are made, in the first step.
         """
         self._copy = tempfile.TemporaryDirectory(prefix="checkpoint-")
-        arrow_files.download(self._path(step), self._copy.name)
+        storage.get(self._path(step), self._copy.name)
         return self._copy.name
 
     @contextlib.contextmanager

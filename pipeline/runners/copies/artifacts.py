@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.container import mounts
-from strategos.components.files import arrow_files, filesystems, trees
+from strategos.components.files import filesystems, object_stores, storage, trees
 from strategos.components.trainer import finished
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.plan import tfx_adapter
@@ -112,15 +112,15 @@ class Copies:
             return
         self._make_empty(self.local(uri))
         with (
-            arrow_files.problems_of(uri, "run.root", "read"),
+            object_stores.problems_of(uri, "run.root", "read"),
             contextlib.suppress(FileNotFoundError),  # an artifact without files
         ):
-            arrow_files.download(uri, self.local(uri))
+            storage.get(uri, self.local(uri))
         self._complete.add(uri)
 
     def _upload(self, uri: str) -> None:
-        with arrow_files.problems_of(uri, "run.root", "written"):
-            arrow_files.upload(self.local(uri), uri)
+        with object_stores.problems_of(uri, "run.root", "written"):
+            storage.put(self.local(uri), uri)
         self._complete.add(uri)
 
     @staticmethod

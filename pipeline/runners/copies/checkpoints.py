@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files, commit, trees
+from strategos.components.files import commit, object_stores, storage, trees
 from strategos.components.trainer import finished, stored_checkpoints
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
@@ -32,7 +32,7 @@ def following(folder: Path, url: str) -> Iterator[None]:
     Raises:
       UserError: The object store cannot be read.
     """
-    with arrow_files.problems_of(url, "run.root", "read"):
+    with object_stores.problems_of(url, "run.root", "read"):
         known = stored_checkpoints.complete(url)
     newest = max(known, default="")
     is_finished = (folder / finished.MARK).exists()
@@ -64,7 +64,7 @@ def _update(folder: Path, url: str, known: set[str]) -> None:
     """Makes the checkpoints at a URL those in a folder; changes `known` with them."""
     here = _complete_in(folder)
     for name in sorted(here - known):
-        with arrow_files.problems_of(url, "run.root", "written"):
+        with object_stores.problems_of(url, "run.root", "written"):
             stored_checkpoints.upload(str(folder / name), f"{url}/{name}")
         known.add(name)
     for name in sorted(known - here) if here else ():
@@ -79,6 +79,6 @@ def _complete_in(folder: Path) -> set[str]:
 
 def _download(url: str, name: str, folder: Path) -> None:
     with commit.aside(folder / name, f".{name}") as aside:
-        with arrow_files.problems_of(url, "run.root", "read"):
-            arrow_files.download(f"{url}/{name}", str(aside))
+        with object_stores.problems_of(url, "run.root", "read"):
+            storage.get(f"{url}/{name}", str(aside))
         trees.remove(str(folder / name))  # incomplete

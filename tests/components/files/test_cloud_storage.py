@@ -7,18 +7,18 @@ import contextlib
 import pytest
 
 from strategos.components.errors import BadInputError
-from strategos.components.files import filesystems, reading
+from strategos.components.files import object_stores, storage
 
 CLIENTS = """
 import json, os
 import tensorflow as tf
 from apache_beam.io.filesystems import FileSystems
-from google.cloud import storage
+from google.cloud import storage as google
 from tfx.dsl.io import fileio
-from strategos.components.files import arrow_files, reading
+from strategos.components.files import storage
 
 filesystem = tf.io.gfile
-bucket = storage.Client().bucket("bucket")
+bucket = google.Client().bucket("bucket")
 content = os.urandom(9_000_001)  # more than a part of any client's upload
 
 def write(file):
@@ -28,7 +28,7 @@ def write(file):
 def upload(url):
     with open("part", "wb") as out:
         out.write(content)
-    arrow_files.upload_file("part", url)
+    storage.put("part", url)
 
 def read(file):
     with file as source:
@@ -43,7 +43,7 @@ writers = {
 }
 readers = {
     "tensorflow": lambda url: read(filesystem.GFile(url, "rb")),
-    "arrow": reading.read_bytes,
+    "arrow": storage.read,
     "beam": lambda url: read(FileSystems.open(url)),
     "tfx": lambda url: read(fileio.open(url, "rb")),
     "google": lambda url: bucket.blob(url[12:]).download_as_bytes(),
@@ -56,11 +56,11 @@ for writer, make in writers.items():
 lists = {
     "tensorflow": filesystem.listdir("gs://bucket/a/b"),
     "tfx": fileio.listdir("gs://bucket/a/b"),
-    "arrow": [url[len("gs://bucket/a/b/"):] for url in reading.below("gs://bucket")[0]],
+    "arrow": [url[len("gs://bucket/a/b/"):] for url in storage.below("gs://bucket")[0]],
 }
 wrong = {who: found for who, found in lists.items() if sorted(found) != names}
 filesystem.rmtree("gs://bucket/a")
-print(json.dumps([different, wrong, reading.below("gs://bucket")]))
+print(json.dumps([different, wrong, storage.below("gs://bucket")]))
 """
 
 
@@ -78,7 +78,7 @@ def test_folders_are_parts_of_names(cloud_storage):
         client.put_object(Bucket="bucket", Key=f"below/{name}", Body=b"1")
 
     def below(depth):
-        files, folders = reading.below("gs://bucket/below", depth)
+        files, folders = storage.below("gs://bucket/below", depth)
         return [
             [url[len("gs://bucket/below/") :] for url in u] for u in (files, folders)
         ]
@@ -100,7 +100,7 @@ def test_root_that_cannot_be_written_is_one_message_in_some_seconds(
         monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
         monkeypatch.setenv("HOME", str(tmp_path))
     with outage, pytest.raises(BadInputError) as error:
-        filesystems.check_writable(url, 15)
+        object_stores.check_writable(url, 15)
     message = str(error.value)
     assert message.startswith(f"run.root: received {url}, but nothing can be written")
     assert "GOOGLE_APPLICATION_CREDENTIALS" in message

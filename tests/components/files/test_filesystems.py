@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, object_stores
 
 
 @pytest.mark.parametrize("uri", ["/a/b", "runs", "gs://bucket/a"])
@@ -40,7 +40,7 @@ def test_tensorflow_cannot_open_s3_on_the_newer_stack():
 MARKERS = """
 import json
 
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, object_stores
 
 filesystems.register_in_worker()
 filesystems.remove_markers("s3://bucket/run")
@@ -86,9 +86,9 @@ def no_tensorflow_io(monkeypatch):
 
 
 def test_bucket_is_tried_without_tensorflow(no_tensorflow_io, bucket):
-    filesystems.check_writable(f"{bucket}/root")
+    object_stores.check_writable(f"{bucket}/root")
     with pytest.raises(BadInputError, match="nothing can be written there") as error:
-        filesystems.check_writable("s3://other/root")
+        object_stores.check_writable("s3://other/root")
     assert "AWS_ACCESS_KEY_ID" in str(error.value)
 
 
@@ -99,17 +99,17 @@ def test_s3_that_does_not_answer_is_not_waited_for(no_tensorflow_io, monkeypatch
         port = silent.getsockname()[1]
         monkeypatch.setenv("S3_ENDPOINT", f"http://127.0.0.1:{port}")
         with pytest.raises(BadInputError, match="written there: no answer in 0.2 s"):
-            filesystems.check_writable("s3://silent/b", 0.2)
+            object_stores.check_writable("s3://silent/b", 0.2)
 
 
 def test_bucket_that_cannot_be_written_is_named_with_what_credentials_it_needs():
     with pytest.raises(BadInputError) as error:
-        filesystems.check_writable("gs://strategos-has-no-such-bucket/a")
+        object_stores.check_writable("gs://strategos-has-no-such-bucket/a")
     message = str(error.value)
     assert message.startswith("run.root: received gs://strategos-has-no-such-bucket/a")
     assert "nothing can be written there: " in message
     assert "GOOGLE_APPLICATION_CREDENTIALS" in message
-    assert filesystems.check_writable("/a/path/is/checked/elsewhere") is None
+    assert object_stores.check_writable("/a/path/is/checked/elsewhere") is None
 
 
 def test_bucket_that_does_not_answer_is_not_waited_for(monkeypatch):
@@ -118,4 +118,4 @@ def test_bucket_that_does_not_answer_is_not_waited_for(monkeypatch):
         for name in ("http_proxy", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
         with pytest.raises(BadInputError, match="written there: no answer in 0.2 s"):
-            filesystems.check_writable("gs://strategos-has-no-such-bucket/b", 0.2)
+            object_stores.check_writable("gs://strategos-has-no-such-bucket/b", 0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.files import places
+from strategos.components.files import places, storage
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
@@ -23,8 +23,8 @@ def used(path):
         found["missing"] = True
     for number in (2, 1):
         (folder / "jobs").mkdir(parents=True, exist_ok=True)
-        places.replace_text(folder / "jobs" / f"{number}.json", "old")
-        places.replace_text(folder / "jobs" / f"{number}.json", f"new {number}")
+        storage.write(str(folder / "jobs" / f"{number}.json"), "old")
+        storage.write(str(folder / "jobs" / f"{number}.json"), f"new {number}")
     files = sorted((folder / "jobs").glob("[0-9]*.json"))
     found["files"] = {str(each)[len(path) :]: each.read_text() for each in files}
     found["names"] = [each.name for each in (*files, *folder.glob("*"))]

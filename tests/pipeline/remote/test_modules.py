@@ -55,7 +55,7 @@ def test_store_that_takes_nothing_is_one_message_and_nothing_is_submitted(
         monkeypatch.setenv("S3_ENDPOINT", "http://127.0.0.1:9")
     code, said = call(command, url)
     assert code == 2, said
-    assert f"kubeflow.modules: received {url}, but the modules cannot be" in said
+    assert f"kubeflow.modules: {url}: nothing can be written there" in said
     assert "Check the bucket, and the credentials" in said
     assert "Traceback" not in said
     assert not (kfp.runs or kfp.recurring or (tmp_path / "out").exists())

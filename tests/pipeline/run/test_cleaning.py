@@ -11,7 +11,7 @@ import ml_metadata
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.files import trees
+from strategos.components.files import commit
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.root import metadata
 from strategos.pipeline.run import cleaning
@@ -177,7 +177,7 @@ def test_remains_of_killed_nodes_and_checkpoints_go_by_age(root):
 def test_what_a_kill_left_is_removed_by_the_next_clean(root, monkeypatch):
     items = cleaning.find(root.store, keep=1, before=time.time() + LATER)
     with monkeypatch.context() as patched:
-        patched.setattr(trees.shutil, "rmtree", lambda _: 1 / 0)
+        patched.setattr(commit.shutil, "rmtree", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cleaning.remove(root.store, items)
     assert "MARKED_FOR_DELETION" in states(root)

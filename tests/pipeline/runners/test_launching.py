@@ -8,7 +8,7 @@ import pytest
 
 from strategos.components import errors, events
 from strategos.components.errors import PassingError
-from strategos.components.files import arrow_files
+from strategos.components.files import object_stores
 from strategos.pipeline.runners import described, launching
 
 _COMPONENT = """
@@ -143,7 +143,7 @@ GOOGLE = "google::cloud::Status({}: Retry policy exhausted ReadObjectNotWrapped:
 def test_an_object_store_is_away_if_it_does_not_answer_for_now(text, away):
     error = OSError(text)
     assert isinstance(described(error), PassingError) == away
-    reading = arrow_files.problems_of("s3://b/k", "run.root", "read")
+    reading = object_stores.problems_of("s3://b/k", "run.root", "read")
     with pytest.raises(errors.UserError) as raised, reading:
         raise error
     assert isinstance(raised.value, PassingError) == away

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, tfx_s3
 
 ROWS = 24_000
 
@@ -18,7 +18,7 @@ ROWS = 24_000
 def run(base):
     """Runs the components one after the other; each reads what earlier ones wrote."""
     if filesystems.is_remote(base):
-        filesystems.register_with_tfx(base)
+        tfx_s3.register(base)
     described = schema()
     nodes.write_examples(base, f"{base}/examples", "a.parquet")
     nodes.write_statistics(base, f"{base}/statistics")

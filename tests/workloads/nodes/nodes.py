@@ -19,7 +19,7 @@ from strategos.components.data_files import shards
 from strategos.components.evaluation import scoring
 from strategos.components.evaluator import executor as evaluator
 from strategos.components.example_gen import executor as example_gen
-from strategos.components.files import reading
+from strategos.components.files import storage
 from strategos.components.records import columns
 from strategos.components.shards.engine import Engine
 from strategos.components.statistics_gen import executor as statistics_gen
@@ -57,7 +57,7 @@ def prepare_evaluation(inputs, described=None):
 
 def write_examples(inputs, uri, table="a.csv"):
     table = f"{inputs}/data/{table}"
-    (status,) = reading.statuses([table])
+    (status,) = storage.statuses([table])
     shards._LEAST_BYTES = status.size // SHARDS
     names = ("fingerprint", "schema_file", "schema_fingerprint")
     names += ("label", "stack", "unlabelled")

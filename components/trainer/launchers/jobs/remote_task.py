@@ -20,7 +20,13 @@ from typing import NoReturn
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files, commit, filesystems, temporary
+from strategos.components.files import (
+    commit,
+    filesystems,
+    object_stores,
+    storage,
+    temporary,
+)
 from strategos.components.files.places import RemotePath
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import mirror
@@ -67,7 +73,7 @@ def _await_store(url: str, key: str) -> None:
     until = time.monotonic() + _STORE_SECONDS
     while True:
         try:
-            filesystems.check_writable(url, key=key)
+            object_stores.check_writable(url, key=key)
             return
         except UserError as error:
             if time.monotonic() > until:
@@ -115,12 +121,12 @@ def _fetched(url: str, folder: str) -> str:
     """Downloads an input, unless TensorFlow can open it; returns where it is."""
     if not filesystems.needs_copies(url):
         return url
-    target = Path(folder, arrow_files.path_of(url))
+    target = Path(folder, object_stores.path_of(url))
     if not target.exists():  # tasks of one machine share the folder
         print(f"downloading {url}", file=sys.stderr, flush=True)
         try:
             with commit.aside(target, shared=True) as aside:
-                arrow_files.download(url, str(aside))
+                storage.get(url, str(aside))
         except FileNotFoundError:
             raise UserError(
                 f"{url}, which the training needs, does not exist",

@@ -16,8 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from strategos.components.errors import UserError, first_line
-from strategos.components.files import arrow_files, commit, filesystems, places
+from strategos.components.files import (
+    commit,
+    object_stores,
+    places,
+    storage,
+)
 from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import WorkerSpec
@@ -127,12 +131,12 @@ def _upload(path: str, folder: RemotePath) -> str:
     target = folder / path.strip("/")
     if not os.path.isdir(path):
         if not target.exists():  # an object appears as a whole
-            arrow_files.upload_file(path, str(target))
+            storage.put(path, str(target))
         return str(target)
     mark = folder / f"{path.strip('/')}{_COMPLETE}"
     if not mark.exists():
-        arrow_files.upload(path, str(target))
-        mark.write_text("")
+        storage.put(path, str(target))
+        storage.write(str(mark), "")
     return str(target)
 
 
@@ -142,13 +146,6 @@ def _problems(place: Place, key: str) -> Iterator[None]:
     if not isinstance(place, RemotePath):
         yield
         return
-    filesystems.check_writable(str(place), key=key)
-    try:
+    object_stores.check_writable(str(place), key=key)
+    with object_stores.problems_of(str(place), key, "written"):
         yield
-    except OSError as error:
-        raise UserError(
-            f"but nothing can be copied there: {first_line(str(error))}",
-            key=key,
-            received=str(place),
-            remedy=f"Check the bucket, and {filesystems.credentials(str(place))}.",
-        ) from None

@@ -12,7 +12,7 @@ from tfx.types.standard_artifacts import Examples, Model, ModelRun
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.components.files import arrow_files
+from strategos.components.files import storage
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.runners.copies.artifacts import Copies
 
@@ -76,7 +76,7 @@ def put(client, url, content):
 
 
 def below(url):
-    return sorted(each.path.rpartition("/")[2] for each in arrow_files.files_below(url))
+    return sorted(each.path.rpartition("/")[2] for each in storage.objects(url))
 
 
 def test_executor_works_on_folders_and_ml_metadata_gets_urls(
@@ -119,7 +119,7 @@ def test_failed_upload_is_a_failed_node(root, copies, monkeypatch):
     def fail(*_):
         raise OSError("the store does not answer")
 
-    monkeypatch.setattr(arrow_files, "upload_file", fail)
+    monkeypatch.setattr(storage, "put", fail)
     with pytest.raises(UserError, match="nothing can be written there: the store"):
         copies.execute(train, None, execution(root))
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from strategos.components.files import arrow_files
+from strategos.components.files import storage
 from strategos.components.trainer import finished
 from strategos.pipeline.runners.copies import checkpoints
 
@@ -33,7 +33,7 @@ def save(folder, step, complete=True):
 
 def steps(url):
     """The steps whose checkpoints at a URL are complete, and those that have begun."""
-    found = [each.path.split("/")[-2:] for each in arrow_files.files_below(url)]
+    found = [each.path.split("/")[-2:] for each in storage.objects(url)]
     return (
         [int(name[5:]) for name, file in found if file == "state.json"],
         sorted({int(name[5:]) for name, _ in found}),
@@ -86,7 +86,7 @@ def test_training_goes_on_while_the_store_rejects_checkpoints(folder, url, monke
         raise OSError("the store does not answer")
 
     with monkeypatch.context() as patch, checkpoints.following(folder, url):
-        patch.setattr(arrow_files, "upload", fail)
+        patch.setattr(storage, "put", fail)
         save(folder, 1)
     assert (folder / "step-0000000001/state.json").exists()
     assert steps(url) == ([], [])

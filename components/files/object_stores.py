@@ -1,0 +1,216 @@
+"""Connections to object stores, S3 and Google Cloud Storage, and their errors.
+
+Arrow's file systems need no TensorFlow and work on both stacks. Their paths are URLs
+without the scheme.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import functools
+import os
+import queue
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import (
+    BadInputError,
+    PassingError,
+    UserError,
+    first_line,
+)
+from strategos.components.files import filesystems
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+_TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
+# Network, overload, time-outs; not rights, nor what does not exist.
+_AWAY = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE"
+    r"|THROTTLING|REQUEST_TIMEOUT)|HTTP status (429|5\d\d)"
+    r"|Status\((UNAVAILABLE|DEADLINE_EXCEEDED|INTERNAL|RESOURCE_EXHAUSTED)\b"
+)
+_LIMIT, _PATIENT_LIMIT = (datetime.timedelta(seconds=each) for each in (5, 30))
+
+
+def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
+    """Arrow's file system for a URL, from the variables that TensorFlow reads too.
+
+    A process has one for each store, whose connections all calls share.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      patient: Whether a request is repeated while the store does not answer for 20 to
+        55 s (S3) or 30 s (Cloud Storage), instead of 2 or 5.
+    """
+    scheme = uri.partition("://")[0]
+    variable = "S3_ENDPOINT" if scheme == "s3" else "STORAGE_EMULATOR_HOST"
+    endpoint, region = os.environ.get(variable, ""), os.environ.get("AWS_REGION")
+    account = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    # A fork cannot use the connections of its parent.
+    return _connected(scheme, endpoint, region, patient, (account, os.getpid()))
+
+
+@functools.cache
+def _connected(
+    scheme: str, endpoint: str, region: str | None, patient: bool, _: object
+) -> fs.FileSystem:
+    from pyarrow import fs
+
+    protocol, _, host = endpoint.rpartition("://")
+    if scheme == "gs":
+        return fs.GcsFileSystem(
+            anonymous=bool(host),  # as all of Google's clients with an emulator
+            scheme=protocol or None,
+            endpoint_override=host or None,
+            retry_time_limit=_PATIENT_LIMIT if patient else _LIMIT,
+        )
+    tries = _PATIENT_TRIES if patient else _TRIES
+    return fs.S3FileSystem(
+        region=region,
+        scheme=protocol or None,
+        endpoint_override=host or None,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=tries),
+    )
+
+
+def path_of(uri: str) -> str:
+    """The path of a URL in Arrow's file system."""
+    return uri.rstrip("/").partition("://")[2]
+
+
+@functools.cache
+def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") -> None:
+    """Writes a small file below a URL and removes it; a path is not checked.
+
+    By Arrow: without credentials, TensorFlow tries again for a minute or more, and on
+    S3 its `makedirs` then returns as if it had succeeded. Then, on Cloud Storage, by
+    TensorFlow, which does not know all kinds of Google's credentials.
+
+    Args:
+      uri: Path or URL.
+      seconds: Time allowed.
+      key: The setting that is at fault if nothing can be written, for the message.
+
+    Raises:
+      BadInputError: The file could not be written, or not in time.
+    """
+    if not filesystems.is_remote(uri):
+        return
+    ended: queue.Queue[str] = queue.Queue()
+    probe = f"{uri.rstrip('/')}/.probe-{uuid.uuid4().hex}"
+    threading.Thread(
+        target=lambda: ended.put(_write_problem(probe)), daemon=True
+    ).start()
+    try:
+        problem = ended.get(timeout=seconds)
+    except queue.Empty:
+        problem = f"no answer in {seconds:g} s"
+    if problem:
+        raise BadInputError(
+            f"but nothing can be written there: {problem}",
+            key=key,
+            received=uri,
+            remedy=_check(uri),
+        )
+
+
+def _write_problem(path: str) -> str:
+    """Why a file cannot be written; "" if it can."""
+    problem = _write_problem_of_arrow(path)
+    if problem or path.startswith("s3://"):
+        return problem
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write("probe")
+        tf.io.gfile.remove(path)
+    except tf.errors.OpError as error:
+        return first_line(error.message)
+    return ""
+
+
+def _write_problem_of_arrow(path: str) -> str:
+    files = connect(path)
+    try:
+        with files.open_output_stream(path_of(path)) as file:
+            file.write(b"probe")
+        files.delete_file(path_of(path))
+    except OSError as error:
+        return first_line(str(error))
+    return ""
+
+
+def is_away(error: OSError) -> bool:
+    """Whether an error of Arrow says that the object store does not answer for now.
+
+    Args:
+      error: Of any call; Arrow's errors have a text only.
+    """
+    return bool(_AWAY.search(str(error)))
+
+
+def reason(error: OSError) -> str:
+    """The text of an error as Arrow raised it, before `errors_of` filled it in.
+
+    Args:
+      error: Of any call.
+    """
+    return first_line(str(error.__cause__ or error))
+
+
+@contextlib.contextmanager
+def errors_of(uri: str) -> Iterator[None]:
+    """Fills in the errors of Arrow inside the block: they have a text only.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+
+    Raises:
+      OSError: The block failed: `strerror` has the text and what to check.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.filename:  # a local file's, or filled in
+            raise
+        missing = "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, missing, uri) from error
+    except OSError as error:
+        if error.errno:
+            raise
+        text = f"{first_line(str(error))} (c{_check(uri)[1:-1]})"
+        raise OSError(errno.EIO, text, uri) from error
+
+
+@contextlib.contextmanager
+def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
+    """Converts errors of an object store inside the block to an error for users.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      key: The setting that names it.
+      done: What is tried, such as "read".
+
+    Raises:
+      UserError: The block failed; a `PassingError` if the store `is_away`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise (PassingError if is_away(error) else UserError)(
+            f"{uri}: nothing can be {done} there: {reason(error)}",
+            key=key,
+            remedy=_check(uri),
+        ) from error
+
+
+def _check(uri: str) -> str:
+    return f"Check the bucket, and the credentials: {filesystems.credentials(uri)}."

@@ -1,0 +1,353 @@
+"""Files by path or URL: open, read, write, list, stat, get, put, remove.
+
+Errors are of the types that local files have, with `filename` and `strerror`;
+`object_stores.problems_of` makes them errors for users.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import io
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from strategos.components.files import commit, filesystems
+from strategos.components.files.object_stores import connect, errors_of, path_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+CHUNK = 1 << 22
+"""Bytes of a file that are in memory at once."""
+
+_BUFFER = 1 << 20  # bytes that one request for an object reads at least
+_AT_A_TIME = 8
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Size and age of a file.
+
+    Attributes:
+      size: Bytes.
+      changed: Nanoseconds since 1970 of the last change. No program can set that of an
+        object.
+    """
+
+    size: int
+    changed: int
+
+
+def open_binary(path: str) -> BinaryIO:
+    """Opens a file for reading.
+
+    Args:
+      path: A path or URL.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    if not filesystems.is_remote(path):
+        return open(path, "rb")
+    return io.BufferedReader(open_arrow(path), _BUFFER)
+
+
+def open_arrow(path: str) -> pa.NativeFile:
+    """Opens a file for Arrow's readers, which may read it at any place.
+
+    Args:
+      path: A path or URL.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    import pyarrow as pa
+
+    if not filesystems.is_remote(path):
+        return pa.OSFile(path)
+    with errors_of(path):
+        return connect(path).open_input_file(path_of(path))
+
+
+def read(path: str, *, patient: bool = False) -> bytes:
+    """The content of a file.
+
+    Args:
+      path: A path or URL.
+      patient: As for `connect`.
+
+    Raises:
+      OSError: It cannot be read.
+    """
+    if not filesystems.is_remote(path):
+        return Path(path).read_bytes()
+    with errors_of(path):
+        files = connect(path, patient=patient)
+        with files.open_input_stream(path_of(path), compression=None) as file:
+            return file.read()
+
+
+def write(path: str, content: str | bytes) -> None:
+    """Replaces a file: readers see the old content or the new.
+
+    Args:
+      path: A path, whose folder is created if missing; or a URL.
+      content: The new content; text becomes UTF-8.
+
+    Raises:
+      OSError: It cannot be written.
+    """
+    if not filesystems.is_remote(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        commit.write(path, content)
+        return
+    with errors_of(path), _writing(path) as out:
+        out.write(content.encode() if isinstance(content, str) else content)
+
+
+def _writing(uri: str) -> pa.NativeFile:
+    # Arrow's default compresses what is named `.gz`, and decompresses it again.
+    files = connect(uri, patient=True)
+    return files.open_output_stream(path_of(uri), compression=None)
+
+
+def statuses(paths: Sequence[str]) -> list[Status]:
+    """Size and age of each file.
+
+    Args:
+      paths: Paths; or URLs, all of one kind of object store.
+
+    Raises:
+      FileNotFoundError: A file does not exist.
+      OSError: The object store does not answer, or rejects that.
+    """
+    if not paths or not filesystems.is_remote(paths[0]):
+        found = map(os.stat, paths)
+        return [Status(each.st_size, each.st_mtime_ns) for each in found]
+    with errors_of(paths[0]):
+        infos = connect(paths[0]).get_file_info([path_of(path) for path in paths])
+    for path, info in zip(paths, infos, strict=True):
+        if info.mtime_ns is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", path)
+    return [Status(info.size, info.mtime_ns) for info in infos]
+
+
+def exists(path: str, *, patient: bool = False) -> bool:
+    """Whether there is such a file or folder.
+
+    Args:
+      path: A path or URL.
+      patient: As for `connect`.
+
+    Raises:
+      OSError: The object store does not answer, or rejects that.
+    """
+    if not filesystems.is_remote(path):
+        return os.path.exists(path)
+    with errors_of(path):
+        found = connect(path, patient=patient).get_file_info(path_of(path))
+    # A folder in Cloud Storage is no more than a part of names.
+    return found.type.name != "NotFound" or bool(objects(path, patient=patient))
+
+
+def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
+    """Lists all objects below a URL; [] if there are none.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      patient: As for `connect`.
+
+    Raises:
+      OSError: The object store does not answer, or rejects that.
+    """
+    from pyarrow import fs
+
+    below = fs.FileSelector(path_of(uri), allow_not_found=True, recursive=True)
+    with errors_of(uri):
+        found = connect(uri, patient=patient).get_file_info(below)
+    return [each for each in found if each.type == fs.FileType.File]
+
+
+def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
+    """The URLs of objects and of folders below a URL, sorted, but no hidden ones.
+
+    As for a glob, a name that begins with a dot hides an object or a folder.
+
+    Args:
+      url: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
+      depth: Levels of folders that are opened below this one; None for all.
+
+    Raises:
+      OSError: The object store does not answer, or rejects that.
+    """
+    if url.startswith("gs://"):
+        return _below_by_names(url, None if depth is None else depth + 1)
+    from pyarrow import fs
+
+    scheme, path = url.partition("://")[0], path_of(url)
+    kinds: dict[Any, list[str]] = {fs.FileType.File: [], fs.FileType.Directory: []}
+
+    def listed(folder: str) -> list[fs.FileInfo]:
+        how = {"allow_not_found": True, "recursive": depth is None}
+        found = connect(url).get_file_info(fs.FileSelector(folder, **how))
+        return [
+            info
+            for info in found
+            if "/." not in info.path[len(path) :] and info.path.rstrip("/") != folder
+        ]
+
+    level = [path]
+    with errors_of(url):
+        for _ in range(1 + (depth or 0)):
+            infos = list(itertools.chain.from_iterable(each(listed, level)))
+            level = [i.path for i in infos if i.type == fs.FileType.Directory]
+            for info in infos:
+                kinds[info.type].append(f"{scheme}://{info.path}")
+    files, folders = map(sorted, kinds.values())
+    return files, folders
+
+
+def _below_by_names(url: str, levels: int | None) -> tuple[list[str], list[str]]:
+    """`below` on Cloud Storage, where Arrow lists no folders but those with a marker.
+
+    Args:
+      url: `gs://BUCKET/FOLDER`.
+      levels: Most names in a path below the URL; None for any number.
+    """
+    base, start = url.rstrip("/"), len(path_of(url)) + 1
+    files, folders = [], set()
+    for info in objects(url):
+        names = info.path[start:].split("/")
+        most = len(names) if levels is None else levels
+        shown = [*itertools.takewhile(lambda name: name[:1] != ".", names)]
+        for count in range(1, min(most, len(shown), len(names) - 1) + 1):
+            folders.add(f"{base}/{'/'.join(names[:count])}")
+        if len(shown) == len(names) <= most:
+            files.append(f"{base}/{'/'.join(names)}")
+    return sorted(files), sorted(folders)
+
+
+def get(uri: str, target: str) -> None:
+    """Copies an object to a file, or everything below a URL into a folder.
+
+    Args:
+      uri: `s3://…` or `gs://…`.
+      target: A local file or folder, created with the folders above it.
+
+    Raises:
+      FileNotFoundError: There are no objects.
+      OSError: The object store does not answer, or rejects that.
+    """
+    from pyarrow import fs
+
+    files, path = connect(uri, patient=True), path_of(uri)
+
+    def fetch(info: fs.FileInfo) -> None:
+        file = Path(target + info.path[len(path) :])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            files.open_input_stream(info.path, compression=None) as source,
+            file.open("wb") as out,
+        ):
+            shutil.copyfileobj(source, out, CHUNK)
+
+    with errors_of(uri):
+        found = [files.get_file_info(path)]
+        if found[0].type != fs.FileType.File:
+            found = objects(uri, patient=True)
+        if not found:
+            raise FileNotFoundError
+        each(fetch, found)
+
+
+def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:
+    """Copies a file, or all files below a folder, to a URL.
+
+    An object appears as a whole. Links to folders are not followed.
+
+    Args:
+      source: A local file or folder.
+      uri: `s3://…` or `gs://…`.
+      left_out: Files in the folder that are not copied, such as the one that marks it
+        as complete and is copied last.
+
+    Raises:
+      OSError: A file cannot be read, or the object store does not answer or rejects
+        that.
+    """
+    uri, names = uri.rstrip("/"), _names(source)
+
+    def send(name: str) -> None:
+        target = f"{uri}/{name}" if name else uri
+        with (
+            Path(source, name).open("rb") as file,
+            errors_of(uri),
+            _writing(target) as out,
+        ):
+            shutil.copyfileobj(file, out, CHUNK)
+
+    each(send, [name for name in names if name not in left_out])
+
+
+def _names(source: str | Path) -> list[str]:
+    """The files below a folder, by their paths in it; a file itself is "" in it."""
+    if not os.path.isdir(source):
+        return [""]
+    walk = () if os.path.islink(source) else os.walk(source)
+    return [
+        os.path.relpath(os.path.join(parent, name), source)
+        for parent, _, names in walk
+        for name in names
+    ]
+
+
+def remove(path: str) -> None:
+    """Removes a file, a link, or a folder with all that it contains, if it is there.
+
+    Args:
+      path: A path or URL.
+
+    Raises:
+      OSError: It cannot be removed.
+    """
+    if not filesystems.is_remote(path):
+        commit.remove(path)
+        return
+    with errors_of(path):
+        try:
+            connect(path, patient=True).delete_dir(path_of(path))
+        except FileNotFoundError:
+            pass
+        except OSError:  # newer Arrows raise it for a missing folder on Cloud Storage
+            if objects(path, patient=True):
+                raise
+
+
+def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Calls `work` for each item, some at a time: most of the time is latency.
+
+    Args:
+      work: Opens an object; safe to call in several threads.
+      items: Its arguments.
+
+    Returns:
+      The results, in the order of `items`.
+
+    Raises:
+      Exception: The one that `work` raised for the earliest item; later ones may not
+        have begun.
+    """
+    pool = futures.ThreadPoolExecutor(_AT_A_TIME)
+    try:
+        return list(pool.map(work, items))
+    finally:
+        pool.shutdown(cancel_futures=True)

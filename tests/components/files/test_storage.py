@@ -1,0 +1,83 @@
+"""Copies of files in an object store, byte by byte."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from strategos.components.files import filesystems, object_stores, storage
+
+CONTENT = {"part.gz": gzip.compress(b"rows"), "inside/plain": b"text", "empty": b""}
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with files of this content."""
+    for name, content in CONTENT.items():
+        file = tmp_path / "folder" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return tmp_path / "folder"
+
+
+def test_objects_are_the_files_and_files_the_objects(
+    folder, bucket, bucket_client, tmp_path
+):
+    storage.put(str(folder), f"{bucket}/copy/")
+    for name, content in CONTENT.items():
+        stored = bucket_client.get_object(Bucket="bucket", Key=f"copy/{name}")
+        assert stored["Body"].read() == content, name
+    storage.get(f"{bucket}/copy", str(tmp_path / "all"))
+    storage.get(f"{bucket}/copy/part.gz", str(tmp_path / "one" / "file"))
+    for name, content in CONTENT.items():
+        assert Path(tmp_path, "all", name).read_bytes() == content, name
+    assert Path(tmp_path, "one", "file").read_bytes() == CONTENT["part.gz"]
+
+
+def test_missing_objects_are_an_error(bucket, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        storage.get(f"{bucket}/absent", str(tmp_path / "absent"))
+
+
+def test_files_that_are_left_out_are_not_copied(folder, bucket):
+    storage.put(folder, f"{bucket}/some", left_out=("part.gz", "inside/plain"))
+    assert [each.path for each in storage.objects(f"{bucket}/some")] == [
+        "bucket/some/empty"
+    ]
+
+
+def test_content_is_written_read_and_removed_wherever_it_is(bucket, tmp_path):
+    for path in (f"{bucket}/new/file.gz", str(tmp_path / "new" / "file.gz")):
+        assert not storage.exists(path)
+        for content in ("ä", b"\0"):
+            storage.write(path, content)
+        assert storage.read(path) == b"\0"
+        assert storage.exists(path) and storage.exists(path.rpartition("/")[0])
+        for _ in range(2):
+            storage.remove(path.rpartition("/")[0])
+        with pytest.raises(FileNotFoundError) as raised:
+            storage.read(path)
+        assert raised.value.filename == path and raised.value.strerror
+
+
+def test_errors_of_a_store_have_what_those_of_files_have(object_store):
+    url = f"{object_store}://no-such-bucket/file"
+    with pytest.raises(OSError) as raised, object_stores.errors_of(url):
+        raise OSError("AWS Error SLOW_DOWN")
+    assert raised.value.filename == url
+    assert filesystems.credentials(url) in raised.value.strerror
+    assert object_stores.is_away(raised.value)
+    assert object_stores.reason(raised.value) == "AWS Error SLOW_DOWN"
+
+
+def test_errors_of_local_files_are_not_those_of_the_store(folder, bucket):
+    with pytest.raises(FileNotFoundError) as raised:
+        storage.put(folder / "missing", f"{bucket}/missing")
+    assert raised.value.filename == str(folder / "missing")
