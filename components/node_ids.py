@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 SPAN_VALIDATOR = "SpanValidator"
 SPAN_GATE = "SpanGate"
 EXAMPLE_GEN = "ExampleGen"
@@ -28,6 +30,44 @@ ALL = (
     *(INFRA_VALIDATOR, PUSHER),
 )
 """Every node, in the order of the graph."""
+
+FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    SPAN_GATE: (SPAN_VALIDATOR,),
+    EXAMPLE_GEN: (SPAN_GATE,),
+    STATISTICS_GEN: (EXAMPLE_GEN,),
+    SCHEMA_GEN: (STATISTICS_GEN,),
+    EXAMPLE_VALIDATOR: (STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN),
+    ANOMALY_GATE: (EXAMPLE_VALIDATOR,),
+    TRANSFORM: (EXAMPLE_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, ANOMALY_GATE),
+    TRAINER: (SCHEMA_GEN, IMPORT_SCHEMA_GEN, TRANSFORM),
+    BASELINE_MODEL: (TRAINER,),
+    EVALUATOR: (EXAMPLE_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, TRAINER, BASELINE_MODEL),
+    EVALUATION_GATE: (EVALUATOR,),
+    INFRA_VALIDATOR: (
+        *(EXAMPLE_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, TRAINER, EVALUATION_GATE),
+    ),
+    PUSHER: (EXAMPLE_GEN, TRAINER, EVALUATOR, INFRA_VALIDATOR),
+}
+"""The nodes that each node follows directly, if the pipeline has them."""
+
+OUTPUTS: Mapping[str, Mapping[str, str]] = {
+    SPAN_VALIDATOR: {"anomalies": "ExampleAnomalies"},
+    EXAMPLE_GEN: {"examples": "Examples"},
+    STATISTICS_GEN: {"statistics": "ExampleStatistics"},
+    SCHEMA_GEN: {"schema": "Schema"},
+    IMPORT_SCHEMA_GEN: {"schema": "Schema"},
+    EXAMPLE_VALIDATOR: {"anomalies": "ExampleAnomalies"},
+    TRANSFORM: {
+        "transformed_examples": "Examples",
+        "transform_graph": "TransformGraph",
+    },
+    TRAINER: {"model": "Model", "model_run": "ModelRun"},
+    BASELINE_MODEL: {"model": "Model"},
+    EVALUATOR: {"blessing": "ModelBlessing", "evaluation": "ModelEvaluation"},
+    INFRA_VALIDATOR: {"blessing": "InfraBlessing"},
+    PUSHER: {"pushed_model": "PushedModel"},
+}
+"""The outputs of each node that has some, with the types of their artifacts."""
 
 ON_ENGINE = (SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
 """Nodes whose work on data runs on the engine of the run."""

@@ -32,13 +32,24 @@ def activate(folder: str) -> None:
     folder = str(Path(folder).resolve())
     if folder == _active:
         return
-    if _active is not None:
-        _forget(_active)
+    forget()
     _active = folder
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
     for name in local_modules(folder):
         sys.modules.pop(name, None)
+
+
+def forget() -> None:
+    """Unloads the modules of the workload: those that are imported next are its own.
+
+    A node's modules are then imported again, and so recorded, by the next node that
+    uses them, and by no other one.
+    """
+    global _active
+    if _active is not None:
+        _forget(_active)
+    _active = None
 
 
 def active() -> str | None:

@@ -50,7 +50,7 @@ _LIBRARY = (f"{_STANDARD}/", "<frozen ")
 _IMPORTS = (f"{_STANDARD}/importlib/", "<frozen importlib")
 _OF_NOBODY = (
     *("/proc/", "/sys/", "/dev/", *_LIBRARY),
-    *(f"{_PACKAGE}/components/", f"{_PACKAGE}/pipeline/"),
+    *(f"{_PACKAGE}/{x}" for x in ("components/", "pipeline/", "__init__.py")),
     *([f"{sys.prefix}/"] if sys.prefix != sys.base_prefix else []),
 )
 _AUTOGRAPH = "/tensorflow/python/autograph/"

@@ -15,7 +15,7 @@ from strategos.components.files.filesystems import is_remote
 from strategos.components.pusher import targets
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.wording import listed
-from strategos.pipeline.checks import engine, files, folders
+from strategos.pipeline.checks import engine, files, folders, nodes
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.cluster.types import WORKLOAD
 from strategos.pipeline.config.sections import Config, required
@@ -63,6 +63,7 @@ def check(config: Config, data: Listing, target: str) -> list[UserError]:
         ]
     return [
         *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
+        *nodes.check(config),
         *engine.check(config, target=target),
         *_name_problems(config),
         *_path_problems(config, section, target),
@@ -92,6 +93,7 @@ def check_pod(config: Config, data: Listing) -> list[UserError]:
     return [
         *files.check(config, data, seen=lambda path: paths.is_mounted(path, section)),
         *folders.root_problems(config),
+        *nodes.check(config),
         *engine.check(config, target=engine.POD),
         *_pod_problems(config, section),
         *_unseen_files(config, section, "kubeflow"),

@@ -101,7 +101,7 @@ def _module_problems(config: Config) -> Iterator[UserError]:
         wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
     here = config.trainer.distribution.launcher == "local"
     for key, module, signature in wanted:
-        found = _read_module(config, key, module)
+        found = read_module(config, key, module)
         if isinstance(found, UserError):
             yield found
             continue
@@ -133,7 +133,9 @@ def _custom_config_problems(config: Config) -> Iterator[UserError]:
 
 def _declared_problems(config: Config) -> Iterator[UserError]:
     """Yields a problem for each declared file that does not exist."""
-    for name, section in (("transform", config.transform), ("trainer", config.trainer)):
+    sections = {"transform": config.transform, "trainer": config.trainer}
+    sections |= {f"nodes.{name}": node for name, node in config.nodes.items()}
+    for name, section in sections.items():
         for pattern in section.files:
             if not declared(config.folder, pattern):
                 yield config.problem(
@@ -177,7 +179,7 @@ def _stock_problems(config: Config) -> Iterator[UserError]:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """What a user module defines; `*` among `names` stands for unknown names."""
 
     path: Path
@@ -186,7 +188,7 @@ class _Source:
     body: list[ast.stmt]
 
 
-def _read_module(config: Config, key: str, module: str) -> _Source | UserError | None:
+def read_module(config: Config, key: str, module: str) -> Source | UserError | None:
     """The parsed module, or the problem with it; None if it is not Python source."""
     path = modules.find(str(config.folder), module)
     if path is None and module.partition(".")[0] in sys.stdlib_module_names:
@@ -206,11 +208,11 @@ def _read_module(config: Config, key: str, module: str) -> _Source | UserError |
     except (OSError, SyntaxError, ValueError) as error:
         return _unreadable_module(config, key, path, error)
     functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
-    return _Source(path, frozenset(_defined(body)), functions, body)
+    return Source(path, frozenset(_defined(body)), functions, body)
 
 
 def _function_problems(
-    config: Config, key: str, source: _Source, signature: str
+    config: Config, key: str, source: Source, signature: str
 ) -> Iterator[UserError]:
     name = signature.partition("(")[0]
     folder, module = str(source.path.parent), source.path.stem

@@ -135,7 +135,8 @@ def from_pydantic(
     problems = []
     for details in errors:
         loc = tuple(details["loc"])
-        where = locate(loc, _is_unknown(details))
+        of_key = _is_unknown(details) or loc[-1:] == (introspect.KEY,)
+        where = locate(loc, of_key)
         if _is_unknown(details):
             problems.append(_unknown_key(where, loc, model))
         elif details["type"] == "missing":

@@ -19,10 +19,16 @@ from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
+from strategos.pipeline.config.cluster.sections import (
+    KNOWN_STEPS,
+    Kubeflow,
+    Vertex,
+)
 from strategos.pipeline.config.data import Data, Gates, Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
+from strategos.pipeline.config.nodes.order import problems as node_problems
+from strategos.pipeline.config.nodes.sections import Node, Nodes
 from strategos.pipeline.config.operating import Notify, Pusher, Schedule
 from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.run import Engine, Run
@@ -58,6 +64,7 @@ __all__ = [
     "Gates",
     "Kubeflow",
     "Limits",
+    "Node",
     "Pusher",
     "Run",
     "Schedule",
@@ -152,6 +159,10 @@ class Config(Section):
         None,
         description="Target of blessed models. Without this section, none is pushed.",
         validate_default=True,
+    )
+    nodes: Nodes = Field(
+        default_factory=dict,
+        description="Components of your own, as further nodes, by name.",
     )
     run: Run = Field(
         # Validated, so that default paths are made absolute from the YAML's folder.
@@ -318,6 +329,16 @@ class Config(Section):
             )
         return evaluator
 
+    @field_validator("kubeflow", "vertex")
+    @classmethod
+    def _names_steps(cls, target: Kubeflow | Vertex | None, info: ValidationInfo):
+        known = (*KNOWN_STEPS, *info.data.get("nodes", ()))
+        unknown = sorted((target.steps if target else {}).keys() - set(known))
+        if unknown and "nodes" in info.data:
+            message = f"no step has the name {', '.join(unknown)}"
+            raise_all([reject_at(("steps",), message, expected=", ".join(known))])
+        return target
+
     @field_validator("vertex")
     @classmethod
     def _has_training_jobs(
@@ -348,6 +369,13 @@ class Config(Section):
                 because="trainer.warm_start",
             )
         return pusher
+
+    @field_validator("nodes")
+    @classmethod
+    def _stand_in_the_graph(cls, nodes: Nodes, info: ValidationInfo) -> Nodes:
+        if found := list(node_problems(info.data, nodes)):
+            raise_all(found)
+        return nodes
 
     @field_validator("gates")
     @classmethod

@@ -38,7 +38,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2
 
-    from strategos.pipeline.config.sections import Config, Trainer, Transform
+    from strategos.pipeline.config.sections import Config, Node, Trainer, Transform
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -87,6 +87,7 @@ class Fingerprints:
       schema: Of the curated schema; "" without one.
       readers: Of the readers of data that are plug-ins.
       metrics: Of the metrics that are plug-ins.
+      nodes: Of the module of each node of the user's own, by the node's name.
     """
 
     preprocessing: str
@@ -94,6 +95,7 @@ class Fingerprints:
     schema: str
     readers: str = ""
     metrics: str = ""
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config) -> Fingerprints:
@@ -107,7 +109,7 @@ class Fingerprints:
         folder, memo = str(config.folder), file_hashes(config.run.root)
         schema = config.schema_.file
 
-        def of_code(section: Transform | Trainer) -> str:
+        def of_code(section: Transform | Trainer | Node) -> str:
             files = section.files
             return fingerprint(folder, section.module, os.environ, memo, files)
 
@@ -117,6 +119,24 @@ class Fingerprints:
             schema=_digest(storage.read(schema)) if schema else "",
             readers=plugins.versions(plugins.readers(config)),
             metrics=plugins.versions(plugins.metrics(config)),
+            nodes={name: of_code(node) for name, node in config.nodes.items()},
+        )
+
+    def by_node(self) -> dict[str, str]:
+        """The fingerprints of the user's modules, by the node that runs each."""
+        ours = {
+            node_ids.TRANSFORM: self.preprocessing,
+            node_ids.TRAINER: self.model,
+        }
+        return ours | dict(self.nodes)
+
+    def replaced(self, by_node: Mapping[str, str]) -> Fingerprints:
+        """A copy with other fingerprints of modules, of the form of `by_node`."""
+        return replace(
+            self,
+            preprocessing=by_node[node_ids.TRANSFORM],
+            model=by_node[node_ids.TRAINER],
+            nodes={name: by_node[name] for name in self.nodes},
         )
 
 

@@ -7,7 +7,8 @@
 
 A gate is a separate node after the one that measures, so that the measurement is
 published even if the gate stops the run. A section that the config does not have adds
-no nodes.
+no nodes. `node_ids.FOLLOWS` and `OUTPUTS` state the same graph for those who do not
+compile it. The nodes of the user's own (`nodes`) are wired last.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.pusher import targets
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
+from strategos.pipeline.config.nodes import order
 from strategos.pipeline.config.sections import required
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
+from strategos.pipeline.plan.user_nodes import specs
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
     from tfx.orchestration.pipeline import Pipeline
 
     from strategos.pipeline.config.operating import Pusher as PusherSection
-    from strategos.pipeline.config.sections import Config, Trainer, Transform
+    from strategos.pipeline.config.sections import Config, Node, Trainer, Transform
 
 
 def build(
@@ -38,6 +41,7 @@ def build(
     defaults: dict[str, Any],
     *,
     movable: bool = False,
+    local: Config | None = None,
 ) -> Pipeline:
     """Wires the components that `config` asks for.
 
@@ -48,21 +52,32 @@ def build(
       movable: Leaves the paths of the workload's files out of the parameters, so that
         caching does not compare them. Executors then read the paths from the
         environment, see `WorkloadPaths`.
+      local: The settings with the paths of this machine, where `config` has those of
+        the steps of a compiled pipeline.
+
+    Raises:
+      ConfigError: A component of `nodes` cannot be imported, or is not used as it
+        specifies.
     """
     from tfx.orchestration.pipeline import Pipeline
 
+    local = local or config
     paths = WorkloadPaths() if movable else workload_paths(config)
     parameters = _Parameters(defaults)
     spans = _span_nodes(config, paths, fingerprints, parameters)
     data = _data_nodes(config, paths, fingerprints, parameters)
     for gate in spans[1:]:
         data["examples"].add_upstream_node(gate)
-    model = _model_nodes(config, paths, fingerprints, parameters, data)
+    model = _model_nodes(config, paths, fingerprints, parameters, data, local)
     release = _release_nodes(config, fingerprints, parameters, data, model)
+    ours = [*spans, *data.values(), *model.values(), *release.values()]
+    made = {node.id: node for node in ours}
+    if config.nodes:
+        _add_user_nodes(made, local, paths, fingerprints)
     return Pipeline(
         pipeline_name=config.name,
         pipeline_root=os.path.join(config.run.root, config.name),
-        components=[*spans, *data.values(), *model.values(), *release.values()],
+        components=list(made.values()),
     )
 
 
@@ -185,12 +200,13 @@ def _model_nodes(
     fingerprints: Fingerprints,
     parameters: _Parameters,
     data: dict[str, BaseNode],
+    local: Config,
 ) -> dict[str, BaseNode]:
     from strategos.components.trainer.component import Trainer
     from strategos.components.transform.component import Transform
 
     schema = data["schema"].outputs["schema"]
-    fn_args = modules.takes_fn_args(str(config.folder), config.trainer.module)
+    fn_args = modules.takes_fn_args(str(local.folder), config.trainer.module)
     transform = Transform(
         examples=data["examples"].outputs["examples"],
         schema=schema,
@@ -221,12 +237,12 @@ def _release_nodes(
     data: dict[str, BaseNode],
     model: dict[str, BaseNode],
 ) -> dict[str, BaseNode]:
-    nodes: dict[str, BaseNode] = {}
+    found: dict[str, BaseNode] = {}
     candidate = model["trainer"].outputs["model"]
     examples = data["examples"].outputs["examples"]
     schema = data["schema"].outputs["schema"]
     if config.evaluator:
-        nodes |= _evaluation_nodes(
+        found |= _evaluation_nodes(
             config, fingerprints, parameters, examples, schema, model
         )
     if config.pusher:
@@ -234,19 +250,19 @@ def _release_nodes(
         from strategos.components.pusher.component import Pusher
 
         infra = InfraValidator(model=candidate, examples=examples, schema=schema)
-        infra.add_upstream_node(nodes.get("gate", model["trainer"]))
-        blessing = nodes["evaluator"].outputs["blessing"] if nodes else None
+        infra.add_upstream_node(found.get("gate", model["trainer"]))
+        blessing = found["evaluator"].outputs["blessing"] if found else None
         pusher = Pusher(
             model=candidate,
             model_blessing=blessing,
             infra_blessing=infra.outputs["blessing"],
             examples=examples,
-            evaluation=nodes["evaluator"].outputs["evaluation"] if nodes else None,
+            evaluation=found["evaluator"].outputs["evaluation"] if found else None,
             **_target(config.pusher),
             **parameters.of(node_ids.PUSHER),
         )
-        nodes |= {"infra": infra, "pusher": pusher}
-    return nodes
+        found |= {"infra": infra, "pusher": pusher}
+    return found
 
 
 def _evaluation_nodes(
@@ -291,13 +307,55 @@ def _target(pusher: PusherSection) -> dict[str, Any]:
     return {"destination": to, "keep": pusher.keep, "endpoint": endpoint}
 
 
+def _add_user_nodes(
+    made: dict[str, BaseNode],
+    config: Config,
+    paths: WorkloadPaths,
+    fingerprints: Fingerprints,
+) -> None:
+    """Adds the nodes of `nodes` to `made`, and wires them to the others.
+
+    Raises:
+      ConfigError: See `build`.
+    """
+    from strategos.components.user_node import component
+
+    own, edges = config.nodes, order.follows(made, config.nodes)
+    try:
+        classes = specs.classes(config)
+        known = specs.read(config, fingerprints, classes)
+        for name in (each for each in order.names(config) if each in own):
+            node = own[name]
+            module = _module(paths, node, fingerprints.nodes[name])
+            with specs.explaining(config, name):
+                made[name] = component.make(
+                    classes[name],
+                    name,
+                    {**module, "component": node.component, "gate": node.gate},
+                    {key: made[x].outputs[y] for key, (x, y) in node.producers.items()},
+                    specs.values(node, known[name]),
+                )
+    finally:
+        modules.forget()
+    for name, earlier in ((x, y) for x in edges for y in sorted(edges[x])):
+        if name in own or earlier in own:
+            made[name].add_upstream_node(made[earlier])
+
+
 def _user_module(
     paths: WorkloadPaths, section: Transform | Trainer, fingerprint: str
 ) -> str:
+    return _json(_module(paths, section, fingerprint))
+
+
+def _module(
+    paths: WorkloadPaths, section: Transform | Trainer | Node, fingerprint: str
+) -> dict[str, Any]:
+    """What an executor needs to find the user's module, and its fingerprint."""
     named: dict[str, Any] = {"folder": paths.folder} if paths.folder else {}
     if section.files:
         named["files"] = section.files
-    return _json({**named, "module": section.module, "fingerprint": fingerprint})
+    return {**named, "module": section.module, "fingerprint": fingerprint}
 
 
 def _json(value: Any) -> str:

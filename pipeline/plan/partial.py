@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import node_ids
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.wording import nearest
+from strategos.pipeline.config.nodes.order import names
 from strategos.pipeline.plan import caching, tfx_adapter
 from strategos.pipeline.root import metadata, recent
 
@@ -22,21 +22,6 @@ _IDENTITY = ("pipeline", "target", "keys")
 """What `Journal` records of a run that tells which outputs a partial run takes."""
 
 
-def nodes(config: Config) -> list[str]:
-    """The ids of a pipeline's nodes in order, as `graph` wires them, not compiled."""
-    absent = {
-        node_ids.SCHEMA_GEN if config.schema_.file else node_ids.IMPORT_SCHEMA_GEN
-    }
-    if not config.gates:
-        absent |= {node_ids.SPAN_VALIDATOR, node_ids.SPAN_GATE}
-    if not config.evaluator:
-        absent |= {node_ids.BASELINE_MODEL, node_ids.EVALUATOR}
-        absent.add(node_ids.EVALUATION_GATE)
-    if not config.pusher:
-        absent |= {node_ids.INFRA_VALIDATOR, node_ids.PUSHER}
-    return [name for name in node_ids.ALL if name not in absent]
-
-
 def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserError]:
     """Yields a problem for each flag that names a node which the pipeline lacks.
 
@@ -44,7 +29,7 @@ def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserEr
       config: The effective settings.
       flags: Names of nodes by flag, `--from` and `--to`; None for a flag not given.
     """
-    known = nodes(config)
+    known = names(config)
     for flag, name in flags.items():
         if name is not None and name not in known:
             meant = nearest(name, known)
@@ -83,12 +68,12 @@ def mark(
         return {}
     base, known = _last_run(config, connection)
     if not tfx_adapter.mark_part(ir, options.from_node, options.to_node, base):
-        raise _nothing(options, nodes(config))
+        raise _nothing(options, names(config))
     unknown = {name: f"{name} of run {base}" for name in tfx_adapter.reused_nodes(ir)}
     return {name: known.get(name, key) for name, key in unknown.items()}
 
 
-def _nothing(options: Options, names: Sequence[str]) -> BadInputError:
+def _nothing(options: Options, order: Sequence[str]) -> BadInputError:
     """The error for a part of the pipeline without any node."""
     first, last = options.from_node, options.to_node
     return BadInputError(
@@ -97,7 +82,7 @@ def _nothing(options: Options, names: Sequence[str]) -> BadInputError:
         key="--to",
         received=f"'{last}' with --from '{first}'",
         expected=f"{first}, or a node that takes its outputs",
-        remedy=f"The nodes run in this order: {', '.join(names)}.",
+        remedy=f"The nodes run in this order: {', '.join(order)}.",
     )
 
 

@@ -32,7 +32,11 @@ _FAILURES = 10  # Failed bounds shown.
 _WARNINGS = 10  # Warnings shown.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
 # What a node did to a model with a good evaluation, by the run's outcome.
-_ENDED = {"not blessed": "stopped the model", "interrupted": "was interrupted"}
+_ENDED = {
+    "not blessed": "stopped the model",
+    "stopped": "stopped the run",
+    "interrupted": "was interrupted",
+}
 _VERBATIM = {
     "pushed",
     "serving",

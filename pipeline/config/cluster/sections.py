@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     Field,
     StringConstraints,
     model_validator,
@@ -42,17 +41,10 @@ from strategos.pipeline.config.types import (
 DEFAULT = "default"
 """The name under `steps` whose settings hold for every step."""
 
+KNOWN_STEPS = (DEFAULT, node_ids.RESOLVE, *node_ids.ALL)
+"""The names under `steps`, besides those of `nodes`."""
+
 _DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-
-
-def _is_step(steps: dict[str, Step]) -> dict[str, Step]:
-    known = (DEFAULT, node_ids.RESOLVE, *node_ids.ALL)
-    unknown = sorted(steps.keys() - set(known))
-    if unknown:
-        raise reject(
-            f"no step has the name {', '.join(unknown)}", expected=", ".join(known)
-        )
-    return steps
 
 
 class Accelerator(Section):
@@ -245,9 +237,7 @@ class Kubeflow(Section):
     ] = Field("minio://mlpipeline/v2/artifacts", description="URL of the artifacts.")
     context: PathText = Field(".", validate_default=True, description=_CONTEXT)
     modules: FolderUrl | None = Field(None, description=_MODULES)
-    steps: Annotated[dict[str, PodStep], AfterValidator(_is_step)] = Field(
-        default_factory=dict, description=_STEPS
-    )
+    steps: dict[str, PodStep] = Field(default_factory=dict, description=_STEPS)
     volumes: Annotated[tuple[Volume, ...], Field(strict=False)] = Field(
         (), description="PersistentVolumeClaims in each step, as `{claim, path}`."
     )
@@ -300,9 +290,7 @@ class Vertex(Section):
     )
     context: PathText = Field(".", validate_default=True, description=_CONTEXT)
     modules: FolderUrl | None = Field(None, description=_MODULES)
-    steps: Annotated[dict[str, Step], AfterValidator(_is_step)] = Field(
-        default_factory=dict, description=_STEPS
-    )
+    steps: dict[str, Step] = Field(default_factory=dict, description=_STEPS)
 
     def step(self, node: str) -> Step:
         """The settings of a step: its own over those of `default`."""

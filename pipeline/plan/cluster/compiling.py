@@ -98,7 +98,7 @@ def _compile(
     if config.trainer.warm_start == LATEST:
         defaults["warm_start"] = LATEST
     key = caching.candidate_key(
-        tfx_adapter.compile_ir(graph.build(moved, fingerprints, defaults))
+        tfx_adapter.compile_ir(graph.build(moved, fingerprints, defaults, local=config))
     )
     runner_config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(
         default_image=section.image,
@@ -108,7 +108,7 @@ def _compile(
     with tempfile.TemporaryDirectory() as folder:
         kubeflow_v2_dag_runner.KubeflowV2DagRunner(
             config=runner_config, output_dir=folder, output_filename="job.json"
-        ).run(graph.build(moved, fingerprints, defaults))
+        ).run(graph.build(moved, fingerprints, defaults, local=config))
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root

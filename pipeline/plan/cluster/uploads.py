@@ -32,6 +32,7 @@ def upload(config: Config, target: str) -> dict[str, str]:
     sections: dict[str, Transform | Trainer] = {
         node_ids.TRANSFORM: config.transform,
         node_ids.TRAINER: config.trainer,
+        **config.nodes,
     }
     key, folder = f"{target}.modules", str(config.folder)
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events, node_ids
 from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote
+from strategos.components.user_node import USER_MODULE
 from strategos.components.wording import abridged
 from strategos.pipeline.plan import caching
 from strategos.pipeline.root import uses
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
     from strategos.pipeline.config.sections import Config
 
-# By node: the field of `Fingerprints`, and the parameter that contains it.
-_MODULES = {
-    node_ids.TRANSFORM: ("preprocessing", "custom_config"),
-    node_ids.TRAINER: ("model", "user_module"),
-}
+_PARAMETER = {node_ids.TRANSFORM: "custom_config"}
+"""The parameter that contains the fingerprint, where it is not `USER_MODULE`."""
 _SHOWN = 3
 _LOOKED = 20  # newest runs of a root, of all its pipelines
 
@@ -65,22 +63,24 @@ class UserCode:
         """
         static, code = static or caching.Fingerprints.of(config), code_of(config)
         known = {
-            node: uses.known(store, node, getattr(static, field), code)
+            node: uses.known(store, node, fingerprint, code)
             if store
-            else uses.Known(getattr(static, field))
-            for node, (field, _) in _MODULES.items()
+            else uses.Known(fingerprint)
+            for node, fingerprint in static.by_node().items()
         }
-        now = {field: known[node].fingerprint for node, (field, _) in _MODULES.items()}
-        return cls(static, dataclasses.replace(static, **now), known)
+        now = {node: each.fingerprint for node, each in known.items()}
+        return cls(static, static.replaced(now), known)
 
     def apply(self, ir: Any) -> None:
         """Writes the fingerprints into the compiled pipeline, in place."""
+        static = self.static.by_node()
         for node in (each.pipeline_node for each in ir.nodes):
-            if node.node_info.id in _MODULES:
-                field, name = _MODULES[node.node_info.id]
-                value = node.parameters.parameters[name].field_value
+            name = node.node_info.id
+            if name in static:
+                parameter = _PARAMETER.get(name, USER_MODULE)
+                value = node.parameters.parameters[parameter].field_value
                 value.string_value = value.string_value.replace(
-                    getattr(self.static, field), getattr(self.fingerprints, field)
+                    static[name], self.known[name].fingerprint
                 )
 
     @property

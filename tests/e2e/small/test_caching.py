@@ -45,6 +45,19 @@ def replace(path, old, new):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+OWN = """\
+nodes:
+  Counted:
+    component: own:Count
+    inputs: {examples: ExampleGen.examples}
+  Limit:
+    component: own:Gate
+    inputs: {counted: Counted.counted}
+    parameters: {most: 9}
+    gate: true
+"""
+
+
 @pytest.fixture(scope="module")
 def ran(small):
     """The small workload after a first run."""
@@ -133,6 +146,51 @@ def test_files_with_computed_names_are_followed_in_each_process(ran):
     assert set(states(ran, *to).values()) == {"cached"}
     for name, text in sources.items():
         (folder / name).write_text(text)
+
+
+def test_own_nodes_run_again_when_their_code_a_helper_or_a_file_changes(
+    ran, copy_workload
+):
+    copy_workload("own", ran.folder)
+    (ran.folder / "own.yaml").write_text(OWN)
+    overlay = ("--overlay", str(ran.folder / "own.yaml"))
+    to = (*overlay, "--to", "Limit")
+
+    def own(*arguments):
+        found = states(ran, *to, *arguments)
+        assert set(found.values()) - {"complete"} <= {"cached"}
+        return found["ExampleGen"], found["Counted"], found["Limit"]
+
+    helper, names = ran.folder / "helper.py", ran.folder / "names.dat"
+    names.write_text("files")
+    reads = 'open(__file__.replace("helper", "names")[:-2] + "dat").read()'
+    replace_all(helper, "{unit}", f"{{{reads}}}".replace('"', "'"))
+    assert own() == ("cached", "complete", "complete")
+    assert own() == ("cached", "cached", "cached")
+    names.write_text("folders")
+    assert own() == ("cached", "complete", "complete")
+    names.write_text("files")
+    assert own() == ("cached", "cached", "cached")
+    replace_all(helper, "return f", "return str() + f")
+    assert own() == ("cached", "complete", "complete")
+    replace_all(ran.folder / "own.py", "is more than", "exceeds")
+    done = ran.run(*to, "--set", "nodes.Limit.parameters.most=0.5", expect=3)
+    assert "4 exceeds 0.5" in done.stderr
+    assert ran.last_run()["outcome"] == "stopped"
+    wrong = ("--set", "nodes.Limit.parameters.most=few")
+    done = ran.strategos("validate", str(ran.yaml), *overlay, *wrong, expect=2)
+    assert 'nodes.Limit.parameters.most: received "few" (text)' in done.stderr
+    made = (ran.folder / "runs" / "small" / "Counted" / "counted").glob("[0-9]*")
+    shown = ran.strategos("lineage", str(max(made)), str(ran.yaml), "--json")
+    steps = [each["node"] for each in json.loads(shown.stdout)["steps"]]
+    assert steps == ["ExampleGen", "Counted"]
+    ran.run()  # among the newest runs, whose cache moves with a root
+
+
+def replace_all(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):

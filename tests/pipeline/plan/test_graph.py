@@ -7,7 +7,7 @@ import pytest
 
 from strategos.components.runtime_parameters import TABLE
 from strategos.pipeline.config.loading import load
-from strategos.pipeline.plan import partial
+from strategos.pipeline.config.nodes.order import names as nodes_of
 
 ALL = [
     *("ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "AnomalyGate"),
@@ -56,7 +56,7 @@ def test_nodes_that_the_config_leaves_out_are_left_out(compiled):
     ],
 )
 def test_the_nodes_that_flags_may_name_are_those_of_the_graph(compiled, workload, sets):
-    named = partial.nodes(load(workload, sets=sets).config)
+    named = nodes_of(load(workload, sets=sets).config)
     assert sorted(named) == sorted(nodes(compiled(*sets)))
 
 

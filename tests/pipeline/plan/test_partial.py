@@ -7,6 +7,7 @@ import json
 import pytest
 
 from strategos.pipeline.config.loading import load
+from strategos.pipeline.config.nodes.order import names as nodes_of
 from strategos.pipeline.plan import graph, partial, planning
 from strategos.pipeline.root import RUN_CONTEXT, metadata
 from strategos.pipeline.run.journal import Journal
@@ -98,4 +99,4 @@ def test_an_unknown_node_is_named_with_the_nearest_before_compiling(
     (problem,) = partial.problems(config, {"--from": "Trainer", "--to": name})
     assert str(problem).startswith(f"command line: --to: received '{name}', but")
     assert problem.remedy == (f"Did you mean `{meant}`?" if meant else "")
-    assert problem.expected.split(", ") == partial.nodes(config)
+    assert problem.expected.split(", ") == nodes_of(config)

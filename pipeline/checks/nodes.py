@@ -1,0 +1,46 @@
+"""Checks of the components that `nodes` names, against their kept specifications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strategos.components.errors import UserError
+from strategos.components.wording import nearest
+from strategos.pipeline.checks.files import Source, read_module
+from strategos.pipeline.checks.module_source import import_problems
+from strategos.pipeline.config.problems import shown
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.plan.caching import Fingerprints
+from strategos.pipeline.plan.user_nodes import arguments, specs
+
+
+def check(config: Config) -> Iterator[UserError]:
+    """Yields a problem for each component that does not exist, or is used wrongly.
+
+    Args:
+      config: The effective settings.
+    """
+    missing = []
+    for name, node in config.nodes.items():
+        key = f"nodes.{name}.component"
+        found = read_module(config, key, node.module)
+        if isinstance(found, UserError):
+            missing.append(found)
+            continue
+        for cause, remedy in (found and import_problems(found.path, found.body)) or ():
+            missing.append(config.problem(key, cause, remedy=remedy))
+        if found and not {node.name, "*"} & found.names:
+            missing.append(_no_component(config, key, node.name, found))
+    yield from missing
+    if config.nodes and not missing:
+        fingerprints = Fingerprints.of(config)
+        yield from arguments.problems(config, specs.kept(config, fingerprints))
+
+
+def _no_component(config: Config, key: str, name: str, source: Source) -> UserError:
+    near = nearest(name, sorted(source.names))
+    return config.problem(
+        key,
+        f"{shown(source.path)} has no component `{name}`",
+        remedy=f"Did you mean `{near}`?" if near else "Define it there.",
+    )

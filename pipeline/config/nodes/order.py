@@ -1,0 +1,149 @@
+"""The graph as the settings state it: which node follows which. Nothing is compiled."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import InitErrorDetails
+
+from strategos.components import node_ids
+from strategos.components.wording import nearest
+from strategos.pipeline.config.introspect import KEY
+from strategos.pipeline.config.nodes.sections import Nodes
+from strategos.pipeline.config.problems import reject_at
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+
+_JUDGES = node_ids.GATES.keys() - {node_ids.INFRA_VALIDATOR}
+
+
+def names(config: Config) -> list[str]:
+    """The ids of a pipeline's nodes in order, as `graph` wires them, not compiled."""
+    return _ordered(follows(_present(dict(config)), config.nodes))
+
+
+def problems(sections: Mapping[str, Any], nodes: Nodes) -> Iterator[InitErrorDetails]:
+    """Yields what is wrong with the names that `nodes` uses, and cycles.
+
+    Args:
+      sections: The sections that the graph depends on, by field; invalid ones lack.
+      nodes: The section.
+    """
+    present = _present(sections)
+    for name, node in nodes.items():
+        if name in (*node_ids.ALL, node_ids.RESOLVE):
+            remedy = "Choose another name."
+            yield reject_at((name, KEY), "a node has this name already", remedy=remedy)
+        for key, (producer, output) in node.producers.items():
+            yield from _unknown(("inputs", key), name, producer, present, nodes)
+            outputs = node_ids.OUTPUTS.get(producer, {})
+            if producer in present and output not in outputs:
+                yield reject_at(
+                    (name, "inputs", key),
+                    f"{producer} has no output `{output}`",
+                    expected=", ".join(f"{producer}.{each}" for each in outputs),
+                )
+        for key in ("after", "before"):
+            for place, other in enumerate(getattr(node, key)):
+                yield from _unknown((key, place), name, other, present, nodes)
+    yield from _cycle(follows(present, nodes), nodes)
+
+
+def follows(present: Iterable[str], nodes: Nodes) -> dict[str, set[str]]:
+    """The nodes that each node follows directly.
+
+    Args:
+      present: Ids of the nodes of Strategos.
+      nodes: The section `nodes`.
+    """
+    ours = set(present)
+    found = {x: ours.intersection(node_ids.FOLLOWS.get(x, ())) for x in node_ids.ALL}
+    found = {name: found[name] for name in node_ids.ALL if name in ours}
+    known = found.keys() | nodes.keys()
+    for name, node in nodes.items():
+        producers = {producer for producer, _ in node.producers.values()}
+        found.setdefault(name, set()).update(known & {*producers, *node.after})
+    for name, node in nodes.items():
+        for later in known & {*node.before}:
+            found[later].add(name)
+    for name, node in nodes.items():
+        for later in _behind(name, found) if node.gate and not node.before else ():
+            found[later].add(name)
+    return found
+
+
+def _behind(gate: str, found: Mapping[str, set[str]]) -> list[str]:
+    """Our nodes that come after all those which a gate depends on, but for gates."""
+    needed: set[str] = set()
+    todo = [gate]
+    while todo:
+        todo += (more := found[todo.pop()] - needed)
+        needed |= more
+    last = max((node_ids.ALL.index(x) for x in needed if x in node_ids.ALL), default=-1)
+    return [x for x in node_ids.ALL[last + 1 :] if x in found and x not in _JUDGES]
+
+
+def _present(sections: Mapping[str, Any]) -> list[str]:
+    """Our nodes that a pipeline has, or may have where a section is invalid."""
+    absent: set[str] = set()
+    if "schema_" in sections:
+        curated = sections["schema_"].file
+        absent.add(node_ids.SCHEMA_GEN if curated else node_ids.IMPORT_SCHEMA_GEN)
+    for section, of_section in _OF_SECTIONS.items():
+        if section in sections and not sections[section]:
+            absent |= of_section
+    return [name for name in node_ids.ALL if name not in absent]
+
+
+_OF_SECTIONS = {
+    "gates": {node_ids.SPAN_VALIDATOR, node_ids.SPAN_GATE},
+    "evaluator": {
+        *(node_ids.BASELINE_MODEL, node_ids.EVALUATOR, node_ids.EVALUATION_GATE)
+    },
+    "pusher": {node_ids.INFRA_VALIDATOR, node_ids.PUSHER},
+}
+
+
+def _unknown(
+    key: tuple[str | int, ...],
+    name: str,
+    other: str,
+    present: list[str],
+    nodes: Nodes,
+) -> Iterator[InitErrorDetails]:
+    """Yields the error for a node that the pipeline lacks, if it does."""
+    known = [*present, *nodes]
+    if other not in known:
+        meant = nearest(other, known)
+        yield reject_at(
+            (name, *key),
+            f"the pipeline has no node `{other}`",
+            expected=", ".join(known),
+            remedy=f"Did you mean `{meant}`?" if meant else "",
+        )
+
+
+def _cycle(found: Mapping[str, set[str]], nodes: Nodes) -> Iterator[InitErrorDetails]:
+    try:
+        graphlib.TopologicalSorter(found).prepare()
+    except graphlib.CycleError as error:
+        cycle = error.args[1]
+        own = next(each for each in nodes if each in cycle)
+        yield reject_at(
+            (own, KEY),
+            f"the nodes wait for each other: {' → '.join(cycle)}",
+            remedy="Remove one of `inputs`, `after` and `before`.",
+        )
+
+
+def _ordered(found: Mapping[str, set[str]]) -> list[str]:
+    """Each node behind those that it follows; ours in the order of the graph."""
+    ranks = {name: rank for rank, name in enumerate(node_ids.ALL)}
+    order: list[str] = []
+    while left := found.keys() - set(order):
+        ready = (name for name in left if found[name] <= set(order))
+        order.append(min(ready, key=lambda name: (ranks.get(name, -1), name)))
+    return order

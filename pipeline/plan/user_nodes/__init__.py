@@ -1,0 +1,1 @@
+"""Components of the user's own: their specifications, and what fits these."""

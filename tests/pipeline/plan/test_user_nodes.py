@@ -1,0 +1,221 @@
+"""Nodes of the user's own in the graph, in compiled forms, and their types."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import yaml
+
+from strategos.components import node_ids
+from strategos.pipeline.checks import nodes as node_checks
+from strategos.pipeline.config import loading
+from strategos.pipeline.config.cluster.types import WORKLOAD
+from strategos.pipeline.config.loading import ConfigError
+from strategos.pipeline.config.nodes import order
+from strategos.pipeline.plan import caching, graph, planning
+from strategos.pipeline.plan.cluster import compiling, steps
+from strategos.pipeline.plan.user_nodes import specs as kept
+
+OWN = """\
+nodes:
+  Counted:
+    component: own:Count
+    inputs: {examples: ExampleGen.examples}
+    parameters: {times: 2}
+  Limit:
+    component: own:Gate
+    inputs: {counted: Counted.counted}
+    parameters: {most: 9}
+    gate: true
+    before: [Trainer]
+  Copy:
+    component: own:Copy
+    inputs: {model: Trainer.model}
+    after: [Sum]
+  Sum: {component: "own:Beamed"}
+"""
+WRONG = """\
+nodes:
+  Counted:
+    component: own:Count
+    inputs:
+      exampels: ExampleGen.examples
+    parameters:
+      times: many
+      unit: 3
+      user_module: x
+  Limit:
+    component: own:Gate
+    inputs:
+      counted: Counted.count
+    parameters: {most: 0.5}
+  Copy:
+    component: own:Copy
+    inputs:
+      model: ExampleGen.examples
+    parameters:
+      depth: true
+"""
+EXPECTED = """\
+3 nodes.Counted: `own:Count` needs `inputs.examples`, of type Examples
+5 nodes.Counted.inputs.exampels: `own:Count` has no input `exampels`
+7 nodes.Counted.parameters.times: received "many" (text)
+8 nodes.Counted.parameters.unit: received 3 (a whole number)
+9 nodes.Counted.parameters.user_module: `own:Count` has no parameter `user_module`
+13 nodes.Limit.inputs.counted: Counted has no output `count`
+18 nodes.Copy.inputs.model: received ExampleGen.examples, of type Examples
+20 nodes.Copy.parameters.depth: received true (true or false)
+"""
+
+
+@pytest.fixture
+def own(workload, copy_workload):
+    """Loads the workload with a section `nodes` and `--set` values; its settings."""
+    copy_workload("own", workload.parent)
+    main = workload.read_text()
+
+    def load(text=OWN, *sets):
+        workload.write_text(main + text)
+        return loading.load(workload, (), sets).config
+
+    return load
+
+
+def compiled(config, **how):
+    from tfx.dsl.compiler.compiler import Compiler
+
+    defaults = planning.parameters(config, config.data.listing())
+    fingerprints = caching.Fingerprints.of(config)
+    ir = Compiler().compile(graph.build(config, fingerprints, defaults, **how))
+    return {each.pipeline_node.node_info.id: each.pipeline_node for each in ir.nodes}
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("gates={rows: {at_least: 0.5}}",),
+        ("evaluator=null", "schema.file=schema.pbtxt"),
+        ("pusher=null",),
+    ],
+)
+def test_the_graph_as_stated_is_the_graph_as_wired(own, sets):
+    config = own("", *sets)
+    wired = compiled(config)
+    stated = order.follows(order.names(config), config.nodes)
+    assert {name: set(node.upstream_nodes) for name, node in wired.items()} == stated
+    for name, node in wired.items():
+        outputs = node.outputs.outputs.items()
+        types = {key: each.artifact_spec.type.name for key, each in outputs}
+        assert types == node_ids.OUTPUTS.get(name, {})
+
+
+def test_own_nodes_stand_where_the_settings_say(own):
+    config = own()
+    wired = compiled(config)
+    stated = order.follows(order.names(config), config.nodes)
+    assert sorted(wired) == sorted(stated)
+    assert {x: set(wired[x].upstream_nodes) for x in wired if stated[x]} == {
+        name: earlier for name, earlier in stated.items() if earlier
+    }
+    assert set(wired["Copy"].upstream_nodes) == {"Sum", "Trainer"}
+    assert "Limit" in wired["Trainer"].upstream_nodes
+    counted = wired["Counted"].parameters.parameters
+    assert counted["times"].field_value.double_value == 2.0
+    module = json.loads(counted["user_module"].field_value.string_value)
+    assert module["fingerprint"] == caching.Fingerprints.of(config).nodes["Counted"]
+    assert module["executor"] == "own.Count_Executor" and not module["gate"]
+    assert wired["Counted"].node_info.type.name == "own.Counted"
+    assert not {"own", "helper"} & sys.modules.keys()
+
+
+@pytest.mark.parametrize("target", ["kubeflow", "vertex"])
+def test_own_nodes_are_steps_of_both_compiled_forms(own, target, tmp_path):
+    more = "kubeflow: {image: i}\nvertex: {image: i, project: p, root: gs://b/r}\n"
+    config = own(OWN + more, "pusher=null")
+    compiling.compile_to(config, target, tmp_path / "out")
+    text = (tmp_path / "out").read_text()
+    spec = yaml.safe_load(text)  # JSON is YAML
+    spec = spec.get("pipelineSpec", spec)
+    tasks = spec["root"]["dag"]["tasks"]
+    assert "Limit" in tasks["Trainer"]["dependentTasks"]
+    assert tasks["Limit"]["inputs"]["artifacts"]["counted"]["taskOutputArtifact"] == {
+        "producerTask": "Counted",
+        "outputArtifactKey": "counted",
+    }
+    parameters = tasks["Counted"]["inputs"]["parameters"]
+    module = json.loads(parameters["user_module"]["runtimeValue"]["constant"])
+    assert (module["folder"], module["module"]) == (WORKLOAD, "own")
+    for node, executor in (("Counted", "Executor"), ("Sum", "BeamExecutor")):
+        words = steps.container(spec, node)["args"]
+        assert f"strategos.components.user_node.executor.{executor}" in words
+
+
+def test_a_changed_checkout_is_no_other_pipeline(own):
+    module = compiled(own(), movable=True)["Sum"].parameters.parameters["user_module"]
+    assert "folder" not in json.loads(module.field_value.string_value)
+
+
+def test_all_that_does_not_fit_a_specification_is_refused_at_once(own):
+    config = own(WRONG)
+    base = config.path.read_text().index("nodes:")
+    base = config.path.read_text()[:base].count("\n")
+
+    def told(problems):
+        ordered = loading.in_reading_order(problems, str(config.path))
+        heads = [x.headline.split(":", 3) for x in ordered]
+        return [f"{int(line) - base}{rest}" for _, line, _, rest in heads]
+
+    assert not list(node_checks.check(config))  # types follow
+    with pytest.raises(ConfigError) as caught:
+        compiled(config)
+    assert told(caught.value.problems) == EXPECTED.splitlines()
+    assert told(node_checks.check(config)) == EXPECTED.splitlines()
+    helper = config.folder / "helper.py"
+    helper.write_text(helper.read_text() + "\n")
+    assert not list(node_checks.check(config))  # of other code, nothing is kept
+
+
+@pytest.mark.parametrize(
+    ("component", "says"),
+    [
+        ("own:plain", "`own:plain` is not a TFX component"),
+        ("own:Missing", "own.py has no component `Missing`"),
+        ("owm:Count", "module `owm` does not exist"),
+        ("tfx.v1.components:Importer", "is not a TFX component"),
+    ],
+)
+def test_what_is_no_component_is_refused_by_its_line(own, component, says):
+    config = own(f"nodes: {{A: {{component: {component}}}}}\n")
+    found = list(node_checks.check(config))
+    if not found:
+        with pytest.raises(ConfigError) as caught:
+            compiled(config)
+        found = caught.value.problems
+    (problem,) = found
+    assert says in str(problem)
+    assert problem.place.line and problem.key == "nodes.A.component"
+
+
+def test_what_a_constructor_rejects_is_refused_with_its_reason(own):
+    own()
+    text = "from tfx.dsl.components.base.base_component import BaseComponent\n"
+    text += "from own import CopySpec, Executor, ExecutorClassSpec\n"
+    text += "class Odd(BaseComponent):\n    SPEC_CLASS = CopySpec\n"
+    text += "    EXECUTOR_SPEC = ExecutorClassSpec(Executor)\n"
+    text += "    def __init__(self, depth):\n        raise ValueError('too deep')\n"
+    config = own("nodes: {A: {component: odd:Odd, parameters: {depth: 3}}}\n")
+    (config.folder / "odd.py").write_text(text)
+    reason = r"rejects its arguments: .*odd\.py:7: .*too deep"
+    with pytest.raises(ConfigError, match=reason):
+        compiled(config)
+
+
+def test_specifications_are_the_same_when_they_are_read_back(own):
+    config = own()
+    fingerprints = caching.Fingerprints.of(config)
+    specs = kept.read(config, fingerprints, kept.classes(config))
+    assert kept.kept(config, fingerprints) == specs
+    assert specs["Copy"].parameters["depth"].optional
+    assert list(specs["Limit"].inputs) == ["counted"]

@@ -1,0 +1,5 @@
+import os
+
+
+def text(folder, times, unit):
+    return f"{len(os.listdir(folder)) * times:g} {unit}"
