@@ -25,7 +25,10 @@ SIZE = 1 << 17
 
 _MOST_DESCRIPTORS = 16  # that come with a message
 _HIGH = 200  # file descriptors that no request names
-_SIGNALS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_SIGNALS: dict[int, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
 """Signals that ask to end, and how a new Python process handles them."""
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -200,8 +200,23 @@ class Signals:
         self.stop_requested |= sig != signal.SIGCHLD
 
 
+class Leader(Protocol):
+    """The first process of a session: a `Popen`, or a fork of a server."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code; None while the process runs."""
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end; returns the exit code."""
+
+
 def end_session(
-    process: subprocess.Popen, grace: float = Grace.NODE, *, ask_all: bool = True
+    process: Leader, grace: float = Grace.NODE, *, ask_all: bool = True
 ) -> None:
     """Sends SIGTERM to a session, and SIGKILL to its processes that remain.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from strategos.components import node_ids
 
@@ -18,6 +18,10 @@ NOTHING = "none"
 
 Not "", because TFX treats an empty default as no default.
 """
+
+
+Type: TypeAlias = type
+"""A class; `type` is a field of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,11 @@ class RuntimeParameter:
     argument: str = ""
     resumable: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "argument", self.argument or self.name)
 
     @property
-    def passed_type(self) -> type:
+    def passed_type(self) -> Type:
         """The type in TFX's intermediate representation: `int` or `str`."""
         return str if self.type is dict else self.type
 

@@ -108,7 +108,8 @@ def run(
             code = wait(process)
         finally:
             processes.end_session(process, grace, ask_all=False)
-            process.stdin.close()
+            if process.stdin:
+                process.stdin.close()
             forwarding.join(processes.Grace.WORKER)
         return _answer_of(answered, code, name, kills)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration.data_types import RuntimeParameter
@@ -15,7 +17,7 @@ class BaselineModelSpec(types.ComponentSpec):
     """Parameters and outputs of `BaselineModel`."""
 
     PARAMETERS = {"baseline": ExecutionParameter(type=str)}
-    INPUTS = {}
+    INPUTS: dict[str, Any] = {}
     OUTPUTS = {"model": ChannelParameter(type=standard_artifacts.Model)}
 
 

@@ -12,7 +12,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 from strategos.components.errors import UserError
 from strategos.components.files import storage
@@ -61,7 +61,7 @@ def unpacked_file(path: str) -> Iterator[IO[bytes]]:
             yield file
             return
         with gzip.open(file) as unpacked:
-            yield unpacked
+            yield cast(IO[bytes], unpacked)
 
 
 def head(path: str) -> bytes:
@@ -193,7 +193,8 @@ def check_text(path: str, head: bytes) -> None:
 
 def _other_text(head: bytes) -> tuple[str, str] | None:
     begin = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
-    return next((found for sign, *found in _TEXT if re.match(sign, begin)), None)
+    found = ((what, do) for sign, what, do in _TEXT if re.match(sign, begin))
+    return next(found, None)
 
 
 def _zero_bytes(path: str, line: int, what: str) -> str:

@@ -92,8 +92,9 @@ def open_files(chosen: Sequence[spans.Span]) -> list[File]:
 
 def rows_of(shards: Sequence[Shard]) -> int | None:
     """The number of rows of all shards, if known."""
-    rows = [piece.rows for shard in shards for piece in shard.pieces]
-    return None if None in rows else sum(rows)
+    pieces = [piece for shard in shards for piece in shard.pieces]
+    known = [piece.rows for piece in pieces if piece.rows is not None]
+    return sum(known) if len(known) == len(pieces) else None
 
 
 class Runner:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from strategos.components.data_files.sources import name_of
 from strategos.components.errors import BadInputError
@@ -116,7 +117,7 @@ def _folder_remedy(pattern: str) -> str:
     )
 
 
-def resolve_spans(pattern: str, chosen: Iterable[Sequence[int | None]]) -> list[Span]:
+def resolve_spans(pattern: str, chosen: Iterable[Sequence[Any]]) -> list[Span]:
     """Finds the files of given spans.
 
     Args:

@@ -32,7 +32,8 @@ def of(
     Returns:
       Sentences under `objections` and `warnings`.
     """
-    objections, warnings = [], []
+    objections: list[str] = []
+    warnings: list[str] = []
     if scored.learned.changed:
         warnings.append(f"label: {scored.learned.describe(label)}.")
     if constant := _constant(scored, label, candidate):

@@ -69,7 +69,7 @@ class _Area(Metric):
     undefined_by_labels = "all labels are the same"
     shares = "scores"
 
-    area: ClassVar[curves.Area]
+    area: ClassVar[staticmethod[[np.ndarray, np.ndarray], float]]
 
     def sums(self, batch: Batch) -> curves.Curves:
         """See `Metric`: counts by score."""

@@ -155,7 +155,7 @@ def _from_logits(path: str) -> bool | None:
         return None
 
 
-class Unusable:
+class Unusable(Model):
     """Stands for an optional model that cannot be loaded.
 
     Args:

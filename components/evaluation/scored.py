@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,8 +33,13 @@ class Learned:
 
     def merge(self, later: Learned) -> Learned:
         """The same of these and of other rows."""
-        counts = zip(astuple(self)[:-1], astuple(later)[:-1], strict=True)
-        return Learned(*map(sum, counts), self.example or later.example)
+        return Learned(
+            self.rows + later.rows,
+            self.changed + later.changed,
+            self.numbers + later.numbers,
+            self.changed_numbers + later.changed_numbers,
+            self.example or later.example,
+        )
 
     def describe(self, label: str) -> str:
         """What preprocessing makes of the label, if some differ: a clause.

@@ -313,7 +313,7 @@ def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
     return {"right": right, "loss": np.log(clipped.sum(axis=1)) - np.log(chosen)}
 
 
-def _slice_value(value: bytes | np.generic) -> str | int | float:
+def _slice_value(value: bytes | np.number) -> str | int | float:
     """A value as it names its slice; equal for all that belong to one slice.
 
     A float32 becomes the shortest decimal that stands for it: 0.1, not 0.10000000149.

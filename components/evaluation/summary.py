@@ -93,7 +93,7 @@ def judge(
     checks = _judged(bounds, slices)
     if not incomparable:
         return checks
-    failed = {"ok": False, "skipped": None, "note": "not comparable"}
+    failed: dict[str, Any] = {"ok": False, "skipped": None, "note": "not comparable"}
     return [
         replace(check, **failed) if check.skipped == NO_BASELINE else check
         for check in checks
@@ -246,8 +246,8 @@ def _check(
     trivial = piece.trivial
     if bound == "better_than" and trivial and math.isfinite(trivial.metrics[metric]):
         limit = trivial.metrics[metric]
-    about = {"metric": metric, "slice": piece.name, "bound": bound, "required": limit}
-    about |= {"examples": piece.examples, "feature": piece.feature}
+    about: dict[str, Any] = {"metric": metric, "slice": piece.name, "bound": bound}
+    about |= {"required": limit, "examples": piece.examples, "feature": piece.feature}
     if piece.examples < few:
         note = f"fewer than {few} examples"
         found = _skipped(note, FEW_EXAMPLES)
@@ -274,17 +274,18 @@ def _valued(
 ) -> dict[str, Any]:
     """Fields of a check of the metric itself."""
     value, error = piece.metrics[metric], piece.errors.get(metric, 0.0)
+    found = {"received": value, "note": _off_by(error)}
+    if limit is None:
+        return {**found, "ok": False, "within_error": False}
     holds = {
         "at_least": lambda: value >= limit,
         "at_most": lambda: value <= limit,
         "better_than": lambda: METRICS[metric].is_better(value, limit),
     }
-    known = limit is not None
     return {
-        "received": value,
-        "ok": known and holds[bound](),
-        "note": _off_by(error),
-        "within_error": known and bool(error) and abs(value - limit) <= error,
+        **found,
+        "ok": holds[bound](),
+        "within_error": bool(error) and abs(value - limit) <= error,
     }
 
 
@@ -363,7 +364,8 @@ def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:
 def apart(first: float | None, second: float | None) -> tuple[str, str]:
     """Both numbers with as many digits as distinguish them, at least 4."""
     if first is None or second is None:
-        return tuple("nothing" if x is None else f"{x:.4g}" for x in (first, second))
+        one, two = ("nothing" if x is None else f"{x:.4g}" for x in (first, second))
+        return one, two
     for digits in (4, 6, 9, 17):
         texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
         if texts[0] != texts[1]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from strategos.components.evaluation.metrics import (
     Trivial,
 )
 from strategos.components.evaluation.trivial import Labels
+
+_Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Values and errors by metric, float64 [slices] each."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,8 @@ class Sums:
                         feature,
                         value,
                         int(groups.rows[i]),
-                        {name: float(values[i]) for name, (values, _) in ours.items()},
-                        theirs
-                        and {name: float(v[i]) for name, (v, _) in theirs.items()},
+                        _at(i, ours),
+                        None if theirs is None else _at(i, theirs),
                         _errors(i, ours, theirs),
                         trivial[i],
                         finite=not unknown[i],
@@ -176,7 +178,7 @@ class Sums:
         empty = _Groups(classes=self._task == "multi_class")
         mine = self._groups.setdefault(feature, empty)
         mine.merge(later)
-        if len(mine.codes) > MOST_SLICES:
+        if feature is not None and len(mine.codes) > MOST_SLICES:
             self.too_many.add(feature)
             del self._groups[feature]
 
@@ -196,9 +198,7 @@ class Sums:
             for i in range(slices)
         ]
 
-    def _values(
-        self, groups: _Groups, model: str
-    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def _values(self, groups: _Groups, model: str) -> _Values:
         """Values and errors by metric, float64 [slices] each."""
         sums, slices = groups.models[model], len(groups.codes)
         found = {}
@@ -206,8 +206,9 @@ class Sums:
             metric = METRICS[name]
             kept = sums.sums[metric.shares or name]
             result = metric.finish(kept.arrays if isinstance(kept, _Arrays) else kept)
-            exact = isinstance(result, np.ndarray)
-            values, errors = (result, np.zeros(slices)) if exact else result
+            if isinstance(result, np.ndarray):  # which is exact
+                result = result, np.zeros(slices)
+            values, errors = result
             # Comparisons and sorting treat NaN as a number.
             if metric.reads_answers:
                 values = np.where(sums.unknown > 0, np.nan, values)
@@ -245,8 +246,8 @@ class _Groups:
 
     def merge(self, later: _Groups) -> None:
         codes = self.codes
-        place = [codes.setdefault(value, len(codes)) for value in later.codes]
-        place = np.array(place, np.int64)
+        places = [codes.setdefault(value, len(codes)) for value in later.codes]
+        place = np.array(places, np.int64)
         self.rows = _added(self.rows, later.rows, place, len(codes))
         self.covered += later.covered
         self.labels.merge(later.labels, place)
@@ -316,9 +317,12 @@ def _added(
     return total
 
 
-def _errors(
-    i: int, *models: Mapping[str, tuple[np.ndarray, np.ndarray]] | None
-) -> dict[str, float]:
+def _at(i: int, values: _Values) -> dict[str, float]:
+    """The values of one slice, by metric."""
+    return {name: float(each[i]) for name, (each, _) in values.items()}
+
+
+def _errors(i: int, *models: _Values | None) -> dict[str, float]:
     """The largest error over the models of each metric that is not exact."""
     found: dict[str, float] = {}
     for values in filter(None, models):

@@ -7,6 +7,7 @@ classes as probabilities. A model that is not better has learned nothing of use.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,7 +154,7 @@ class Labels:
 
     def _entries_of(self) -> tuple[np.ndarray, ...]:
         self.compact()
-        nothing = np.zeros(0, np.uint8), *[np.zeros(0)] * 4
+        nothing: Sequence[np.ndarray] = np.zeros(0, np.uint8), *[np.zeros(0)] * 4
         code, *others = self._parts[0] if self._parts else nothing
         return code, *(each.astype(np.float64) for each in others)
 
@@ -224,8 +225,8 @@ def _small(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
     """The same entries in fewer bytes: they go from worker to worker."""
     rows, *rest = sums
     nothing = np.zeros(len(code), np.int8)
-    rest = (each if each.any() else nothing for each in rest)
-    return narrow(code), value, narrow(rows.astype(np.int64)), *rest
+    small = (each if each.any() else nothing for each in rest)
+    return narrow(code), value, narrow(rows.astype(np.int64)), *small
 
 
 def _sum(code: np.ndarray, values: np.ndarray, slices: int) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
@@ -24,7 +26,7 @@ class ExampleGenSpec(component_spec.ComponentSpec):
         "unlabelled": component_spec.ExecutionParameter(type=str),
         "stack": component_spec.ExecutionParameter(type=str),
     }
-    INPUTS = {}
+    INPUTS: dict[str, Any] = {}
     OUTPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)
     }

@@ -166,8 +166,7 @@ def _describe(
         artifact, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
     )
     examples_utils.set_file_format(artifact, FILE_FORMAT)
-    written = outcome.rows - outcome.unlabelled
-    artifact.set_int_custom_property("rows", written)
+    artifact.set_int_custom_property("rows", outcome.rows - outcome.unlabelled)
     for split, (written, _) in outcome.splits.items():
         counts.record(artifact, split, written.rows)
     files = [path for span in chosen for path in span.files]

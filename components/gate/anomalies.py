@@ -41,7 +41,8 @@ class Executor(base_executor.BaseExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         artifact = artifact_utils.get_single_instance(input_dict["anomalies"])
-        stopping, warnings = [], []
+        stopping: list[str] = []
+        warnings: list[str] = []
         for split in artifact_utils.decode_split_names(artifact.split_names):
             folder = artifact_utils.get_split_uri([artifact], split)
             for severity, line in _lines(_read(folder)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import standard_artifacts
@@ -13,9 +15,9 @@ from strategos.components.gate import anomalies, evaluation, spans
 class SpanGateSpec(types.ComponentSpec):
     """Takes the checks of spans; has no outputs."""
 
-    PARAMETERS = {}
+    PARAMETERS: dict[str, Any] = {}
     INPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
-    OUTPUTS = {}
+    OUTPUTS: dict[str, Any] = {}
 
 
 class SpanGate(base_component.BaseComponent):
@@ -44,7 +46,7 @@ class AnomalyGateSpec(types.ComponentSpec):
 
     PARAMETERS = {"on_anomaly": ExecutionParameter(type=str)}
     INPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
-    OUTPUTS = {}
+    OUTPUTS: dict[str, Any] = {}
 
 
 class AnomalyGate(base_component.BaseComponent):
@@ -73,12 +75,12 @@ class AnomalyGate(base_component.BaseComponent):
 class EvaluationGateSpec(types.ComponentSpec):
     """Takes an evaluation and its verdict; has no outputs."""
 
-    PARAMETERS = {}
+    PARAMETERS: dict[str, Any] = {}
     INPUTS = {
         "evaluation": ChannelParameter(type=standard_artifacts.ModelEvaluation),
         "blessing": ChannelParameter(type=standard_artifacts.ModelBlessing),
     }
-    OUTPUTS = {}
+    OUTPUTS: dict[str, Any] = {}
 
 
 class EvaluationGate(base_component.BaseComponent):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import standard_artifacts
@@ -17,7 +19,7 @@ class ImportSchemaGenSpec(types.ComponentSpec):
         "schema_file": ExecutionParameter(type=str),
         "fingerprint": ExecutionParameter(type=str),
     }
-    INPUTS = {}
+    INPUTS: dict[str, Any] = {}
     OUTPUTS = {"schema": ChannelParameter(type=standard_artifacts.Schema)}
 
 

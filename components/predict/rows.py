@@ -313,8 +313,8 @@ def _asked(
         after = batch.slice(half)
         yield from _asked(after, columns, lambda row: where(half + row), extra, mark)
         return
-    values = _values(batch, extra)
-    yield from map(Asked, values, examples)
+    for values, example in zip(_values(batch, extra), examples, strict=True):
+        yield Asked(values, example)
 
 
 def of_texts(rows: Sequence[Row], columns: Columns, mark: bool) -> list[Asked]:

@@ -72,7 +72,7 @@ class Endpoint:
         with _problems_of(self.name):
             made = {"credentials": credentials, **self._connection()}
             endpoints = vertex.EndpointServiceClient(**made)
-            request = {"timeout": _REQUEST_SECONDS}
+            request: dict[str, Any] = {"timeout": _REQUEST_SECONDS}
             known = endpoints.get_endpoint(name=self.name, **request).deployed_models
             uploaded = vertex.Model(
                 display_name=display_name,

@@ -79,7 +79,9 @@ def _tensors(tensors: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _property(inputs: Mapping[str, Sequence[types.Artifact]], key: str, name: str):
+def _property(
+    inputs: Mapping[str, Sequence[types.Artifact]], key: str, name: str
+) -> str:
     for artifact in inputs.get(key, ()):
         return artifact.get_string_custom_property(name)
     return ""

@@ -35,7 +35,7 @@ class ObjectStore(Target):
         start = len(path_of(self.uri)) + 1
         below = (each.path[start:].partition("/") for each in found)
         numbers = {version_of(name) for name, _, rest in below if rest}
-        return sorted(numbers - {None})
+        return sorted(number for number in numbers if number is not None)
 
     def serves(self, version: int) -> bool:
         """See `Target`."""

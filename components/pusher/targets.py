@@ -180,7 +180,8 @@ class Target(abc.ABC):
         The `keep` newest versions stay, and the first and the last version of each of
         the `keep` newest models: copies by rollbacks displace no other model.
         """
-        numbers, kept = self.versions(), {}
+        numbers = self.versions()
+        kept: dict[Any, list[int]] = {}
         complete = [each for each in numbers if self.serves(each)]
         for number in reversed(complete):
             model = identity(self.manifest(number))

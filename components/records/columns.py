@@ -69,7 +69,7 @@ class ColumnWriter:
     def __init__(self, artifact: str, shard: int):
         folder = unpublished(artifact)
         self._path = os.path.join(folder, attempt(shard))
-        self._file = None
+        self._file: streams.File | None = None
         self._stream: pa.RecordBatchStreamWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -94,7 +94,7 @@ class ColumnWriter:
     def close(self) -> Written:
         """Ends the file and returns what was written."""
         self._flush()
-        if self._stream is None:
+        if self._file is None or self._stream is None:
             return Written()
         self._stream.close()
         self._file.write_sums()
@@ -107,7 +107,7 @@ class ColumnWriter:
         table = pa.Table.from_batches(self._waiting).combine_chunks()
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
-        if self._stream is None:
+        if self._file is None or self._stream is None:
             opened = fileio.open(self._path, "wb")
             self._file = streams.File(opened, table.schema)
             options = pa.ipc.IpcWriteOptions(compression="lz4")

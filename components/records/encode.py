@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -149,8 +150,8 @@ def _column(name: bytes, column: pa.ListArray) -> _Column:
     elif not column.null_count and (np.diff(offsets) == 1).all():
         # One header for the feature and its only value saves a pass over the values.
         data, bounds = _bytes(column.flatten())
-        header = functools.cache(_single_header(name))
-        return _Column(header, np.diff(bounds), data, bounds)
+        single = functools.cache(_single_header(name))
+        return _Column(single, np.diff(bounds), data, bounds)
     else:
         data, bounds = _bytes(join(headers(_delimited, values), values))
         tag, packed = _BYTES_LIST, False
@@ -180,9 +181,10 @@ def _examples(columns: Sequence[_Column]) -> pa.BinaryArray:
     """Serializes some rows."""
     most = max(1, len(columns[0].lengths) // _GROUP_ROWS)
     found = list(_runs(columns, most))
-    if len(found) == 1 and found[0][1] is not None:
-        return _from_templates(*found[0], _delimited)
-    pieces = []
+    run, groups = found[0]
+    if len(found) == 1 and groups is not None:
+        return _from_templates(run, groups, _delimited)
+    pieces: list[Any] = []
     for run, groups in found:
         if groups is None:
             pieces += run[0].pieces()
@@ -299,7 +301,7 @@ class _Template:
         for column, (place, length) in zip(columns, self.places, strict=True):
             if length > 0:
                 # A row's bytes as one item: several times as fast as byte by byte.
-                target = np.ndarray(rows, f"V{length}", data, place, width)
+                target: np.ndarray = np.ndarray(rows, f"V{length}", data, place, width)
                 target[:] = column.items(first, stop, length)
 
 

@@ -12,6 +12,7 @@ import functools
 import os
 import struct
 import uuid
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -106,7 +107,7 @@ class ShardWriter:
         self._folder = unpublished(artifact)
         self._name = attempt(shard)
         self._files: list[str] = []
-        self._file = None
+        self._file: Any = None
         self._gzip = Gzip()
         self._bytes = 0
         self._rows = 0
@@ -158,7 +159,7 @@ class Gzip:
     of a few bytes, so the first header is one.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._stream = isal_zlib.compressobj(level=1, wbits=_GZIP)
         self._is_empty = True
 

@@ -69,7 +69,7 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
         return Job(name, Connection(), limits, _dataflow(engine))
     connection, workers = Connection(engine.job_endpoint, engine.master), engine.workers
     if engine.runner != "flink":
-        _check_reachable(engine.job_endpoint)
+        _check_reachable(engine.job_endpoint or "")
     spread = []
     if engine.runner == "flink":
         connection, workers = shared.connection(engine), engine.threads

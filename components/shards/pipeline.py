@@ -141,7 +141,7 @@ class _Work(beam.DoFn):
 
     def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
         number, shard = element
-        outcome = (None, None)
+        outcome: tuple[Any, Any] = (None, None)
         _check_writable(os.path.dirname(self._result))
         if not self._failed_before(number):
             try:

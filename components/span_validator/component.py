@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration.data_types import RuntimeParameter
@@ -23,7 +25,7 @@ class SpanValidatorSpec(types.ComponentSpec):
         "schema_fingerprint": ExecutionParameter(type=str),
         "null_values": ExecutionParameter(type=str),
     }
-    INPUTS = {}
+    INPUTS: dict[str, Any] = {}
     OUTPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
 
 

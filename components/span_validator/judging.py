@@ -64,8 +64,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
         asked = reader, span, request["label"], evaluator, tuple(models)
         scored = preview.scored(*asked)
     incomparable = scored.unusable.get(_LIVE, "")
-    compared = [model.name for model in models if model.name not in scored.unusable]
-    slices = scored.sums.metrics(*compared)
+    usable = [model.name for model in models if model.name not in scored.unusable]
+    slices = scored.sums.metrics(*usable)
     bounds = evaluator.get("bounds") or {}
     return summary.summarize(
         task=evaluator["task"],

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
@@ -23,7 +23,7 @@ from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.statistics import generators
 
-Statistics = statistics_pb2.DatasetFeatureStatisticsList
+Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 
 RANKED = 1 << 14
 """Number of values with counts that the statistics of a text feature hold at most."""

@@ -81,6 +81,7 @@ class Executor(EngineExecutor, stock.Executor):
             fileio.makedirs(folder)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
             part = found.get(split) or _Part(empty(), shards=0, of=0)
+            assert part.statistics is not None  # all shards are merged
             with fileio.open(path, "wb") as file:
                 file.write(part.statistics.SerializeToString())
             found_rows = sum(each.num_examples for each in part.statistics.datasets)

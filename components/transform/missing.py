@@ -117,7 +117,7 @@ def _check_single(feature: schema_pb2.Feature) -> None:
 
 
 def _check_type(feature: schema_pb2.Feature, value: str | int | float) -> None:
-    allowed = {
+    allowed: dict[int, tuple[str, type | tuple[type, ...]]] = {
         schema_pb2.BYTES: ("a text", str),
         schema_pb2.INT: ("a whole number", int),
         schema_pb2.FLOAT: ("a number", (int, float)),

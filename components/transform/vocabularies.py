@@ -37,7 +37,8 @@ class _Override(PTransformOverride):
         self, applied_ptransform: AppliedPTransform
     ) -> beam.PTransform:
         """See PTransformOverride."""
-        return beam.io.Write(_Kept(applied_ptransform.transform.sink))
+        write: Any = applied_ptransform.transform
+        return beam.io.Write(_Kept(write.sink))
 
 
 class _Kept(iobase.Sink):

@@ -198,7 +198,7 @@ class Digests:
 
 def _assigned(
     lookup: tf.Operation, values: tf.Tensor, digests: Digests, prune: Prune
-) -> tuple[Any, ...] | None:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
     """Entries, their ids, those of other keys, and whether they are one-hot.
 
     None if the feature's values need something else than this look-up's keys.
@@ -218,7 +218,7 @@ def _assigned(
         return None
     shape = [-1] + [1] * (rank - 1)
 
-    def computed(given: np.ndarray) -> np.ndarray | None:
+    def computed(given: np.ndarray) -> tuple[np.ndarray, bool] | None:
         fed = tf.constant(given, keys.dtype)
         return _as_ids(ids_of(tf.reshape(fed, shape if rank else [-1]))[0], len(given))
 

@@ -60,8 +60,9 @@ def fingerprint(
     contents = digests.digests([str(path) for _, path in named], memo)
     for (name, _), content in zip(named, contents, strict=True):
         digest.update(f"{name}\0{content}\0".encode())
-    for name in sorted(code.variables()) if environ is not None else ():
-        digest.update(f"{name}={environ.get(name)}\0".encode())
+    if environ is not None:
+        for name in sorted(code.variables()):
+            digest.update(f"{name}={environ.get(name)}\0".encode())
     return digest.hexdigest()[:16]
 
 

@@ -28,10 +28,10 @@ def misfit(body: Sequence[ast.stmt], name: str) -> str:
     for node in body:
         if getattr(node, "name", None) == name:
             return _misfit(node)
-        targets = node.targets if isinstance(node, ast.Assign) else ()
-        named = any(isinstance(t, ast.Name) and t.id == name for t in targets)
-        if named and isinstance(node.value, ast.Constant):
-            return "is a constant, not a function"
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            targets = node.targets
+            if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                return "is a constant, not a function"
     return ""
 
 
@@ -40,6 +40,8 @@ def _misfit(node: ast.stmt) -> str:
         return "is a class, not a function"
     if isinstance(node, ast.AsyncFunctionDef):
         return "is an `async` function, which nothing awaits"
+    if not isinstance(node, ast.FunctionDef):
+        return ""
     inner = list(_own(node))
     if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in inner):
         return "yields values instead of returning one"

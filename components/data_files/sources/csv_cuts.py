@@ -83,7 +83,7 @@ def scan(path: str, part: Part) -> Scan:
         # Behind the last byte begins the next part.
         first, last = _row_ends(data, stop - 1, toggles, bool(quoted))
         offset = part.start - before + 1
-        rows = (None, None) if first is None else (first + offset, last + offset)
+        rows = (end if end is None else end + offset for end in (first, last))
         found.append((bool((len(toggles) + quoted) % 2), *rows))
     return Scan(*zip(*found, strict=True))
 

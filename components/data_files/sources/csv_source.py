@@ -238,8 +238,8 @@ class CsvSource(Source):
         except (OSError, EOFError, zlib.error, csv.Error) as reading_error:
             error = reading_error
         damaged = isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile))
-        gone = is_remote(self.path) and isinstance(error, OSError) and not damaged
-        if gone or (isinstance(error, OSError) and error.strerror):
+        gone = is_remote(self.path) and not damaged
+        if isinstance(error, OSError) and (gone or error.strerror):
             return formats.unreadable(self.path, error)
         if damaged:
             return (

@@ -79,13 +79,13 @@ def _metrics(
     candidate, baseline = _names(config)
     count = {"example_count": float(piece.examples)}
     measured = {candidate: {**count, **piece.metrics}}
-    if piece.baseline is not None:
+    if piece.baseline is not None and baseline:
         measured[baseline] = {**count, **piece.baseline}
     result = {}
     for model, metrics in measured.items():
         for name, value in metrics.items():
             result[tfma.metrics.MetricKey(name, model_name=model)] = value
-    if piece.baseline is not None:
+    if piece.baseline is not None and baseline:
         for name, value in measured[candidate].items():
             key = tfma.metrics.MetricKey(name, model_name=candidate).make_diff_key()
             result[key] = value - measured[baseline][name]

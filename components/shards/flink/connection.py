@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from strategos.components import errors, fork_server, processes
 from strategos.components.errors import UserError
@@ -64,7 +64,7 @@ def connected(
     slots = -(-workers // taskmanagers)
     if master is not None:
         slots = Master(master).check(workers)
-    request = {
+    request: dict[str, Any] = {
         "java": java.program(),
         "jars": str(jars.find()),
         "logs": str(logs.absolute()),
@@ -75,8 +75,8 @@ def connected(
     logs.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         # On a cluster that stays, workers are not forks.
-        workers = None if master else stack.enter_context(_parent_of_workers(logs))
-        request["workers"] = workers
+        parent = None if master else stack.enter_context(_parent_of_workers(logs))
+        request["workers"] = parent
         yield stack.enter_context(_hosted(request, slots, logs))
 
 
@@ -92,6 +92,7 @@ def _parent_of_workers(logs: Path) -> Iterator[str]:
     """
     with temporary.folder() as folder, (logs / "workers.log").open("ab") as log:
         words = [path := f"{folder}/workers"]
+        parent: subprocess.Popen[bytes] | fork_server.Child | None
         parent = fork_server.launch(_WORKERS, words, os.environ, folder)
         if parent is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -106,8 +107,7 @@ def _parent_of_workers(logs: Path) -> Iterator[str]:
             parent.kill()
             parent.wait()
             copying.join()
-            parent.stdin.close()
-            parent.stdout.close()
+            _close(parent.stdin, parent.stdout)
 
 
 @contextlib.contextmanager
@@ -128,13 +128,19 @@ def _hosted(request: dict[str, Any], slots: int, logs: Path) -> Iterator[Connect
         listener.start()
         yield connection
     finally:
-        host.stdin.close()
+        _close(host.stdin)
         with contextlib.suppress(subprocess.TimeoutExpired):
             host.wait(processes.Grace.ENGINE)
         processes.end_session(host)
         if listener:
             listener.join()
-        host.stdout.close()
+        _close(host.stdout)
+
+
+def _close(*pipes: IO[bytes] | None) -> None:
+    for pipe in pipes:
+        if pipe is not None:
+            pipe.close()
 
 
 def _answer(host: subprocess.Popen[bytes], logs: Path) -> dict[str, Any]:
@@ -143,7 +149,7 @@ def _answer(host: subprocess.Popen[bytes], logs: Path) -> dict[str, Any]:
     Raises:
       UserError: The answer is an error, or the host has ended.
     """
-    line = host.stdout.readline()
+    line = host.stdout.readline() if host.stdout else b""
     if not line:
         raise UserError(
             f"the process that starts Flink ended unexpectedly ({host.wait()})",

@@ -88,7 +88,7 @@ class _Host:
         self._env = {worker_boot.VARIABLE: workers} if workers else {}
         self._replaced = 0
         self._rpc_port = 0
-        self._master: Master | None = None
+        self._master: Master
 
     def start(self) -> dict[str, str]:
         """Starts everything, and returns the addresses.
@@ -193,7 +193,8 @@ class _Host:
         Raises:
           _Ended: The parent has ended, or wants this process to end.
         """
-        readable, _, _ = select.select([0, self._signals], [], [], seconds)
+        sources: list[Any] = [0, self._signals]
+        readable, _, _ = select.select(sources, [], [], seconds)
         self._signals.clear()
         if self._signals.stop_requested or (0 in readable and not os.read(0, 1)):
             raise _Ended

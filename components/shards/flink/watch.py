@@ -78,7 +78,8 @@ def wait(
     """
     outcome: futures.Future[None] = futures.Future()
     threading.Thread(target=_call, args=(finish, outcome), daemon=True).start()
-    master, ends = connection.master, [connection.lost, outcome]
+    master = connection.master
+    ends: list[futures.Future[Any]] = [connection.lost, outcome]
     job = _Job(Master(master), name, limits) if master else None
     begun = time.monotonic()
     try:
@@ -163,7 +164,7 @@ class _Job:
         if state in ENDED:
             self._handle_exceptions()
             self._ended = self._ended or now
-            self._notice_end(state, now)
+            self._notice_end(state, now - self._ended)
         elif now - self._measured >= _DETAILS_SECONDS:
             self._handle_exceptions()
             self._measure(self._master.get(f"/jobs/{self._id}"), now)
@@ -189,10 +190,10 @@ class _Job:
         entries = history["entries"]
         return [each for each in entries if each["timestamp"] not in self._seen]
 
-    def _notice_end(self, state: str, now: float) -> None:
+    def _notice_end(self, state: str, since: float) -> None:
         if state == "FINISHED":
             raise _FinishedError
-        if now - self._ended < _REPORT_SECONDS:
+        if since < _REPORT_SECONDS:
             return
         raise UserError(
             f"the job {self._name} is {state} in Flink, and Beam's job server does not "
