@@ -59,8 +59,7 @@ def connect(config: Config, environment: Mapping[str, str]) -> Kubeflow:
         token=environment.get(TOKEN_VARIABLE, ""),
         token_file=environment.get(TOKEN_FILE_VARIABLE, _TOKEN_FILE),
     )
-    page, kubeconfig = environment.get(PAGE_VARIABLE, ""), environment.get("KUBECONFIG")
-    return Kubeflow(config, api, page, kubeconfig=kubeconfig)
+    return Kubeflow(config, api, environment.get(PAGE_VARIABLE, ""))
 
 
 class Kubeflow:
@@ -71,7 +70,6 @@ class Kubeflow:
       api: The API.
       page: URL of the user interface; by default that of the API.
       retries: For single requests.
-      kubeconfig: For logs that KFP does not give; by default Kubernetes' own default.
     """
 
     def __init__(
@@ -80,12 +78,11 @@ class Kubeflow:
         api: Api,
         page: str = "",
         retries: Retries | None = None,
-        kubeconfig: str | None = None,
     ):
         assert config.kubeflow is not None
         self._config, self._section, self._api = config, config.kubeflow, api
         self._page = (page or api.url).rstrip("/")
-        self._retries, self._kubeconfig = retries or Retries(), kubeconfig
+        self._retries = retries or Retries()
 
     def check(self) -> None:
         """See Service.
@@ -164,7 +161,7 @@ class Kubeflow:
         """Yields (pod, log) for each pod of a step whose log can be read."""
         for pod in argo.pods(run.tasks[node].container, node):
             text = self._archived(run.run_id, pod)
-            text = text or pod_log.read(pod, self._pods_in(), self._kubeconfig)
+            text = text or pod_log.read(pod, self._pods_in())
             if text:
                 yield pod, text
 

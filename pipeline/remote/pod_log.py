@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from strategos.components.errors import UserError
+from strategos.components.trainer.launchers.jobs import kubernetes_client
+
 _TIMEOUT = 10  # Seconds for a request.
 _TAIL = 200  # Lines, of which KFP's launcher and Argo write some.
 
 
-def read(pod: str, namespace: str, kubeconfig: str | None) -> str:
+def read(pod: str, namespace: str) -> str:
     """The end of the log of a step's pod; "" if it cannot be read.
 
     Args:
       pod: The pod's name.
       namespace: Its namespace.
-      kubeconfig: Files with the cluster and credentials; None for the default one, or
-        inside of a cluster for the account of this pod.
     """
     import urllib3
-    from kubernetes import client, config
+    from kubernetes import client
 
-    settings = client.Configuration()
     try:
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except config.ConfigException:
-            config.load_kube_config(kubeconfig, client_configuration=settings)
-        api = client.CoreV1Api(client.ApiClient(settings))
+        connection, _ = kubernetes_client.connect()
+        api = client.CoreV1Api(connection)
         return api.read_namespaced_pod_log(
             pod,
             namespace,
@@ -32,10 +29,5 @@ def read(pod: str, namespace: str, kubeconfig: str | None) -> str:
             tail_lines=_TAIL,
             _request_timeout=_TIMEOUT,
         )
-    except (
-        config.ConfigException,
-        client.ApiException,
-        urllib3.exceptions.HTTPError,
-        OSError,
-    ):
+    except (UserError, client.ApiException, urllib3.exceptions.HTTPError, OSError):
         return ""

@@ -22,7 +22,11 @@ from typing import Any
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, temporary
 from strategos.components.trainer import finished
-from strategos.components.trainer.launchers.jobs import staging, training
+from strategos.components.trainer.launchers.jobs import (
+    kubernetes_client,
+    staging,
+    training,
+)
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
 from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
@@ -41,7 +45,6 @@ from strategos.components.user_code import fingerprint
 _GROUP, _VERSION, _PLURAL = "kubeflow.org", "v1", "tfjobs"
 _SECONDS = (5.0, 30.0)  # to connect, and to answer
 _ABANDONED_SECONDS = 600.0
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _EXISTS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 403, 404, 429, 500
 _NO_MEMORY = "OOMKilled"
 # Of the operator's message. Its reason is the same for all failures.
@@ -133,13 +136,13 @@ class TFJobs:
 
         self._settings, self._scratch, self._code = settings, scratch, code
         self.pending_timeout = settings["pending_timeout"]
-        own = _load()
+        api, own = kubernetes_client.connect()
         self._namespace = settings["namespace"] or own
         self._place = (_GROUP, _VERSION, self._namespace, _PLURAL)
         step = step_of(os.environ)
         self._owner = step if self._namespace == own else None
         self.launcher_timeout = _ABANDONED_SECONDS if step else None
-        self._objects, self._core = client.CustomObjectsApi(), client.CoreV1Api()
+        self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
         self._allowed: set[str] = set()
 
     def submit(self, name: str, attempt: Attempt) -> Job:
@@ -273,31 +276,6 @@ def _reasons(pod: Any) -> Iterator[tuple[str, str, str]]:
             yield name, waiting.reason or "", waiting.message or ""
         elif ended and ended.exit_code:
             yield name, ended.reason or "", f"with exit code {ended.exit_code}"
-
-
-def _load() -> str:
-    """Loads the credentials; returns the namespace that goes with them.
-
-    Raises:
-      UserError: There are none.
-    """
-    from kubernetes import config
-
-    file = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-    try:
-        if not os.environ.get("KUBECONFIG") and _NAMESPACE_FILE.exists():
-            config.load_incluster_config()
-            return _NAMESPACE_FILE.read_text().strip()
-        config.load_kube_config(file)
-        _, context = config.list_kube_config_contexts(file)
-    except config.ConfigException as error:
-        raise UserError(
-            f"but no cluster can be reached from here: {error}",
-            key="trainer.distribution.launcher",
-            received="tfjob",
-            remedy="Set KUBECONFIG, or run in a pod with a service account.",
-        ) from None
-    return context["context"].get("namespace") or "default"
 
 
 def _message(error: Any) -> str:

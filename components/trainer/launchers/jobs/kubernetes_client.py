@@ -1,0 +1,43 @@
+"""A client of Kubernetes' API, by the credentials of this machine or pod."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import UserError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def connect() -> tuple[ApiClient, str]:
+    """Returns a client, and the namespace that goes with its credentials.
+
+    They are those of the first that exists: the files that KUBECONFIG names, the
+    service account of this pod, ~/.kube/config.
+
+    Raises:
+      UserError: There are none.
+    """
+    from kubernetes import client, config
+
+    settings = client.Configuration()
+    file = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    try:
+        if not os.environ.get("KUBECONFIG") and _NAMESPACE_FILE.exists():
+            config.load_incluster_config(client_configuration=settings)
+            return client.ApiClient(settings), _NAMESPACE_FILE.read_text().strip()
+        config.load_kube_config(file, client_configuration=settings)
+        _, context = config.list_kube_config_contexts(file)
+    except config.ConfigException as error:
+        raise UserError(
+            f"but no cluster can be reached from here: {error}",
+            key="trainer.distribution.launcher",
+            received="tfjob",
+            remedy="Set KUBECONFIG, or run in a pod with a service account.",
+        ) from None
+    return client.ApiClient(settings), context["context"].get("namespace") or "default"
