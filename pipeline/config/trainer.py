@@ -21,7 +21,9 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from strategos.components.errors import UserError
 from strategos.components.exported import WEIGHTS_DIR
+from strategos.components.trainer.cluster.strategy import check_batch
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
@@ -268,17 +270,12 @@ class Trainer(Section):
 
     def _combinations(self) -> Iterator[InitErrorDetails]:
         """Settings that contradict each other."""
-        strategy, replicas = (
-            self.distribution.strategy,
-            self.distribution.known_replicas,
-        )
-        if self.batch_size < replicas:
-            yield reject_at(
-                ("batch_size",),
-                f"{self.batch_size} rows are fewer than the {replicas} replicas that "
-                "share them",
-                remedy="Raise it, or use fewer `workers` or `devices`.",
-            )
+        strategy = self.distribution.strategy
+        try:
+            check_batch(self.batch_size, self.distribution.known_replicas)
+        except UserError as error:
+            fields = {"received": error.received, "remedy": error.remedy}
+            yield reject_at(("batch_size",), error.message, **fields)
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
             yield reject_at(
                 ("callbacks", "reduce_learning_rate"),

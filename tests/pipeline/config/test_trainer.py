@@ -145,12 +145,12 @@ def test_one_value_is_enough(workload, strategy):
         (
             ["batch_size=7", "distribution={strategy: mirrored, devices: 8}"],
             "batch_size",
-            "fewer than the 8 replicas",
+            "fewer rows than the 8 replicas",
         ),
         (
             ["batch_size=1", "distribution.strategy=multi_worker_mirrored"],
             "batch_size",
-            "fewer than the 2 replicas",
+            "fewer rows than the 2 replicas",
         ),
         (
             ["callbacks.reduce_learning_rate={}", "warm_up_steps=10"],
