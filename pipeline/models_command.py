@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, ExitCode, Place
 from strategos.components.files import filesystems
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.pipeline import commands
 from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import contexts

@@ -13,7 +13,7 @@ from tfx.utils import io_utils, path_utils
 
 from strategos.components import exported
 from strategos.components.errors import UserError
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.components.runtime_parameters import NOTHING
 
 PATH = "path"

@@ -17,6 +17,7 @@ from tfx.utils import proto_utils
 
 from strategos.components import events
 from strategos.components.files import filesystems
+from strategos.components.push_targets import endpoint, targets
 from strategos.components.pusher import (
     ABORTED_VARIABLE,
     CANARY,
@@ -24,9 +25,7 @@ from strategos.components.pusher import (
     PUSHED_BY,
     PUSHER_VARIABLE,
     SLOT,
-    endpoint,
     manifest,
-    targets,
     weights,
 )
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from strategos.components import exported
 from strategos.components.files import filesystems
-from strategos.components.pusher import WEIGHTS_VARIABLE, targets
+from strategos.components.push_targets import targets
+from strategos.components.pusher import WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 
 

@@ -37,7 +37,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     from strategos.components.data_files import spans
     from strategos.components.evaluation import findings, summary
     from strategos.components.evaluation.models import Location
-    from strategos.components.pusher import targets
+    from strategos.components.push_targets import targets
     from strategos.components.span_validator import gating
 
     reader, evaluator = preview.reader_of(request), request["evaluator"]

@@ -60,7 +60,7 @@ def _metrics(
 ) -> dict[str, float | None]:
     """The Evaluator's metrics of a model on all rows of a span."""
     from strategos.components.evaluation.models import Location
-    from strategos.components.pusher import targets
+    from strategos.components.push_targets import targets
 
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
     evaluator["from_logits"] = request.get("from_logits")

@@ -12,7 +12,7 @@ from strategos.components import node_ids
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import is_remote
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.wording import listed
 from strategos.pipeline.checks import engine, files, folders, nodes

@@ -9,7 +9,7 @@ from pathlib import Path
 from strategos.components.errors import UserError
 from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote, unknown
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.root import names

@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from strategos.components.pusher.endpoint import Endpoint
+from strategos.components.push_targets.endpoint import Endpoint
 from strategos.components.wording import nearest
 from strategos.pipeline.config.data import Distance
 from strategos.pipeline.config.evaluator import Limits

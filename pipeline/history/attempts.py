@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from strategos.components.pusher import CANARY, SLOT, targets
+from strategos.components.push_targets import targets
+from strategos.components.pusher import CANARY, SLOT
 from strategos.pipeline.history.contexts import named, running, started
 from strategos.pipeline.history.store import (
     Store,

@@ -9,7 +9,8 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.pusher import ABORTED, CANARY, targets
+from strategos.components.push_targets import targets
+from strategos.components.pusher import ABORTED, CANARY
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
     Store,

@@ -19,7 +19,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.nodes import order

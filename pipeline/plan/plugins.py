@@ -9,7 +9,7 @@ from strategos.components.data_files import sources
 from strategos.components.data_files.sources import SOURCES
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.plugins import Registry
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.wording import listed, quoted
 

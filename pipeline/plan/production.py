@@ -14,6 +14,7 @@ from ml_metadata.proto import metadata_store_pb2
 from strategos.components import events, exported, node_ids
 from strategos.components.errors import BadInputError
 from strategos.components.files.filesystems import is_remote
+from strategos.components.push_targets import targets
 from strategos.components.pusher import (
     ABORTED,
     ABORTED_VARIABLE,
@@ -22,7 +23,6 @@ from strategos.components.pusher import (
     PUSHED_BY,
     PUSHER_VARIABLE,
     SLOT,
-    targets,
 )
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.root import RUN_CONTEXT, identity, metadata, recent

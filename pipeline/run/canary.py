@@ -22,7 +22,8 @@ from strategos.components.errors import (
     UserError,
 )
 from strategos.components.evaluation import summary
-from strategos.components.pusher import ABORTED, CANARY, SLOT, targets
+from strategos.components.push_targets import targets
+from strategos.components.pusher import ABORTED, CANARY, SLOT
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
 from strategos.pipeline.config.sections import required

@@ -20,7 +20,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import node_ids
 from strategos.components.files import trees
 from strategos.components.files.filesystems import is_remote
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.pipeline.history.contexts import pipelines, run_contexts, started
 from strategos.pipeline.history.store import (
     Store,

@@ -13,7 +13,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
-from strategos.components.pusher import ABORTED, SLOT, targets
+from strategos.components.push_targets import targets
+from strategos.components.pusher import ABORTED, SLOT
 from strategos.pipeline.history.models import PROMOTED_FROM, ROLLBACK_OF
 from strategos.pipeline.plan import production
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import spans
 from strategos.components.data_files.listing import NoneCompleteError, TooFewSpansError
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 from strategos.pipeline.config.sections import Schedule, required
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining

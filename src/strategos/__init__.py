@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from strategos.components.evaluation.metrics import Metric
-    from strategos.components.pusher.targets import Target
+    from strategos.components.push_targets.targets import Target
     from strategos.components.trainer.launchers.launcher import Launcher
     from strategos.components.trainer.loop.custom_loop import Loop
     from strategos.components.trainer.model.context import TrainingContext

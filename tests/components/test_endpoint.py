@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.pusher import endpoint, targets
+from strategos.components.push_targets import endpoint, targets
 
 NAME = "projects/p/locations/r1/endpoints/7"
 OPERATION = "projects/p/locations/r1/operations/1"

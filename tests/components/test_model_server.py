@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 
 FILES = ("saved_model.pb", "variables/variables.index", "assets/words")
 
@@ -157,7 +157,7 @@ def test_no_part_of_a_version_is_seen_during_pushes_and_rollbacks(serving, make_
 
 _PUSHES = """
 import sys
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 target, models = targets.of(sys.argv[1]), sys.argv[2:]
 print("begun", flush=True)
 while True:

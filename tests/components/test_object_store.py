@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])

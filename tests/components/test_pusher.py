@@ -16,11 +16,11 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from strategos.components.errors import UserError
+from strategos.components.push_targets import targets
 from strategos.components.pusher import (
     ABORTED_VARIABLE,
     NEWEST_VARIABLE,
     WEIGHTS_VARIABLE,
-    targets,
 )
 from strategos.components.pusher.executor import Executor
 
@@ -242,7 +242,7 @@ def write_with_limit(model, serving, on_limit):
     """Pushes in a process that cannot write a file larger than 4096 bytes."""
     code = f"""
 import resource, signal
-from strategos.components.pusher import targets
+from strategos.components.push_targets import targets
 signal.signal(signal.SIGXFSZ, signal.{on_limit})
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 targets.of({str(serving)!r}).push({str(model)!r}, 3)

@@ -11,7 +11,7 @@ from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import storage
 from strategos.components.files.object_stores import connect, path_of, problems_of
-from strategos.components.pusher.targets import Target, local, version_of
+from strategos.components.push_targets.targets import Target, local, version_of
 
 _KEY = "pusher.to"
 

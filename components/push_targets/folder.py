@@ -15,7 +15,12 @@ from typing import Any
 from strategos.components import exported
 from strategos.components.errors import PassingError, UserError
 from strategos.components.files import commit, full_disk
-from strategos.components.pusher.targets import Target, local, version_of, warn_kept
+from strategos.components.push_targets.targets import (
+    Target,
+    local,
+    version_of,
+    warn_kept,
+)
 
 ASIDE = ".tmp-"
 

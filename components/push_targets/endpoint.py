@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from strategos.components.errors import UserError, first_line
-from strategos.components.pusher.targets import Target
+from strategos.components.push_targets.targets import Target
 
 _KEY = "pusher.endpoint"
 _REQUEST_SECONDS = 60.0

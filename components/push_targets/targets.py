@@ -201,9 +201,9 @@ TARGETS: Registry[Any] = Registry(
     "strategos.targets",
     Target,
     {
-        "file": "strategos.components.pusher.folder:Folder",
-        "s3": "strategos.components.pusher.object_store:ObjectStore",
-        "gs": "strategos.components.pusher.object_store:ObjectStore",
+        "file": "strategos.components.push_targets.folder:Folder",
+        "s3": "strategos.components.push_targets.object_store:ObjectStore",
+        "gs": "strategos.components.push_targets.object_store:ObjectStore",
     },
     classes=True,
 )
