@@ -18,7 +18,7 @@ from tfx.dsl.io import fileio
 
 from strategos.components import errors
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores
+from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.shards import beam_runners
 from strategos.components.shards.engine import Engine
 
@@ -54,8 +54,7 @@ def fold(
     if len(shards) == 1:  # nothing to spread or to merge
         return work(shards[0])
     result = os.path.join(folder, f".fold-{uuid.uuid4().hex}")
-    fileio.makedirs(folder)
-    _touch(f"{result}{_BEGUN}")
+    storage.write(f"{result}{_BEGUN}", "")
     try:
         with beam_runners.make_pipeline(engine) as pipeline:
             outcomes = (
@@ -71,21 +70,15 @@ def fold(
                     | f"Merge{level}" >> beam.ParDo(_Merge(merge))
                 )
             _ = outcomes | "Save" >> beam.ParDo(_Save(result))
-        if not fileio.exists(result):
+        if not storage.exists(result, patient=True):
             raise _unseen(folder, "this process", "its workers write to")
-        with fileio.open(result, "rb") as file:
-            failure, value = pickle.loads(file.read())
+        failure, value = pickle.loads(storage.read(result, patient=True))
     finally:
         for path in fileio.glob(f"{result}*"):
             fileio.remove(path)
     if failure is not None:
         raise errors.unpacked(*failure)
     return value
-
-
-def _touch(path: str) -> None:
-    with fileio.open(path, "wb") as file:
-        file.write(b"\n")  # TensorFlow creates a file at the first write
 
 
 def _unseen(folder: str, who: str, whose: str) -> UserError:
@@ -149,11 +142,11 @@ class _Work(beam.DoFn):
                 outcome = (None, self._work(shard))
             except Exception as error:
                 outcome = (errors.packed(error), None)
-                _touch(f"{self._result}.{number:09}{_FAILED}")
+                storage.write(f"{self._result}.{number:09}{_FAILED}", "")
         yield number // self._group, (number, outcome)
 
     def _check(self) -> None:
-        if not fileio.exists(f"{self._result}{_BEGUN}"):
+        if not storage.exists(f"{self._result}{_BEGUN}", patient=True):
             folder = os.path.dirname(self._result)
             raise _unseen(folder, "a worker", "the driver writes to")
 
@@ -191,8 +184,5 @@ class _Save(beam.DoFn):
 
     def process(self, element: tuple[int, Any]) -> Iterable[None]:
         _, (_, outcome) = element
-        part = f"{self._result}.{uuid.uuid4().hex}"
-        with fileio.open(part, "wb") as file:
-            file.write(pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
-        fileio.rename(part, self._result, overwrite=True)
+        storage.write(self._result, pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
         return ()
