@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,30 @@ COMMANDS = (
     *("clean_command", "image_command", "models_command", "recurring_command"),
     *("remote_command", "retrain_command", "schedule_command"),
 )
+COMPONENTS = (
+    *("baseline_model", "evaluator", "example_gen", "gate", "import_schema_gen"),
+    *("infra_validator", "pusher", "schema_gen", "span_validator", "statistics_gen"),
+    *("trainer", "transform", "user_node"),
+)
+COMPONENT_FLOORS = [
+    [f"components.{name}" for name in floor]
+    for floor in (
+        (
+            *("errors", "events", "exported", "fork_server", "fork_serving", "limits"),
+            *("node_ids", "processes", "runtime_parameters", "wording"),
+        ),
+        ("files",),
+        ("schema_file", "worker_process"),
+        ("records", "user_code"),
+        ("plugins", "shards"),
+        (
+            *("data_files", "evaluation", "predict", "push_targets", "statistics"),
+            "transformed",
+        ),
+        COMPONENTS,
+        ("container",),
+    )
+]
 PIPELINE_FLOORS = [
     ["pipeline.config"],
     ["pipeline.root"],
@@ -107,7 +132,14 @@ def floor_of(module: str, floors: list[list[str]]) -> int | None:
     return found[0] if found else None
 
 
-@pytest.mark.parametrize("floors", [TRAINER_FLOORS, PIPELINE_FLOORS])
+FLOORS = {
+    "components": COMPONENT_FLOORS,
+    "trainer": TRAINER_FLOORS,
+    "pipeline": PIPELINE_FLOORS,
+}
+
+
+@pytest.mark.parametrize("floors", FLOORS.values(), ids=FLOORS)
 def test_no_module_imports_from_a_higher_floor(floors):
     top = floors[0][0].rpartition(".")[0]
     upwards = []
@@ -121,6 +153,35 @@ def test_no_module_imports_from_a_higher_floor(floors):
             if other is not None and other > level:
                 upwards.append(f"{module} imports {imported}")
     assert not upwards
+
+
+def test_no_component_imports_the_inside_of_another():
+    assert not [
+        f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        for imported in imports(path)
+        for mine, other in [(component_of(module), component_of(imported))]
+        if mine and other and mine != other
+    ]
+
+
+def component_of(module: str) -> str | None:
+    top, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return room if top == "components" and room in COMPONENTS else None
+
+
+@pytest.mark.parametrize("depth", [None, 2], ids=["modules", "rooms"])
+def test_there_is_no_import_circle(depth):
+    """Imports in functions count: these hide a circle until they are moved."""
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        mine = ".".join(module.split(".")[:depth])
+        for imported in run_time_imports(path):
+            other = ".".join(imported.split(".")[:depth])
+            if imported in MODULES and other != mine:
+                graph.setdefault(mine, set()).add(other)
+    graphlib.TopologicalSorter(graph).prepare()  # a CycleError names the circle
 
 
 def test_components_do_not_import_the_pipeline():
