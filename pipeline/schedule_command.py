@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, ExitCode
@@ -24,8 +22,6 @@ from strategos.pipeline.run import preflight
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def schedule(arguments: argparse.Namespace) -> int:
@@ -85,7 +81,7 @@ def _program() -> list[str]:
 
 
 class _Clock:
-    """Calls the command again and again, until this process is asked to end.
+    """Calls the command again and again, until it is interrupted.
 
     Ticks during a run are not made up for: the next one finds what they would have.
 
@@ -97,33 +93,31 @@ class _Clock:
 
     def __init__(self, config: Config, tick: list[str], every: float):
         self._config, self._tick, self._every = config, tick, every
-        self._ended = threading.Event()
-        self._child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Returns once SIGINT or SIGTERM came and the current run has ended."""
-        previous = {each: signal.signal(each, self._end) for each in _SIGNALS}
-        try:
-            while not self._ended.is_set():
+        """Returns after Ctrl-C or SIGTERM, once the current run has ended."""
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
                 begun = time.monotonic()
                 self._call()
                 spent = time.monotonic() - begun
                 missed = math.floor(spent / self._every)
                 wait = (missed + 1) * self._every - spent
-                if not self._ended.is_set():
-                    self._announce(wait)
-                    self._ended.wait(wait)
-        finally:
-            for each, handler in previous.items():
-                signal.signal(each, handler)
+                self._announce(wait)
+                time.sleep(wait)
 
     def _call(self) -> None:
         print(f"{_clock_time(time.time())}  ", end="", flush=True)
         # In a session of its own, so that one Ctrl-C does not count twice.
-        self._child = subprocess.Popen(self._tick, start_new_session=True)
-        code = self._child.wait()
-        self._child = None
-        if code and not self._ended.is_set():
+        child = subprocess.Popen(self._tick, start_new_session=True)
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            print("ending the current run", flush=True)
+            child.terminate()
+            child.wait()
+            raise
+        if code:
             print(f"retrain ended with exit code {code}", flush=True)
 
     def _announce(self, wait: float) -> None:
@@ -133,13 +127,6 @@ class _Clock:
         if due:
             text += f"; due by the clock at {_clock_time(due)}"
         print(text, flush=True)
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self._ended.set()
-        child = self._child
-        if child is not None:
-            print("ending the current run", flush=True)
-            child.send_signal(signal.SIGTERM)
 
 
 def _clock_time(when: float) -> str:

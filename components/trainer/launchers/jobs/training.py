@@ -131,17 +131,8 @@ class _Training:
 
     def _asked(self, question: Callable[[], _T]) -> _T:
         """The batch system's answer; asks again for a while if there is none."""
-        for left in reversed(range(_TRIES)):
-            try:
-                return question()
-            except UnreachableError as error:
-                if not left:
-                    raise UserError(
-                        f"{self._scheduler.name} does not answer: {error}"
-                    ) from None
-                watchdog.log(f"{self._scheduler.name} does not answer: {error}")
-                time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("unreachable")
+        problem = f"{self._scheduler.name} does not answer"
+        return _insisted(question, UnreachableError, problem)
 
     def _ended(self, found: tuple[Job, Attempt]) -> dict[str, Any] | Failure:
         """How a job has ended; it is cancelled if this process must end before."""
@@ -162,19 +153,9 @@ class _Training:
         """What `use` does with the object store; once more while there is no answer."""
         if not isinstance(self._folder, RemotePath):
             return use()
-        for left in reversed(range(_TRIES)):
-            try:
-                return use()
-            except OSError as error:
-                problem = f"{self._folder}: the object store cannot be used: {error}"
-                if not left:
-                    raise UserError(
-                        problem,
-                        remedy="The next run resumes from the last checkpoint.",
-                    ) from None
-                watchdog.log(problem)
-                time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("unreachable")
+        problem = f"{self._folder}: the object store cannot be used"
+        remedy = "The next run resumes from the last checkpoint."
+        return _insisted(use, OSError, problem, remedy)
 
     def _checkpoints(self) -> set[str]:
         found = self._stored(lambda: self._folder.glob("step-*"))
@@ -189,3 +170,22 @@ class _Training:
             )
         self._attempts.remove()
         return facts
+
+
+def _insisted(
+    use: Callable[[], _T], passing: type[Exception], problem: str, remedy: str = ""
+) -> _T:
+    """What `use` returns; tries again for a while after errors that may pass.
+
+    Raises:
+      UserError: The last error.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return use()
+        except passing as error:
+            if not left:
+                raise UserError(f"{problem}: {error}", remedy=remedy) from None
+            watchdog.log(f"{problem}: {error}")
+            time.sleep(_PAUSE_SECONDS)
+    raise AssertionError("unreachable")
