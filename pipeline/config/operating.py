@@ -14,10 +14,13 @@ from pydantic import (
     field_validator,
 )
 
+from strategos.components.plugins import Registry
+from strategos.components.plugins.notification import Notification
 from strategos.components.push_targets.endpoint import Endpoint
 from strategos.components.wording import nearest
 from strategos.pipeline.config.data import Distance
 from strategos.pipeline.config.evaluator import Limits
+from strategos.pipeline.config.plugins import chosen
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Allowed,
@@ -84,6 +87,17 @@ def _known_placeholders(text: str) -> str:
 def _fillable(template: dict[str, Any]) -> dict[str, Any]:
     with_texts(finite(template), _known_placeholders)
     return template
+
+
+NOTIFICATIONS: Registry[Notification] = Registry(
+    "strategos.notifications",
+    Notification,
+    {
+        "command": "strategos.pipeline.run.notification:Command",
+        "webhook": "strategos.pipeline.run.notification:Webhook",
+    },
+)
+"""Ways to tell how a run ended, by name."""
 
 
 class Schedule(Section):
@@ -157,6 +171,10 @@ class Notify(Section):
         description="A program with its arguments, called in the folder of the YAML; "
         "reads the JSON from its standard input.",
     )
+    plugins: chosen(NOTIFICATIONS) = Field(
+        default_factory=dict,
+        description="Notifications of plug-ins, by name, each with its settings.",
+    )
     webhook: bool = Field(
         False,
         description="Whether to POST the JSON to the URL in the environment variable "
@@ -179,13 +197,15 @@ class Notify(Section):
     )
     timeout: Duration = Field(
         "30s",
-        description="Time allowed for the program, and for the whole of the request.",
+        description="Time allowed for the program, for the whole of the request, and "
+        "for each plug-in.",
     )
 
     @field_validator("webhook")
     @classmethod
     def _tells_someone(cls, webhook: bool, info: ValidationInfo) -> bool:
-        if not webhook and not info.data.get("command", ("",)):
+        others = info.data.get("command", ("",)), info.data.get("plugins", ("",))
+        if not webhook and not any(others):
             raise reject("the section sets neither `command` nor `webhook`")
         return webhook
 

@@ -83,7 +83,7 @@ def reject(message: str = "", **fields: str) -> PydanticCustomError:
 
 
 def reject_at(
-    loc: Sequence[str | int], message: str, **fields: str
+    loc: Sequence[str | int], message: str = "", **fields: str
 ) -> InitErrorDetails:
     """Makes an error for `raise_all`, about one key of a model.
 

@@ -12,6 +12,7 @@ from strategos.components.plugins import Registry
 from strategos.components.push_targets import targets
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.wording import listed, quoted
+from strategos.pipeline.config.operating import NOTIFICATIONS
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -26,6 +27,8 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
     yield from readers(config)
     yield LAUNCHERS, config.trainer.distribution.launcher
     yield from metrics(config)
+    for name in config.notify.plugins if config.notify else ():
+        yield NOTIFICATIONS, name
     for folder in config.pusher.folders.values() if config.pusher else ():
         yield targets.TARGETS, targets.scheme(folder)
 

@@ -19,20 +19,22 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import processes
-from strategos.components.errors import first_line
+from strategos.components.errors import UserError, first_line
+from strategos.components.plugins.notification import Notification, Recipient
 from strategos.components.wording import first
 from strategos.pipeline.config.operating import (
+    NOTIFICATIONS,
     PLACEHOLDER,
     WEBHOOK_VARIABLE,
     with_texts,
 )
+from strategos.pipeline.config.plugins import valid_settings
 from strategos.pipeline.config.sections import required
 from strategos.pipeline.view.terminal import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
-    from strategos.components.errors import UserError
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run
 
@@ -44,6 +46,25 @@ _ENDS = {
     "failed": "failure",
 }
 _LINES = 5  # of the output of a program that failed
+_GRACE_SECONDS = 60  # for ending a program that has not ended by itself
+
+
+def _recipients(config: Config) -> Iterator[tuple[str, str, Recipient]]:
+    """Yields the key, the name in `NOTIFICATIONS` and the rest of all who are told."""
+    settings = config.notify
+    if settings is None:
+        return
+
+    def recipient(given: Mapping[str, Any]) -> Recipient:
+        return Recipient(given, config.folder, settings.timeout_seconds)
+
+    if settings.command:
+        yield "command", "command", recipient({"command": settings.command})
+    if settings.webhook:
+        yield "webhook", "webhook", recipient({"template": settings.template})
+    for name, given in settings.plugins.items():
+        known = valid_settings(NOTIFICATIONS[name].settings, given)
+        yield f"plugins.{name}", name, recipient(known)
 
 
 def problems(config: Config) -> Iterator[UserError]:
@@ -52,40 +73,11 @@ def problems(config: Config) -> Iterator[UserError]:
     Args:
       config: The effective settings.
     """
-    settings = config.notify
-    if settings is None:
-        return
-    if settings.command and not _program(config):
-        yield config.problem(
-            "notify.command",
-            "and there is no such program",
-            received=settings.command[0],
-            remedy="Name a program on PATH, or one in the folder of the YAML with "
-            "`./` before its name; make it executable.",
-        )
-    url = os.environ.get(WEBHOOK_VARIABLE)
-    if settings.webhook and not (url and _is_web_address(url)):
-        what = "has no URL of the form http://… or https://…" if url else "is not set"
-        yield config.problem(
-            "notify.webhook",
-            f"the environment variable {WEBHOOK_VARIABLE} {what}",
-            remedy="Set it to the URL.",
-        )
-
-
-def _program(config: Config) -> str | None:
-    name = required(config.notify).command[0]
-    return shutil.which(os.path.join(config.folder, name) if "/" in name else name)
-
-
-def _is_web_address(url: str) -> bool:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # raised for a port that is no number
-        return False
-    is_plain = url.isascii() and url.isprintable() and " " not in url
-    return parts.scheme in ("http", "https") and has_host and is_plain
+    for key, name, to in _recipients(config):
+        try:
+            NOTIFICATIONS[name].check(to)
+        except UserError as error:
+            yield config.located(error, f"notify.{key}")
 
 
 def notify(config: Config, run: Run) -> None:
@@ -95,15 +87,39 @@ def notify(config: Config, run: Run) -> None:
       config: The effective settings, with `notify`.
       run: The run.
     """
-    settings = required(config.notify)
-    if _ENDS.get(run.outcome) not in settings.on:
+    if _ENDS.get(run.outcome) not in required(config.notify).on:
         return
     message = message_of(run)
-    if settings.command:
-        _report("command", lambda: _call(config, _encoded(message)))
-    if settings.webhook:
-        body = message if settings.template is None else filled(settings.template, run)
-        _report("webhook", lambda: _post(_encoded(body), config))
+    for key, name, to in _recipients(config):
+        problem = _problem_within(to.timeout, NOTIFICATIONS[name], message, to)
+        if problem:
+            print(f"strategos: notify.{key}: {problem}", file=sys.stderr)
+
+
+def _problem_within(
+    limit: float, sender: Notification, message: dict[str, Any], to: Recipient
+) -> str:
+    """Sends a message; returns what went wrong, or "".
+
+    A time-out of a socket alone would start again with each byte of an answer.
+    """
+    found: list[str] = []
+
+    def send() -> None:
+        try:
+            sender.send(message, to)
+            found.append("")
+        except Exception as error:  # the run has ended, however this goes
+            found.append(str(error) or type(error).__name__)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    thread.join(limit + (_GRACE_SECONDS if isinstance(sender, Command) else 0))
+    if found:
+        return found[0]
+    is_web = isinstance(sender, Webhook)
+    who = f"the server of {WEBHOOK_VARIABLE}" if is_web else "the plug-in"
+    return f"{who} did not answer within {limit:g}s"
 
 
 def message_of(run: Run) -> dict[str, Any]:
@@ -126,78 +142,105 @@ def message_of(run: Run) -> dict[str, Any]:
     }
 
 
-def filled(template: dict[str, Any], run: Run) -> dict[str, Any]:
+def filled(template: dict[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
     """Fills in `notify.template`.
 
     Args:
       template: The template; its placeholders are known.
-      run: The run. Values that it lacks are empty texts.
+      message: From `message_of`. Values that it lacks are empty texts.
     """
-    values = message_of(run)
-    metrics = (f"{name} {number(value)}" for name, value in run.metrics.items())
+    measured = (f"{name} {number(value)}" for name, value in message["metrics"].items())
     texts = {
-        **{name: str("" if value is None else value) for name, value in values.items()},
-        "metrics": ", ".join(metrics),
+        **{key: str("" if value is None else value) for key, value in message.items()},
+        "metrics": ", ".join(measured),
     }
     return with_texts(
         template, lambda text: PLACEHOLDER.sub(lambda found: texts[found[1]], text)
     )
 
 
-def _encoded(message: dict[str, Any]) -> bytes:
-    return json.dumps(message).encode()
+class Command(Notification):
+    """`notify.command`: a program, which is ended with all that it started."""
+
+    def check(self, to: Recipient) -> None:
+        """See `Notification`."""
+        if not _program(to):
+            raise UserError(
+                "and there is no such program",
+                received=to.settings["command"][0],
+                remedy="Name a program on PATH, or one in the folder of the YAML with "
+                "`./` before its name; make it executable.",
+            )
+
+    def send(self, message: Mapping[str, Any], to: Recipient) -> None:
+        """See `Notification`: the message is the program's standard input."""
+        command = to.settings["command"]
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=to.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UserError(
+                f"{command[0]} cannot be started: {error.strerror}"
+            ) from None
+        try:
+            output, _ = process.communicate(_encoded(message), timeout=to.timeout)
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"{command[0]} did not end within {to.timeout:g}s"
+            ) from None
+        finally:
+            processes.end_session(process)
+        if process.returncode:
+            lines = output.decode(errors="replace").strip().splitlines()
+            told = "\n".join([f"    {line}" for line in first(lines, _LINES)])
+            ending = f"ended with exit code {process.returncode}"
+            raise UserError(f"{command[0]} {ending}\n{told}".rstrip())
 
 
-def _report(key: str, tell: Callable[[], str]) -> None:
-    problem = tell()
-    if problem:
-        print(f"strategos: notify.{key}: {problem}", file=sys.stderr)
+class Webhook(Notification):
+    """`notify.webhook`: a web server. Its URL is a secret, and in no message."""
 
+    def check(self, to: Recipient) -> None:
+        """See `Notification`."""
+        url = os.environ.get(WEBHOOK_VARIABLE)
+        if not (url and _is_web_address(url)):
+            what = (
+                "has no URL of the form http://… or https://…" if url else "is not set"
+            )
+            raise UserError(
+                f"the environment variable {WEBHOOK_VARIABLE} {what}",
+                remedy="Set it to the URL.",
+            )
 
-def _call(config: Config, message: bytes) -> str:
-    """Calls `notify.command`; returns what went wrong, or ""."""
-    settings = required(config.notify)
-    try:
-        process = subprocess.Popen(
-            settings.command,
-            cwd=config.folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+    def send(self, message: Mapping[str, Any], to: Recipient) -> None:
+        """See `Notification`: posts the message, or the template."""
+        template = to.settings["template"]
+        body = message if template is None else filled(template, message)
+        request = urllib.request.Request(
+            os.environ[WEBHOOK_VARIABLE],
+            data=_encoded(body),
+            headers={"Content-Type": "application/json"},
         )
-    except OSError as error:
-        return f"{settings.command[0]} cannot be started: {error.strerror}"
-    try:
-        output, _ = process.communicate(message, timeout=settings.timeout_seconds)
-    except subprocess.TimeoutExpired:
-        return f"{settings.command[0]} did not end within {settings.timeout}"
-    finally:
-        processes.end_session(process)
-    if not process.returncode:
-        return ""
-    lines = output.decode(errors="replace").strip().splitlines()
-    told = "\n".join([f"    {line}" for line in first(lines, _LINES)])
-    code = process.returncode
-    return f"{settings.command[0]} ended with exit code {code}\n{told}".rstrip()
-
-
-def _post(message: bytes, config: Config) -> str:
-    """Sends the message; returns what went wrong, or "".
-
-    A time-out of the socket alone would start again with each byte of an answer.
-    """
-    settings = required(config.notify)
-    answers: list[str] = []
-    thread = threading.Thread(
-        target=lambda: answers.append(_answer(message, settings.timeout_seconds)),
-        daemon=True,
-    )
-    thread.start()
-    thread.join(settings.timeout_seconds)
-    if answers:
-        return answers[0]
-    return f"the server of {WEBHOOK_VARIABLE} did not answer within {settings.timeout}"
+        opener = urllib.request.build_opener(_NoRedirects)
+        try:
+            opener.open(request, timeout=to.timeout).close()
+        except urllib.error.HTTPError as error:
+            problem = f"the server answered {error.code} {error.reason}"
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            problem = f"the server of {WEBHOOK_VARIABLE} cannot be reached: {reason}"
+        except http.client.HTTPException as error:
+            said = first_line(error)
+            problem = f"the server of {WEBHOOK_VARIABLE} does not speak HTTP: {said}"
+        else:
+            return
+        raise UserError(problem)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -207,22 +250,20 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """See `urllib`."""
 
 
-def _answer(message: bytes, seconds: float) -> str:
-    """Sends the message; returns what went wrong, or "". The URL is a secret."""
-    request = urllib.request.Request(
-        os.environ[WEBHOOK_VARIABLE],
-        data=message,
-        headers={"Content-Type": "application/json"},
-    )
+def _program(to: Recipient) -> str | None:
+    name = to.settings["command"][0]
+    return shutil.which(os.path.join(to.folder, name) if "/" in name else name)
+
+
+def _is_web_address(url: str) -> bool:
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=seconds):
-            return ""
-    except urllib.error.HTTPError as error:
-        return f"the server answered {error.code} {error.reason}"
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        return f"the server of {WEBHOOK_VARIABLE} cannot be reached: {reason}"
-    except http.client.HTTPException as error:
-        return (
-            f"the server of {WEBHOOK_VARIABLE} does not speak HTTP: {first_line(error)}"
-        )
+        parts = urllib.parse.urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # raised for a port that is no number
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and has_host and is_plain
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode()

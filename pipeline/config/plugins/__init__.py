@@ -14,10 +14,12 @@ from strategos.components.wording import listed, nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import (
     from_pydantic,
+    raise_all,
     received,
     reject,
     reject_at,
 )
+from strategos.pipeline.config.types import finite
 
 
 def named(registry: Registry[Any]) -> Any:
@@ -38,6 +40,39 @@ def named(registry: Registry[Any]) -> Any:
         Allowed(f"{listed(own, 'or')}, or the name of a plug-in"),
         AfterValidator(check),
         Field(json_schema_extra={"anyOf": [{"enum": [*own]}, {"type": "string"}]}),
+    ]
+
+
+def chosen(registry: Registry[Any]) -> Any:
+    """The type of a key with a mapping of plug-ins' names to their settings.
+
+    Args:
+      registry: The plug-ins, whose `settings` are pydantic models or None.
+    """
+
+    def check(given: dict[str, Any]) -> dict[str, Any]:
+        errors: list[InitErrorDetails] = []
+        for name, settings in given.items():
+            wrong = list(problems(registry, name))
+            if name in registry.own:
+                wrong = [
+                    {"message": f"`{name}` is no plug-in: it has a key of its own"}
+                ]
+            elif not isinstance(settings, dict | None):
+                wrong = [{"received": received(settings), "expected": "a mapping"}]
+            errors += (reject_at((name,), **each) for each in wrong)
+            if not wrong:
+                model = registry[name].settings
+                errors += settings_problems(model, settings or {}, (name,))
+        if errors:
+            raise_all(errors)
+        return {name: settings or {} for name, settings in given.items()}
+
+    return Annotated[
+        dict[str, Any],
+        Allowed("a mapping of names of plug-ins to their settings"),
+        AfterValidator(finite),
+        AfterValidator(check),
     ]
 
 

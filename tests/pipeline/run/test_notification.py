@@ -238,3 +238,60 @@ def test_the_end_of_a_run_is_told_without_ml_metadata(workload, capsys):
     assert (heard["run_id"], heard["outcome"]) == ("r7", "failed")
     assert heard["error"] == "the server went away"
     assert "the run is failed; ML Metadata on mysql" in capsys.readouterr().err
+
+
+PAGER = """
+import pathlib, json, time
+from pydantic import BaseModel
+from strategos.components.plugins.notification import Notification
+
+class Settings(BaseModel, extra="forbid"):
+    file: str
+    text: str = "done"
+
+class Pager(Notification):
+    settings = Settings
+
+    def send(self, message, to):
+        if to.settings["text"] == "slow":
+            time.sleep(60)
+        assert message["outcome"] == "blessed", "nobody is on duty"
+        about = [to.settings["text"], message["run_id"]]
+        (to.folder / to.settings["file"]).write_text(json.dumps(about))
+"""
+
+
+@pytest.fixture
+def pager(install):
+    install("pager", PAGER, "[strategos.notifications]\npager = pager:Pager\n")
+
+
+def test_a_plug_in_is_told(told, pager, capsys):
+    assert told("{plugins: {pager: {file: heard.json}}}") == ["done", "r7"]
+    told("{plugins: {pager: {file: heard.json}}}", _FAILED)
+    heard = "strategos: notify.plugins.pager: nobody is on duty\n"
+    assert capsys.readouterr().err == heard
+    begun = time.monotonic()
+    told("{plugins: {pager: {file: heard.json, text: slow}}, timeout: 1s}")
+    assert time.monotonic() - begun < 30
+    assert "the plug-in did not answer within 1s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "said"),
+    [
+        ("{}", "pager.file", "the required key is missing"),
+        ("null", "pager.file", "the required key is missing"),
+        ("3", "pager", "received 3 (a whole number)\n    Allowed: a mapping"),
+        ("{file: x, txt: y}", "pager.txt", "Did you mean `text`?"),
+        ("{file: x}, pgr: {}", "pgr", "Did you mean `pager`?"),
+        ("{file: x}, command: {}", "command", "is no plug-in"),
+    ],
+)
+def test_settings_of_a_plug_in_are_checked(workload, pager, settings, key, said):
+    notify = f"notify={{plugins: {{pager: {settings}}}}}"
+    with pytest.raises(loading.ConfigError) as caught:
+        loading.load(workload, sets=(notify,))
+    (problem,) = caught.value.problems
+    assert problem.key == f"notify.plugins.{key}"
+    assert said in str(problem)
