@@ -1,4 +1,4 @@
-"""The metrics of Strategos, as sums over rows; numpy only.
+"""The metrics of Strategos, as sums over rows.
 
 TFMA feeds every example through a combiner per metric and slice: rows x slices x
 metrics steps of Python. The definitions here are TFMA's, and a test compares the two.
@@ -6,24 +6,28 @@ They differ on purpose in two points: areas under curves are exact, or come with
 of their error (TFMA uses 10,000 thresholds; measured difference 2e-5 on a slice of 641
 rows), and an undefined metric, such as the AUC of a slice with one class, is NaN (TFMA
 returns 0).
+
+Config validation imports this module, so numpy is imported in functions.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from strategos.components.evaluation import curves
 from strategos.components.evaluation.metrics import (
     EXACT_SCORES,
     SLICE_SCORES,
     Batch,
     Metric,
 )
-from strategos.components.evaluation.trivial import OneAnswer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from strategos.components.evaluation.curves import Curves
+    from strategos.components.evaluation.trivial import OneAnswer
 
 # Keras clips probabilities by this before it takes their logarithm.
 EPSILON = 1e-7
@@ -45,15 +49,21 @@ class _Ratio(Metric):
 
     def below(self, batch: Batch) -> np.ndarray:
         """What is summed below the line, float64 [rows]; by default counts rows."""
+        import numpy as np
+
         return np.ones_like(batch.label)
 
     def sums(self, batch: Batch) -> np.ndarray:
         """See `Metric`: both sums, float64 [2, slices]."""
+        import numpy as np
+
         above, below = self.above(batch), self.below(batch)
         return np.stack([batch.total(above), batch.total(below)])
 
     def finish(self, sums: np.ndarray) -> np.ndarray:
         """See `Metric`: NaN where the sum below the line is 0."""
+        import numpy as np
+
         above, below = sums
         undefined = np.isclose(below, 0.0)
         result = above / np.where(undefined, 1.0, below)
@@ -69,17 +79,21 @@ class _Area(Metric):
     undefined_by_labels = "all labels are the same"
     shares = "scores"
 
-    area: ClassVar[staticmethod[[np.ndarray, np.ndarray], float]]
+    @abc.abstractmethod
+    def area(self, tp: np.ndarray, fp: np.ndarray) -> float:
+        """The area; see `curves.roc`."""
 
-    def sums(self, batch: Batch) -> curves.Curves:
+    def sums(self, batch: Batch) -> Curves:
         """See `Metric`: counts by score."""
-        found = curves.Curves()
+        from strategos.components.evaluation.curves import Curves
+
+        found = Curves()
         found.add(batch.code, batch.prediction, batch.label)
         return found
 
-    def finish(self, sums: curves.Curves) -> tuple[np.ndarray, np.ndarray]:
+    def finish(self, sums: Curves) -> tuple[np.ndarray, np.ndarray]:
         """See `Metric`: the areas, and the largest error of each."""
-        return sums.areas(type(self).area, sums.slices)
+        return sums.areas(self.area, sums.slices)
 
 
 class Auc(_Area):
@@ -87,10 +101,17 @@ class Auc(_Area):
 
     description = f"area under the ROC curve, {_EXACT}"
     tfma = "AUC"
-    area = staticmethod(curves.roc)
+
+    def area(self, tp: np.ndarray, fp: np.ndarray) -> float:
+        """See `curves.roc`."""
+        from strategos.components.evaluation.curves import roc
+
+        return roc(tp, fp)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.where(_both(one), 0.5, np.nan)
 
 
@@ -99,10 +120,17 @@ class PrAuc(_Area):
 
     description = f"area under the precision-recall curve, {_EXACT}"
     tfma = "AUCPrecisionRecall"
-    area = staticmethod(curves.precision_recall)
+
+    def area(self, tp: np.ndarray, fp: np.ndarray) -> float:
+        """See `curves.precision_recall`."""
+        from strategos.components.evaluation.curves import precision_recall
+
+        return precision_recall(tp, fp)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.where(_both(one), one.answer, np.nan)
 
 
@@ -119,12 +147,16 @@ class Accuracy(_Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `_Ratio`."""
+        import numpy as np
+
         if batch.task == "multi_class":
             return batch.columns["right"]
         return (_positive(batch) == batch.label).astype(np.float64)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         if one.task == "multi_class":
             return one.share
         return np.where(_says_one(one), one.answer, 1 - one.answer)
@@ -150,6 +182,8 @@ class Precision(_Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.where(_says_one(one), one.answer, np.nan)
 
 
@@ -173,6 +207,8 @@ class Recall(_Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.where(one.answer > 0, _says_one(one).astype(np.float64), np.nan)
 
 
@@ -189,6 +225,8 @@ class LogLoss(_Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `_Ratio`."""
+        import numpy as np
+
         if batch.task == "multi_class":
             return batch.columns["loss"]
         label, p = batch.label, np.clip(batch.prediction, EPSILON, 1 - EPSILON)
@@ -196,6 +234,8 @@ class LogLoss(_Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         if one.task == "multi_class":
             return one.loss
         inner = np.where(_both(one), one.answer, 0.5)
@@ -222,6 +262,8 @@ class Calibration(_Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.where(np.isclose(one.answer, 0.0), np.nan, 1.0)
 
 
@@ -268,6 +310,8 @@ class Mae(_Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `_Ratio`."""
+        import numpy as np
+
         return np.abs(batch.prediction - batch.label)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
@@ -300,14 +344,20 @@ class Rmse(Mse):
 
     def finish(self, sums: np.ndarray) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.sqrt(super().finish(sums))
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
+        import numpy as np
+
         return np.sqrt(one.variance)
 
 
 def _positive(batch: Batch) -> np.ndarray:
+    import numpy as np
+
     return (batch.prediction > 0.5).astype(np.float64)
 
 

@@ -15,6 +15,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.shards import worker_boot
+from strategos.components.shards.beam_engine import ENGINES, BeamEngine
 from strategos.components.shards.engine import Engine, unreachable
 from strategos.components.shards.flink import shared
 from strategos.components.shards.flink.connection import Connection
@@ -62,24 +63,58 @@ def make_pipeline(engine: Engine) -> beam.Pipeline:
       UserError: The command that starts workers is not installed, the runner of the
         engine did not start, or no job server answers.
     """
-    if engine.runner == "direct":
+    return ENGINES[engine.runner].make_pipeline(engine)
+
+
+class Direct(BeamEngine):
+    """Beam's in-process runner."""
+
+    def make_pipeline(self, engine: Engine) -> beam.Pipeline:
+        """See `BeamEngine`."""
         return beam.Pipeline(argv=list(_IN_PROCESS))
-    name, limits = _job_name(), Limits(engine.timeout, engine.stall_timeout)
-    if engine.runner == "dataflow":
-        return Job(name, Connection(), limits, _dataflow(engine))
-    connection, workers = Connection(engine.job_endpoint, engine.master), engine.workers
-    if engine.runner != "flink":
+
+
+class JobServer(BeamEngine):
+    """A Beam job server that someone else has started: `spark` and `portable`."""
+
+    def make_pipeline(self, engine: Engine) -> beam.Pipeline:
+        """See `BeamEngine`; checks that the job server answers."""
         _check_reachable(engine.job_endpoint or "")
-    spread = []
-    if engine.runner == "flink":
+        connection = Connection(engine.job_endpoint, engine.master)
+        return _portable_job(engine, connection, engine.workers)
+
+
+class Flink(BeamEngine):
+    """A Flink cluster, which the run starts unless one is named."""
+
+    def make_pipeline(self, engine: Engine) -> beam.Pipeline:
+        """See `BeamEngine`."""
         connection, workers = shared.connection(engine), engine.threads
         # Else the slots of a TaskManager would share one process, and Python's lock.
-        most = min(workers, connection.slots)
-        spread = [f"--sdk_worker_parallelism={most}"]
-    if workers:
-        spread.append(f"--parallelism={workers}")
+        spread = f"--sdk_worker_parallelism={min(workers, connection.slots)}"
+        return _portable_job(engine, connection, workers, spread)
+
+
+class Dataflow(BeamEngine):
+    """Google Cloud Dataflow."""
+
+    def make_pipeline(self, engine: Engine) -> beam.Pipeline:
+        """See `BeamEngine`."""
+        return Job(_job_name(), Connection(), _limits(engine), _dataflow(engine))
+
+
+def _portable_job(
+    engine: Engine, connection: Connection, workers: int | None, *spread: str
+) -> Job:
+    """A job for a job server that starts our own worker processes."""
     endpoint = f"--job_endpoint={connection.job_endpoint}"
-    return Job(name, connection, limits, [*_portable(os.environ), endpoint, *spread])
+    shards = [f"--parallelism={workers}"] if workers else []
+    arguments = [*_portable(os.environ), endpoint, *spread, *shards]
+    return Job(_job_name(), connection, _limits(engine), arguments)
+
+
+def _limits(engine: Engine) -> Limits:
+    return Limits(engine.timeout, engine.stall_timeout)
 
 
 def _check_reachable(endpoint: str) -> None:

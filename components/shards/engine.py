@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from strategos.components.limits import control_groups
 
@@ -45,6 +46,7 @@ class Engine:
       image: Container image of its workers, which holds Strategos and the workload.
       memory: Bytes that all processes of the run may take; None for three quarters of
         the memory that this process may use.
+      settings: Settings of an engine that is a plug-in.
     """
 
     runner: str = "direct"
@@ -59,6 +61,7 @@ class Engine:
     temp_location: str | None = None
     image: str | None = None
     memory: int | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def threads(self) -> int:

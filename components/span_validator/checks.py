@@ -9,7 +9,6 @@ share of rows whose value occurs once).
 
 from __future__ import annotations
 
-import dataclasses
 import statistics as averages
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,78 +17,21 @@ import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
 from strategos.components.span_validator import measure
+from strategos.components.span_validator.gate import GATES, Check, Compared, Gate
 from strategos.components.span_validator.measure import Statistics, Values
 
 
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """One figure of a span against its bound.
-
-    Attributes:
-      gate: `schema`, `rows`, `missing`, `drift` or `skew`.
-      span: The span's number.
-      ok: Whether the bound holds.
-      feature: The column; "" for the span as a whole.
-      received: The figure; None for `schema`, and where too few rows are compared.
-      bound: `at_least`, `at_most` or `may_rise`; "" for `schema`.
-      required: The bound's number.
-      note: What was compared, or what is wrong.
-    """
-
-    gate: str
-    span: int
-    ok: bool
-    feature: str = ""
-    received: float | None = None
-    bound: str = ""
-    required: float | None = None
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Usual:
-    """What spans usually look like.
-
-    Attributes:
-      numbers: The numbers of the spans, ascending.
-      statistics: Their statistics.
-    """
-
-    numbers: Sequence[int]
-    statistics: Sequence[Statistics]
-
-    @property
-    def last(self) -> Statistics:
-        """The statistics of the newest of these spans."""
-        return self.statistics[-1]
-
-
-def judge(
-    span: int,
-    found: Statistics,
-    usual: Usual,
-    bounds: Mapping[str, Any],
-    serving: Statistics | None = None,
-) -> Iterator[Check]:
+def judge(span: Compared, bounds: Mapping[str, Any]) -> Iterator[Check]:
     """Yields every check of a span.
 
     Args:
-      span: The span's number.
-      found: The span's statistics.
-      usual: Accepted spans before it; with none, nothing but the skew is compared.
+      span: The span, and what it is compared with.
       bounds: The setting `gates`.
-      serving: Statistics of the rows that the model in production was given.
     """
-    if usual.numbers:
-        yield _rows(span, found, usual, bounds["rows"])
-        yield from _types(span, found, usual)
-        yield from _missing(span, found, usual, bounds["missing"])
-        if bounds.get("drift"):
-            note = f"against span {usual.numbers[-1]}"
-            yield from _apart("drift", span, found, usual.last, bounds["drift"], note)
-    if serving is not None and bounds.get("skew"):
-        note = f"against {measure.rows(serving):,} rows of serving data"
-        yield from _apart("skew", span, found, serving, bounds["skew"], note)
+    for name in GATES.own:
+        yield from GATES[name].judge(span, bounds.get(name))
+    for name, settings in (bounds.get("plugins") or {}).items():
+        yield from GATES[name].judge(span, settings)
 
 
 def against_schema(
@@ -172,61 +114,92 @@ def few_rows(found: Statistics, other: Statistics, bounds: Mapping[str, Any]) ->
     return f"{rows:,.0f} rows are fewer than min_rows: {least:,}" * (rows < least)
 
 
+class Rows(Gate):
+    """The number of rows."""
+
+    def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
+        """See `Gate`: `{"at_least": 0.6, "at_most": 1.6}`, relative to the median."""
+        if not span.usual.numbers:
+            return
+        rows = measure.rows(span.found)
+        wanted = averages.median(map(measure.rows, span.usual.statistics))
+        ratio = rows / max(wanted, 1)
+        bound = "at_least" if ratio < 1 else "at_most"
+        ok = settings["at_least"] <= ratio <= settings["at_most"]
+        note = f"{rows:,} rows; {wanted:,.0f} are usual"
+        yield Check("rows", span.number, ok, "", ratio, bound, settings[bound], note)
+
+
+class Types(Gate):
+    """Columns that are new, and those of text that were of numbers."""
+
+    def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
+        """See `Gate`; without settings."""
+        if not span.usual.numbers:
+            return
+        last, newest = span.usual.last, span.usual.numbers[-1]
+        now, before = measure.types_of(span.found), measure.types_of(last)
+        for name in sorted(now.keys() & before.keys()):
+            if not _alike(now[name], before[name]):
+                texts = ("text", "numbers")
+                kind, other = texts if _is_text(now[name]) else reversed(texts)
+                note = f"{kind}, but {other} in span {newest}"
+                yield Check("schema", span.number, False, name, note=note)
+        for name in sorted(measure.missing(span.found).keys() - measure.missing(last)):
+            note = f"a column that span {newest} does not have"
+            yield Check("schema", span.number, False, name, note=note)
+
+
+class Missing(Gate):
+    """The share of rows without a value."""
+
+    def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
+        """See `Gate`: the largest rise above the median."""
+        if not span.usual.numbers:
+            return
+        now = measure.missing(span.found)
+        before = list(map(measure.missing, span.usual.statistics))
+        for name in sorted(before[-1]):
+            share = averages.median(each.get(name, 1.0) for each in before)
+            value = now.get(name, 1.0)
+            note = f"no value in {value:.1%} of the rows; {share:.1%} are usual"
+            if name not in now:
+                note = f"the column does not exist; {note}"
+            rise, limit = value - share, settings
+            figure = rise, "may_rise", limit, note
+            yield Check("missing", span.number, rise <= limit, name, *figure)
+
+
+class Drift(Gate):
+    """The distance from the span before."""
+
+    def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
+        """See `Gate`: `{"at_most": 0.3, "features": {}, "min_rows": 200}`, or None."""
+        if settings and span.usual.numbers:
+            note = f"against span {span.usual.numbers[-1]}"
+            yield from _apart("drift", span, span.usual.last, settings, note)
+
+
+class Skew(Gate):
+    """The distance from serving data."""
+
+    def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
+        """See `Gate`: settings as those of `Drift`."""
+        if settings and span.serving is not None:
+            note = f"against {measure.rows(span.serving):,} rows of serving data"
+            yield from _apart("skew", span, span.serving, settings, note)
+
+
 def _apart(
-    gate: str,
-    span: int,
-    found: Statistics,
-    other: Statistics,
-    bounds: Mapping[str, Any],
-    note: str,
+    gate: str, span: Compared, other: Statistics, bounds: Mapping[str, Any], note: str
 ) -> Iterator[Check]:
-    if rows := few_rows(found, other, bounds):
-        yield Check(gate, span, True, note=f"not judged: {rows}; {note}")
+    if rows := few_rows(span.found, other, bounds):
+        yield Check(gate, span.number, True, note=f"not judged: {rows}; {note}")
         return
-    limits = limits_of(bounds, list(measure.types_of(found)))
-    for name, value in sorted(distances(found, other, limits).items()):
-        limit = limits[name]
-        yield Check(gate, span, value <= limit, name, value, "at_most", limit, note)
-
-
-def _rows(
-    span: int, found: Statistics, usual: Usual, bounds: Mapping[str, float]
-) -> Check:
-    wanted = averages.median(map(measure.rows, usual.statistics))
-    ratio = measure.rows(found) / max(wanted, 1)
-    bound = "at_least" if ratio < 1 else "at_most"
-    low, high = bounds["at_least"], bounds["at_most"]
-    note = f"{measure.rows(found):,} rows; {wanted:,.0f} are usual"
-    required = low if ratio < 1 else high
-    return Check("rows", span, low <= ratio <= high, "", ratio, bound, required, note)
-
-
-def _types(span: int, found: Statistics, usual: Usual) -> Iterator[Check]:
-    now, before = measure.types_of(found), measure.types_of(usual.last)
-    for name in sorted(now.keys() & before.keys()):
-        if not _alike(now[name], before[name]):
-            texts = ("text", "numbers") if _is_text(now[name]) else ("numbers", "text")
-            note = f"{texts[0]}, but {texts[1]} in span {usual.numbers[-1]}"
-            yield Check("schema", span, False, name, note=note)
-    for name in sorted(measure.missing(found).keys() - measure.missing(usual.last)):
-        note = f"a column that span {usual.numbers[-1]} does not have"
-        yield Check("schema", span, False, name, note=note)
-
-
-def _missing(
-    span: int, found: Statistics, usual: Usual, may_rise: float
-) -> Iterator[Check]:
-    now, before = measure.missing(found), list(map(measure.missing, usual.statistics))
-    for name in sorted(before[-1]):
-        share = averages.median(each.get(name, 1.0) for each in before)
-        value = now.get(name, 1.0)
-        rise = value - share
-        note = f"no value in {value:.1%} of the rows; {share:.1%} are usual"
-        if name not in now:
-            note = f"the column does not exist; {note}"
-        yield Check(
-            "missing", span, rise <= may_rise, name, rise, "may_rise", may_rise, note
-        )
+    limits = limits_of(bounds, list(measure.types_of(span.found)))
+    for name, value in sorted(distances(span.found, other, limits).items()):
+        limit, ok = limits[name], value <= limits[name]
+        yield Check(gate, span.number, ok, name, value, "at_most", limit, note)
 
 
 def _alike(one: int, other: int) -> bool:

@@ -43,7 +43,7 @@ class SpanValidator(base_component.BaseComponent):
         example_gen.add_upstream_node(gate)
 
     Outputs:
-      anomalies: `checks.json`, a list of `checks.Check`.
+      anomalies: `checks.json`, a list of `gate.Check`.
     """
 
     SPEC_CLASS = SpanValidatorSpec

@@ -13,7 +13,7 @@ from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError
 from strategos.components.schema_file import read_schema
 from strategos.components.span_validator import checks
-from strategos.components.span_validator.checks import Check, Usual
+from strategos.components.span_validator.gate import Check, Compared, Usual
 from strategos.components.span_validator.measure import Reader
 
 
@@ -46,7 +46,7 @@ def judged(
         if reader.schema_file and gates["on_anomaly"] == "stop":
             schema = read_schema(reader.schema_file)
             yield from checks.against_schema(span.number, found, schema)
-        yield from checks.judge(span.number, found, known, gates, served)
+        yield from checks.judge(Compared(span.number, found, known, served), gates)
 
 
 def _usual(reader: Reader, found: list[Span]) -> Usual:

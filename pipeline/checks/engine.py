@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from strategos.components.container.mounts import opened_by_workers
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import missing_in_workers
+from strategos.components.shards.beam_engine import ENGINES
 from strategos.components.shards.engine import unreachable
 from strategos.components.shards.flink import jars, java
 from strategos.components.shards.flink.master import Master
@@ -36,6 +37,11 @@ def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
         return
     if engine.runner == "flink":
         yield from _flink_problems(config)
+    if engine.runner not in ENGINES.own:
+        try:
+            ENGINES[engine.runner].check(engine.to_engine())
+        except UserError as error:
+            yield config.located(error, "run.engine.settings")
     endpoint = engine.options.job_endpoint
     problem = unreachable(endpoint) if endpoint else ""
     if endpoint and problem:
@@ -93,7 +99,7 @@ def _problems_of_image(config: Config) -> Iterator[UserError]:
 
 
 def _flink_problems(config: Config) -> Iterator[UserError]:
-    settings = config.run.engine.settings()
+    settings = config.run.engine.to_engine()
     try:
         java.program()
         jars.find()

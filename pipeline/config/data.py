@@ -8,6 +8,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
+from strategos.components.span_validator.gate import GATES
+from strategos.pipeline.config.plugins import chosen
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
     Duration,
@@ -314,4 +316,8 @@ class Gates(Section):
     skew: Skew | None = Field(
         None,
         description="Distance from serving data. By default, none is computed.",
+    )
+    plugins: chosen(GATES) = Field(
+        default_factory=dict,
+        description="Gates of plug-ins, by name, each with its settings.",
     )

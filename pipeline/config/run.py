@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BaseModel,
     Field,
     StringConstraints,
     ValidationInfo,
@@ -16,14 +17,21 @@ from pydantic_core import InitErrorDetails
 
 from strategos.components.files.filesystems import is_remote
 from strategos.components.limits import control_groups
+from strategos.components.shards.beam_engine import ENGINES
 from strategos.components.shards.engine import Engine as Settings
 from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.plugins import (
+    named,
+    settings_problems,
+    valid_settings,
+)
 from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.types import (
     PASSWORD_VARIABLE,
     SERVERS,
     Database,
     Duration,
+    Hyperparameters,
     NotNegative,
     PathText,
     Positive,
@@ -129,7 +137,7 @@ class Options(Section):
 class Engine(Section):
     """What works on the data; every engine gives the same results."""
 
-    runner: Literal["direct", "flink", "spark", "portable", "dataflow"] = Field(
+    runner: named(ENGINES) = Field(
         "direct",
         description="`direct`: threads of the executor's process, and helpers that it "
         "starts for work of some seconds. `flink`: a Flink cluster. `spark`: Beam's "
@@ -148,10 +156,15 @@ class Engine(Section):
     options: Options = Field(
         default_factory=Options, description="Options of the runner."
     )
+    settings: Hyperparameters = Field(
+        default_factory=dict,
+        description="Settings of a runner that is a plug-in, as it declares them.",
+    )
 
     @model_validator(mode="after")
     def _fits_runner(self) -> Engine:
         errors = [*self._misplaced(), *self._missing()]
+        errors += settings_problems(self._declared, self.settings, ("settings",))
         if errors:
             raise_all(errors)
         return self
@@ -181,7 +194,13 @@ class Engine(Section):
                     remedy=f"Add `--set run.engine.options.{name}=…`.",
                 )
 
-    def settings(self, memory: int | None = None) -> Settings:
+    @property
+    def _declared(self) -> type[BaseModel] | None:
+        """The model of `settings`; ours, which are slow to import, have none."""
+        is_ours = self.runner in ENGINES.own
+        return None if is_ours else ENGINES[self.runner].settings
+
+    def to_engine(self, memory: int | None = None) -> Settings:
         """The settings that executors receive.
 
         Args:
@@ -197,6 +216,7 @@ class Engine(Section):
             runner=self.runner,
             workers=self.workers,
             memory=memory,
+            settings=valid_settings(self._declared, self.settings),
             job_endpoint=self.options.job_endpoint,
             master=self.options.master,
             taskmanagers=cluster.taskmanagers,

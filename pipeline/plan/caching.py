@@ -9,7 +9,7 @@ execution property:
 2. settings that change results, as properties of the nodes that use them;
 3. the user's code, what it imports and the files that it names (`Fingerprints`), and
    what its executions have really used (`reuse.user_code`); the versions of plug-ins
-   that compute results: readers and metrics;
+   that compute or judge results: readers, metrics and gates;
 4. versions: Python, TFX and the packages that compute, and the code of
    `strategos.components` (`stack_versions`, a property of ExampleGen; all other nodes
    depend on it through their inputs).
@@ -87,6 +87,7 @@ class Fingerprints:
       schema: Of the curated schema; "" without one.
       readers: Of the readers of data that are plug-ins.
       metrics: Of the metrics that are plug-ins.
+      gates: Of the gates that are plug-ins.
       nodes: Of the module of each node of the user's own, by the node's name.
     """
 
@@ -95,6 +96,7 @@ class Fingerprints:
     schema: str
     readers: str = ""
     metrics: str = ""
+    gates: str = ""
     nodes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -119,6 +121,7 @@ class Fingerprints:
             schema=_digest(storage.read(schema)) if schema else "",
             readers=plugins.versions(plugins.readers(config)),
             metrics=plugins.versions(plugins.metrics(config)),
+            gates=plugins.versions(plugins.gates(config)),
             nodes={name: of_code(node) for name, node in config.nodes.items()},
         )
 

@@ -125,6 +125,8 @@ def _span_nodes(
 
     without = {"skew": {"serving"}}  # a path: passed as `serving`
     gates = config.gates.model_dump(mode="json", exclude=without)
+    if fingerprints.gates:
+        gates["versions"] = fingerprints.gates
     validator = SpanValidator(
         pattern=paths.examples,
         serving=paths.serving,

@@ -219,7 +219,7 @@ def plan(
         node.pipeline_node.execution_options.max_execution_retries = config.run.retries
     if config.run.cache or reused:
         damage.withdraw(ir, reused, config, connection)
-    engine = config.run.engine.settings(memory=config.run.memory_bytes)
+    engine = config.run.engine.to_engine(memory=config.run.memory_bytes)
     return Plan(
         files.run_id,
         ir,

@@ -10,6 +10,8 @@ from strategos.components.data_files.sources import SOURCES
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.plugins import Registry
 from strategos.components.push_targets import targets
+from strategos.components.shards.beam_engine import ENGINES
+from strategos.components.span_validator.gate import GATES
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.wording import listed, quoted
 from strategos.pipeline.config.operating import NOTIFICATIONS
@@ -25,8 +27,10 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
       config: The effective settings.
     """
     yield from readers(config)
+    yield from gates(config)
     yield LAUNCHERS, config.trainer.distribution.launcher
     yield from metrics(config)
+    yield ENGINES, config.run.engine.runner
     for name in config.notify.plugins if config.notify else ():
         yield NOTIFICATIONS, name
     for folder in config.pusher.folders.values() if config.pusher else ():
@@ -44,6 +48,12 @@ def metrics(config: Config) -> Iterator[tuple[Registry[Any], str]]:
     """Yields the metrics of the evaluator."""
     for name in config.evaluator.metrics if config.evaluator else ():
         yield METRICS, name
+
+
+def gates(config: Config) -> Iterator[tuple[Registry[Any], str]]:
+    """Yields the gates of new spans that are plug-ins."""
+    for name in config.gates.plugins if config.gates else ():
+        yield GATES, name
 
 
 def versions(plugins: Iterator[tuple[Registry[Any], str]]) -> str:

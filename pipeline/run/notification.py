@@ -28,7 +28,6 @@ from strategos.pipeline.config.operating import (
     WEBHOOK_VARIABLE,
     with_texts,
 )
-from strategos.pipeline.config.plugins import valid_settings
 from strategos.pipeline.config.sections import required
 from strategos.pipeline.view.terminal import number
 
@@ -63,8 +62,7 @@ def _recipients(config: Config) -> Iterator[tuple[str, str, Recipient]]:
     if settings.webhook:
         yield "webhook", "webhook", recipient({"template": settings.template})
     for name, given in settings.plugins.items():
-        known = valid_settings(NOTIFICATIONS[name].settings, given)
-        yield f"plugins.{name}", name, recipient(known)
+        yield f"plugins.{name}", name, recipient(given)
 
 
 def problems(config: Config) -> Iterator[UserError]:

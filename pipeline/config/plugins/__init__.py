@@ -66,7 +66,10 @@ def chosen(registry: Registry[Any]) -> Any:
                 errors += settings_problems(model, settings or {}, (name,))
         if errors:
             raise_all(errors)
-        return {name: settings or {} for name, settings in given.items()}
+        return {
+            name: valid_settings(registry[name].settings, settings or {})
+            for name, settings in given.items()
+        }
 
     return Annotated[
         dict[str, Any],
@@ -83,6 +86,8 @@ def problems(registry: Registry[Any], name: str) -> Iterator[dict[str, str]]:
       registry: The plug-ins.
       name: The name.
     """
+    if name in registry.own:  # which may take long to import
+        return
     try:
         registry[name]
     except KeyError:

@@ -116,7 +116,7 @@ def _compile(
         _record_steps(spec)
     question = resolve.Question.of(moved, key, take_over)
     resolve.add_to(spec, question, defaults, section.image)
-    operation, engine = moved.operation(), config.run.engine.settings()
+    operation, engine = moved.operation(), config.run.engine.to_engine()
     on_engine = engine.to_environment()
     if engine.runner != "direct" or config.plugins:  # modules are imported from there
         here = WorkloadPaths(folder=str(moved.folder), plugins=config.plugins)
