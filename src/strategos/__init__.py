@@ -81,7 +81,7 @@ _HOMES = {
     ),
     "components.evaluation.metrics": ("Metric",),
     "components.data_files.sources.source": ("Source",),
-    "components.pusher.targets": ("Target",),
+    "components.push_targets.targets": ("Target",),
     "components.trainer.launchers.launcher": ("Launcher",),
     "components.trainer.loop.custom_loop": ("Loop",),
     "components.trainer.model.context": ("TrainingContext",),
