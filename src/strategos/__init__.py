@@ -24,7 +24,10 @@ if TYPE_CHECKING:
         UserError,
     )
     from strategos.components.evaluation.metrics import Metric
+    from strategos.components.plugins.notification import Notification
     from strategos.components.push_targets.targets import Target
+    from strategos.components.shards.beam_engine import BeamEngine
+    from strategos.components.span_validator.gate import Gate
     from strategos.components.trainer.launchers.launcher import Launcher
     from strategos.components.trainer.loop.custom_loop import Loop
     from strategos.components.trainer.model.context import TrainingContext
@@ -47,15 +50,18 @@ if TYPE_CHECKING:
 __all__ = [
     "PLUGIN_API",
     "BadInputError",
+    "BeamEngine",
     "Config",
     "ConfigError",
     "ExitCode",
+    "Gate",
     "GateStoppedError",
     "Launcher",
     "Loaded",
     "Loop",
     "Metric",
     "NodeRun",
+    "Notification",
     "Place",
     "Run",
     "RunEvent",
@@ -81,7 +87,10 @@ _HOMES = {
     ),
     "components.evaluation.metrics": ("Metric",),
     "components.data_files.sources.source": ("Source",),
+    "components.plugins.notification": ("Notification",),
     "components.push_targets.targets": ("Target",),
+    "components.shards.beam_engine": ("BeamEngine",),
+    "components.span_validator.gate": ("Gate",),
     "components.trainer.launchers.launcher": ("Launcher",),
     "components.trainer.loop.custom_loop": ("Loop",),
     "components.trainer.model.context": ("TrainingContext",),
