@@ -49,7 +49,7 @@ COMPONENT_FLOORS = [
             *("errors", "events", "exported", "fork_server", "fork_serving", "limits"),
             *("node_ids", "processes", "runtime_parameters", "wording"),
         ),
-        ("files",),
+        ("files", "services"),
         ("schema_file", "worker_process"),
         ("records", "user_code"),
         ("plugins", "shards"),

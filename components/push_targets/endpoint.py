@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
 import dataclasses
+import functools
 import json
-from collections.abc import Iterator
 from typing import Any
 
-from strategos.components.errors import UserError, first_line
+from strategos.components.errors import UserError
 from strategos.components.push_targets.targets import Target
+from strategos.components.services import google_api
 
 _KEY = "pusher.endpoint"
 _REQUEST_SECONDS = 60.0
 _REMEDIES = {
-    400: "Correct the value that the message names.",
-    401: "Check the credentials: GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth "
-    "application-default login`.",
-    403: "Give the account the role `roles/aiplatform.user` in the project, and enable "
-    "the Vertex AI API.",
+    **google_api.REMEDIES,
     404: "Create the endpoint, or correct pusher.endpoint.name.",
-    409: "Another change of the endpoint is in progress: try again when it is over.",
-    429: "The quota is used up: try again later, or have it raised.",
+    "late": "Try again, or allow more time in pusher.endpoint.timeout.",
 }
 _UNREACHABLE = "Check the region in pusher.endpoint.name, and the network; try again."
 
@@ -69,7 +63,7 @@ class Endpoint:
         """
         from google.cloud import aiplatform_v1 as vertex
 
-        with _problems_of(self.name):
+        with google_api.failures(functools.partial(_error_of, self.name)):
             made = {"credentials": credentials, **self._connection()}
             endpoints = vertex.EndpointServiceClient(**made)
             request: dict[str, Any] = {"timeout": _REQUEST_SECONDS}
@@ -141,37 +135,7 @@ def follow(
         raise
 
 
-@contextlib.contextmanager
-def _problems_of(name: str) -> Iterator[None]:
-    """Converts errors of Google's clients inside the block to an error for users."""
-    import requests
-    from google.api_core import exceptions
-    from google.auth import exceptions as auth
-
-    try:
-        yield
-    except exceptions.GoogleAPICallError as error:
-        code = int(error.code or 500)
-        what = f"the service answers {code}: {first_line(error.message or '')}"
-        raise _failure(name, what, _REMEDIES.get(code, _UNREACHABLE)) from error
-    except auth.TransportError as error:
-        what = f"the service cannot be reached: {first_line(str(error))}"
-        raise _failure(name, what, _UNREACHABLE) from error
-    except auth.GoogleAuthError as error:
-        raise _failure(name, first_line(str(error)), _REMEDIES[401]) from error
-    except (
-        requests.Timeout,
-        exceptions.RetryError,
-        concurrent.futures.TimeoutError,
-    ) as error:
-        what = f"the service took too long: {first_line(str(error))}"
-        remedy = "Try again, or allow more time in pusher.endpoint.timeout."
-        raise _failure(name, what, remedy) from error
-    except requests.RequestException as error:
-        what = f"the service cannot be reached: {first_line(str(error))}"
-        raise _failure(name, what, _UNREACHABLE) from error
-
-
-def _failure(name: str, what: str, remedy: str) -> UserError:
-    message = f"{name}: the model cannot be deployed there: {what}"
+def _error_of(name: str, failure: google_api.Failure) -> UserError:
+    message = f"{name}: the model cannot be deployed there: {failure.what}"
+    remedy = _REMEDIES.get(failure.reason, _UNREACHABLE)
     return UserError(message, key=_KEY, remedy=remedy)

@@ -12,8 +12,8 @@ from typing import Any
 import requests
 
 from strategos.components.errors import BadInputError, UserError
+from strategos.components.services import network
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.remote import network
 from strategos.pipeline.remote.service import TransientError, UnsentError, kind_of
 
 Json = dict[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.launchers.jobs import kubernetes_client
+from strategos.components.services import kubernetes_client
 
 _TIMEOUT = 10  # Seconds for a request.
 _TAIL = 200  # Lines, of which KFP's launcher and Argo write some.

@@ -11,19 +11,17 @@ import contextlib
 import datetime
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import requests
-from google.api_core import exceptions
-from google.auth import exceptions as auth
 from google.cloud import aiplatform_v1 as api
 from google.protobuf import json_format
 
-from strategos.components.errors import UserError, first_line
+from strategos.components.errors import UserError
+from strategos.components.services import google_api
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.remote import cron, network
+from strategos.pipeline.remote import cron
 from strategos.pipeline.remote.retries import Retries
 from strategos.pipeline.remote.service import (
     ConflictError,
@@ -55,20 +53,14 @@ _TASK_STATES = {
     _State.FAILED: "failed",
     _State.CANCELLED: "interrupted",
 }
-_LOG_IN = (
-    "Set GOOGLE_APPLICATION_CREDENTIALS, or call `gcloud auth application-default "
-    "login`."
-)
 _REMEDIES = {
-    400: "Correct what the message names.",
-    401: _LOG_IN,
+    **google_api.REMEDIES,
     403: "Give the account the roles `roles/aiplatform.user` in `vertex.project` and "
     "`roles/iam.serviceAccountUser` on `vertex.service_account`; enable the Vertex AI "
     "API.",
     404: "Check the id, `vertex.project` and `vertex.region`.",
-    409: "Another request made or changes it at this moment: try again.",
-    429: "The quota is used up: try again later, or have it raised.",
 }
+_KINDS = {"unsent": UnsentError, "unanswered": TransientError, "late": TransientError}
 _UNREACHABLE = "Check `vertex.region`, `vertex.endpoint` and the network; try again."
 
 _T = TypeVar("_T")
@@ -234,7 +226,7 @@ class VertexPipelines:
 
     def _client(self, kind: type) -> Any:
         if kind not in self._clients:
-            with self._problems():
+            with google_api.failures(self._error_of):
                 self._clients[kind] = kind(
                     credentials=self._credentials,
                     transport="rest",
@@ -243,46 +235,16 @@ class VertexPipelines:
         return self._clients[kind]
 
     def _ask(self, method: Callable[..., _T], request: Mapping[str, Any]) -> _T:
-        with self._problems():
+        with google_api.failures(self._error_of):
             return method(request=request, timeout=self._seconds, retry=None)
 
-    @contextlib.contextmanager
-    def _problems(self) -> Iterator[None]:
-        """Converts errors of Google's clients inside the block to errors for users."""
-        try:
-            yield
-        except exceptions.GoogleAPICallError as error:
-            code = int(error.code or 500)
-            what = f"it answers {code}: {_said(error)}"
-            remedy = _REMEDIES.get(code, "Try again.")
-            raise self._failure(what, remedy, kind_of(code)) from error
-        except auth.TransportError as error:
-            what = f"the credentials cannot be renewed: {network.cause(error)}"
-            raise self._failure(what, _UNREACHABLE, UnsentError) from error
-        except auth.GoogleAuthError as error:
-            raise self._failure(first_line(str(error)), _LOG_IN) from error
-        except requests.exceptions.ReadTimeout as error:
-            what = f"it took longer than {self._seconds:g} s to answer"
-            raise self._failure(what, _UNREACHABLE, TransientError) from error
-        except requests.ConnectionError as error:
-            kind = TransientError if network.was_connected(error) else UnsentError
-            what = f"it cannot be reached: {network.cause(error)}"
-            raise self._failure(what, _UNREACHABLE, kind) from error
-        except (json_format.ParseError, requests.JSONDecodeError) as error:
-            what = "its answer is not one of Vertex AI's API"
-            raise self._failure(what, _UNREACHABLE) from error
-
-    def _failure(
-        self, what: str, remedy: str, kind: type[UserError] = UserError
-    ) -> UserError:
-        where = f"Vertex AI at {self._url}, {self._parent}"
-        return kind(f"{where}: {what}", remedy=remedy)
-
-
-def _said(error: exceptions.GoogleAPICallError) -> str:
-    """The service's message as one line, without the URL that the client adds."""
-    text = " ".join(str(error.message or "").split())
-    return re.sub(r"^[A-Z]+ https?://\S+: ", "", text)[:300]
+    def _error_of(self, failure: google_api.Failure) -> UserError:
+        reason = failure.reason
+        kind = kind_of(reason) if isinstance(reason, int) else _KINDS.get(reason)
+        return (kind or UserError)(
+            f"Vertex AI at {self._url}, {self._parent}: {failure.what}",
+            remedy=_REMEDIES.get(reason, _UNREACHABLE),
+        )
 
 
 def _task(found: api.PipelineTaskDetail) -> Task:

@@ -121,7 +121,7 @@ def test_the_new_version_takes_all_traffic_and_the_old_one_goes(service, pushed)
     [
         ("upload", 403, "roles/aiplatform.user"),
         ("deployModel", 404, "Create the endpoint"),
-        ("deployModel", 409, "Another change"),
+        ("deployModel", 409, "Another request"),
         ("upload", 429, "quota"),
         ("deployModel", 500, "try again"),
     ],
@@ -132,7 +132,7 @@ def test_a_rejected_request_is_one_message(service, pushed, method, code, expect
         follow(service, pushed)
     message, _, remedy = str(caught.value).partition("\n")
     where = f"pusher.endpoint: {NAME}: the model cannot be deployed there"
-    assert message.startswith(f"{where}: the service answers {code}: ")
+    assert message.startswith(f"{where}: it answers {code}: ")
     assert "not today" in message and expected in remedy
     assert service.traffic == {"old": 100}
     assert pushed.versions() == [7]  # what the endpoint serves

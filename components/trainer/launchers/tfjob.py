@@ -21,12 +21,9 @@ from typing import Any
 
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, temporary
+from strategos.components.services import kubernetes_client
 from strategos.components.trainer import finished
-from strategos.components.trainer.launchers.jobs import (
-    kubernetes_client,
-    staging,
-    training,
-)
+from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
 from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError

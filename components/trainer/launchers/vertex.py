@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import temporary
+from strategos.components.services import google_api
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
 from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
@@ -39,13 +39,9 @@ _QUOTA = "quota metric"
 _WAITING = ("QUEUED", "PENDING", "PAUSED")
 _RUNNING = ("RUNNING", "CANCELLING", "UPDATING")
 _CANCELLED = ("CANCELLING", "CANCELLED")
-_LOG_IN = (
-    "Set GOOGLE_APPLICATION_CREDENTIALS, or call `gcloud auth application-default "
-    "login`."
-)
 _REMEDIES = {
+    **google_api.REMEDIES,
     400: f"Correct what the message names, in {KEY} or in `vertex`.",
-    401: _LOG_IN,
     403: "Give the account the role `roles/aiplatform.user` in `vertex.project` and "
     "`roles/iam.serviceAccountUser` on `vertex.service_account`; enable the Vertex AI "
     "API.",
@@ -178,7 +174,7 @@ class CustomJobs:
             **dict.fromkeys(_RUNNING, "running"),
         }
         phase = "waiting" if state == "STATE_UNSPECIFIED" else known.get(state, "ended")
-        reason = _one_line(found.error.message)
+        reason = google_api.one_line(found.error.message)
         if phase == "waiting" and not reason:
             reason = self._logs_of(number).last_of_service
         out_of_time = phase == "ended" and self._is_out_of_time(found)
@@ -218,7 +214,7 @@ class CustomJobs:
                 f"but Vertex AI cannot be asked: {first_line(str(error))}",
                 key="trainer.distribution.launcher",
                 received="vertex",
-                remedy=_LOG_IN,
+                remedy=google_api.LOG_IN,
             ) from None
         client = api.JobServiceClient(
             credentials=credentials, transport="rest", client_options=options
@@ -234,33 +230,23 @@ class CustomJobs:
           UserError: The service rejects the request.
           UnreachableError: No answer, or one that passes.
         """
-        import requests
-        from google.api_core import exceptions
-        from google.auth import exceptions as auth
-        from google.protobuf.json_format import ParseError
 
-        try:
-            return method(request=request, timeout=_SECONDS, retry=None)
-        except exceptions.GoogleAPICallError as error:
-            code, text = int(error.code or _SERVER), _one_line(error.message)
-            if code in fine:
+        def error_of(failure: google_api.Failure) -> Exception | None:
+            reason, what = failure.reason, failure.what
+            if reason in fine:
                 return None
-            is_quota = code == _TOO_MANY and _QUOTA in text.lower()
-            if (code in _PASSING and not is_quota) or code >= _SERVER:
-                raise UnreachableError(f"{code} {text}") from None
-            raise UserError(
-                f"Vertex AI answers {code}: {text}",
-                key=KEY,
-                remedy=_REMEDIES.get(code, self.remedy),
-            ) from None
-        except (auth.TransportError, requests.RequestException, ParseError) as error:
-            raise UnreachableError(_one_line(str(error))) from None
-        except auth.GoogleAuthError as error:
-            text = first_line(str(error))
-            raise UserError(f"Vertex AI: {text}", key=KEY, remedy=_LOG_IN) from None
+            is_quota = reason == _TOO_MANY and _QUOTA in what.lower()
+            if _passes(reason) and not is_quota:
+                return UnreachableError(what)
+            remedy = _REMEDIES.get(reason, self.remedy)
+            return UserError(f"Vertex AI: {what}", key=KEY, remedy=remedy)
+
+        with google_api.failures(error_of):
+            return method(request=request, timeout=_SECONDS, retry=None)
+        return None
 
 
-def _one_line(text: str | None) -> str:
-    """A message as one line, without the URL that the client adds."""
-    joined = " ".join(str(text or "").split())
-    return re.sub(r"^[A-Z]+ https?://\S+: ", "", joined)[:500]
+def _passes(reason: int | str) -> bool:
+    if isinstance(reason, str):
+        return reason != "log_in"
+    return reason in _PASSING or reason >= _SERVER

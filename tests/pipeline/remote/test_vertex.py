@@ -264,7 +264,7 @@ def test_a_service_that_is_not_there_is_reported(connected, compiled, clock):
 def test_an_answer_that_does_not_come_is_given_up(connected, cloud, monkeypatch):
     hangs = threading.Event()
     monkeypatch.setattr(cloud, "answer", lambda *_: (hangs.wait(60) and 0, {}))
-    with pytest.raises(UserError, match=r"longer than 0.1 s"):
+    with pytest.raises(UserError, match=r"took too long: .*=0.1"):
         connected(cloud.url, 0.1).check()
     hangs.set()
 
@@ -273,7 +273,7 @@ def test_another_service_is_told_from_vertex(service, cloud, monkeypatch):
     monkeypatch.setattr(cloud, "answer", lambda *_: (200, {"kfp": True}))
     service.check()  # fields of later versions are no error
     monkeypatch.setattr(cloud, "answer", lambda *_: (200, "<html>"))
-    with pytest.raises(UserError, match="not one of Vertex AI's API"):
+    with pytest.raises(UserError, match="not one of this API"):
         service.check()
 
 

@@ -111,9 +111,9 @@ def test_job_whose_time_is_up_goes_on_in_another(jobs, service, attempts, state)
         (403, "no", UserError, "roles/aiplatform.user"),
         (404, "no", UserError, "vertex.region"),
         (429, "The following quota metrics exceed: L4", UserError, "quota raised"),
-        (429, "too many requests", UnreachableError, "429 too many"),
-        (500, "no", UnreachableError, "500 no"),
-        (503, "no", UnreachableError, "503 no"),
+        (429, "too many requests", UnreachableError, "429: too many"),
+        (500, "no", UnreachableError, "500: no"),
+        (503, "no", UnreachableError, "503: no"),
         (0, "", UnreachableError, ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""What errors of `requests` mean."""
+"""Causes of errors of `requests`, in words."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Requests to services: Google's, Kubernetes; what their errors mean."""
