@@ -8,7 +8,7 @@ classes as probabilities. A model that is not better has learned nothing of use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from strategos.components.evaluation.curves import narrow
 
 MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
 _COMPACTED = 1 << 14  # entries up to which nothing is compacted
-_NOTHING = np.zeros(0)
+
+
+def _nothing() -> np.ndarray:  # Python 3.11 takes no array as a default
+    return np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ class OneAnswer:
 
     task: str
     answer: np.ndarray
-    share: np.ndarray = _NOTHING
-    loss: np.ndarray = _NOTHING
-    deviation: np.ndarray = _NOTHING
-    variance: np.ndarray = _NOTHING
+    share: np.ndarray = field(default_factory=_nothing)
+    loss: np.ndarray = field(default_factory=_nothing)
+    deviation: np.ndarray = field(default_factory=_nothing)
+    variance: np.ndarray = field(default_factory=_nothing)
 
 
 class Labels:
