@@ -128,6 +128,7 @@ def validate(
     *,
     overlays: Sequence[str | Path] = (),
     sets: Sets = (),
+    deep: bool = False,
 ) -> Validation:
     """Checks settings, modules, data and this machine, without TensorFlow.
 
@@ -137,8 +138,10 @@ def validate(
       pipeline: The pipeline's YAML.
       overlays: As of `load`.
       sets: As of `load`.
+      deep: Whether to import the components of `nodes`, and TFX with them, where no
+        run has checked their types yet.
     """
-    from strategos.pipeline.checks import training
+    from strategos.pipeline.checks import nodes, training
     from strategos.pipeline.config import loading
     from strategos.pipeline.config.problems import Repaired
     from strategos.pipeline.run import preflight
@@ -154,7 +157,10 @@ def validate(
         config, data = found.config, found.config.data.listing()
         more = preflight.file_problems(config, data)
         if not (more or problems):  # training reads the data, and tries this machine
-            more = training.check(config, data, probe=False)
+            more = [
+                *training.check(config, data, probe=False),
+                *(nodes.check_deep(config) if deep else ()),
+            ]
         problems += [each for each in more if not found.concerns(each.key)]
     return Validation(tuple(loading.in_reading_order(problems, str(pipeline))), loaded)
 

@@ -145,8 +145,13 @@ def _add_running(commands: _Commands, parents: _Parents) -> None:
         action="store_true",
         help="ignore the checkpoints of a training that was interrupted",
     )
-    commands.add_parser(
+    validate = commands.add_parser(
         "validate", parents=parents, help="check the YAML, its files and modules"
+    )
+    validate.add_argument(
+        "--deep",
+        action="store_true",
+        help="import the components of `nodes`, with TFX, to check types at once",
     )
     config = commands.add_parser(
         "config", parents=parents, help="show the effective settings and their origin"

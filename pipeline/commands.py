@@ -59,11 +59,14 @@ def report(config: Config, result: orchestration.Result) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """`strategos validate`: reports all problems at once, without TensorFlow."""
+    from strategos.pipeline.checks import nodes
     from strategos.pipeline.config import loading
     from strategos.pipeline.root import names
 
     main = str(arguments.pipeline)
-    found = api.validate(main, overlays=arguments.overlay, sets=arguments.set)
+    found = api.validate(
+        main, overlays=arguments.overlay, sets=arguments.set, deep=arguments.deep
+    )
     if found.problems or found.loaded is None:
         raise loading.ConfigError(found.problems, main)
     print(f"{main}: no problems found")
@@ -72,6 +75,11 @@ def validate(arguments: argparse.Namespace) -> int:
         print(
             f"note: `name` is not set. Add `name: {config.name}`, so that history, "
             "cache and the model in production never depend on the folder's name."
+        )
+    if unread := nodes.unread(config):
+        print(
+            f"note: the types of {', '.join(unread)} are checked when the pipeline is "
+            "compiled; `--deep` checks them now."
         )
     return ExitCode.DONE
 

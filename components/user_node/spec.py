@@ -53,7 +53,7 @@ class Spec:
         Raises:
           UserError: Not a component, or one that cannot be run.
         """
-        declared = getattr(component, "SPEC_CLASS", None)
+        declared: Any = getattr(component, "SPEC_CLASS", None)
         if not (inspect.isclass(component) and inspect.isclass(declared)):
             raise UserError(
                 "is not a TFX component",

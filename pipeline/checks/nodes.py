@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from strategos.components.errors import UserError
+from strategos.components.user_code import modules
 from strategos.components.wording import nearest
 from strategos.pipeline.checks.files import Source, read_module
 from strategos.pipeline.checks.module_source import import_problems
-from strategos.pipeline.config.problems import shown
+from strategos.pipeline.config.problems import ConfigError, shown
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.caching import Fingerprints
 from strategos.pipeline.plan.user_nodes import arguments, specs
+from strategos.pipeline.view import quiet
 
 
 def check(config: Config) -> Iterator[UserError]:
@@ -35,6 +37,36 @@ def check(config: Config) -> Iterator[UserError]:
     if config.nodes and not missing:
         fingerprints = Fingerprints.of(config)
         yield from arguments.problems(config, specs.kept(config, fingerprints))
+
+
+def unread(config: Config) -> list[str]:
+    """The nodes whose specifications no compilation has read yet.
+
+    Args:
+      config: The effective settings.
+    """
+    known = specs.kept(config, Fingerprints.of(config)) if config.nodes else {}
+    return [name for name in config.nodes if name not in known]
+
+
+def check_deep(config: Config) -> Sequence[UserError]:
+    """Reads the specifications that are not known yet; returns what does not fit them.
+
+    Imports the components, and TFX with them.
+
+    Args:
+      config: The effective settings, after `check`.
+    """
+    if not unread(config):
+        return []
+    quiet.hush()
+    try:
+        specs.read(config, Fingerprints.of(config), specs.classes(config))
+    except ConfigError as error:
+        return error.problems
+    finally:
+        modules.forget()
+    return []
 
 
 def _no_component(config: Config, key: str, name: str, source: Source) -> UserError:

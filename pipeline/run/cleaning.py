@@ -224,9 +224,10 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
     for path in tree.folders(f"{tree.root}/runs"):
         if os.path.basename(path) not in runs:
             yield "log", path
-    compiled = map(str, Path(tree.root, "ir").glob("*.pb"))
-    for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:
-        yield "compiled", path
+    for pattern in ("*.pb", "*.json"):  # pipelines; specifications of components
+        compiled = map(str, Path(tree.root, "ir").glob(pattern))
+        for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:
+            yield "compiled", path
     # Of trainings under a root that TensorFlow cannot open.
     for checkpoints in Path(tree.root, "copies").rglob(
         f"{node_ids.TRAINER}/checkpoints"

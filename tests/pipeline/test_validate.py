@@ -53,3 +53,15 @@ def test_nothing_is_named_that_only_follows(write, workload, capsys, old, new, k
     assert old in text
     code, found = validated(capsys, write("wrong.yaml", text.replace(old, new)))
     assert (code, found) == (2, keys)
+
+
+def test_types_of_own_nodes_follow_and_validate_says_so(
+    workload, copy_workload, capsys
+):
+    copy_workload("own", workload.parent)
+    text = "nodes: {Sum: {component: own:Beamed}, C: {component: own:Copy}}\n"
+    workload.write_text(workload.read_text() + text)
+    assert cli.main(["validate", str(workload)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note: the types of Sum, C are checked when the pipeline is compiled" in said
+    assert not (workload.parent / "runs").exists()

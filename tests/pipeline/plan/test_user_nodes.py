@@ -168,6 +168,9 @@ def test_all_that_does_not_fit_a_specification_is_refused_at_once(own):
         return [f"{int(line) - base}{rest}" for _, line, _, rest in heads]
 
     assert not list(node_checks.check(config))  # types follow
+    assert node_checks.unread(config) == list(config.nodes)
+    assert told(node_checks.check_deep(config)) == EXPECTED.splitlines()
+    assert not node_checks.unread(config)
     with pytest.raises(ConfigError) as caught:
         compiled(config)
     assert told(caught.value.problems) == EXPECTED.splitlines()
