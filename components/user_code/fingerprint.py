@@ -7,10 +7,11 @@ Reads the source only, and imports nothing. Included:
 - files that the code names by a literal (`open("vocab.txt")`, `HERE / "assets" /
   "vocab.txt"`), whole;
 - environment variables that the code reads by a literal name, if requested;
-- files that the settings declare (`transform.files`, `trainer.files`).
+- files that the settings declare (`transform.files`, `trainer.files`);
+- the version of the package, where the module itself is an installed one.
 
-Not included: computed names, whole folders, and installed packages. Those that are
-really used are recorded while the code runs, see `uses`.
+Not included: computed names, whole folders, and other installed packages. Those files
+that are really used are recorded while the code runs, see `uses`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 from strategos.components.files import digests
@@ -54,6 +56,8 @@ def fingerprint(
     code = _Code(Path(folder).resolve(), files)
     code.add(module)
     digest = hashlib.sha256()
+    if module not in code.sources:
+        digest.update(f"{_installed(module)}\0".encode())
     for name, source in sorted(code.sources.items()):
         digest.update(f"{name}\0".encode() + source.content + b"\0")
     named = sorted(code.files())
@@ -208,6 +212,12 @@ def _elsewhere(name: str) -> Path | None:
     outside = [each for each in origins if not _INSTALLED & set(each.parts)]
     found = (modules.find(str(each), name) for each in outside)
     return next(filter(None, found), None)
+
+
+def _installed(module: str) -> str:
+    """The installed packages that may have a module, with their versions."""
+    packages = metadata.packages_distributions().get(module.partition(".")[0], ())
+    return ", ".join(f"{x} {metadata.version(x)}" for x in sorted(set(packages)))
 
 
 def _imports(source: _Source) -> Iterator[str]:

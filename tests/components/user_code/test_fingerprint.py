@@ -93,6 +93,22 @@ def test_it_follows_modules_elsewhere_on_the_import_path(
     assert not follows(files, "vendor_layers.py", folder=installed)
 
 
+def test_of_an_installed_module_the_version_of_its_package_counts(
+    write, tmp_path, monkeypatch
+):
+    installed, info = "lib/site-packages", "vendor-1.dist-info"
+    monkeypatch.syspath_prepend(str(tmp_path / installed))
+    folder = write({"vendor.py": "", f"{info}/top_level.txt": "vendor\n"}, installed)
+
+    def of(version, content=""):
+        write({f"{info}/METADATA": f"Name: vendor\nVersion: {version}\n"}, installed)
+        write({"vendor.py": content}, installed)
+        return fingerprint(write({"model.py": ""}), "vendor")
+
+    assert of("1") != of("2") and of("1") == of("1", "A = 1\n")
+    assert fingerprint(folder, "vendor") != of("1")  # as a module of one's own
+
+
 @pytest.mark.parametrize(
     ("source", "file"),
     [
