@@ -38,11 +38,13 @@ def file_problems(config: Config, data: Listing) -> list[UserError]:
     """
     from strategos.pipeline.checks import engine as engine_checks
     from strategos.pipeline.checks import files as file_checks
-    from strategos.pipeline.checks import nodes as node_checks
     from strategos.pipeline.run import notification
 
     problems = file_checks.check(config, data)
-    problems += node_checks.check(config)
+    if config.nodes:  # reads specifications by their cache keys
+        from strategos.pipeline.checks import nodes as node_checks
+
+        problems += node_checks.check(config)
     problems += engine_checks.check(config)
     problems += notification.problems(config)
     return problems
