@@ -9,8 +9,8 @@ start others that have imported it and not used it.
 sockets, which leave nothing behind. Other servers listen on a path (`fork_serving`).
 
 A server is killed when the process that started it ends. A fork is killed when the
-server ends or the one that asked for it. Where no server runs, or it was killed,
-`launch` and `call` return None.
+server ends or the one that asked for it. Where no server runs, or it was killed, `call`
+returns None, and `launch` starts a new Python.
 """
 
 from __future__ import annotations
@@ -55,23 +55,36 @@ def start(*closed: int) -> None:
 
 def launch(
     module: str, arguments: Sequence[str], env: Mapping[str, str], cwd: str
-) -> Child | None:
-    """Runs `module` in a fork as `python -m` would, with pipes.
+) -> Child | subprocess.Popen[bytes]:
+    """Runs `python -m module` in a new session, with pipes; as a fork if possible.
+
+    It is not if no server is ready: none was started, it was killed, the environment
+    is too large to send, or it asks for a fixed hash seed, which this interpreter and
+    its forks do not have.
 
     Args:
       module: The module to run. As for `processes.start`, its first argument is the id
         of the process to end with.
       arguments: Further arguments.
       env: All environment variables.
-      cwd: The fork's current folder.
-
-    Returns:
-      The fork, or None if no server is ready: none was started, it was killed, the
-      environment is too large to send, or it asks for a fixed hash seed, which this
-      interpreter and its forks do not have.
+      cwd: The process's current folder.
     """
-    if env.get("PYTHONHASHSEED") == "0" and sys.flags.hash_randomization:
-        return None
+    fixed_seed = env.get("PYTHONHASHSEED") == "0" and sys.flags.hash_randomization
+    forked = None if fixed_seed else _launched(module, arguments, env, cwd)
+    return forked or processes.start(
+        module,
+        arguments,
+        stdin=subprocess.PIPE,  # never written: closes when this process ends
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        env=env,
+    )
+
+
+def _launched(
+    module: str, arguments: Sequence[str], env: Mapping[str, str], cwd: str
+) -> Child | None:
     given, stdin = os.pipe()
     stdout, taken = os.pipe()
     child = call(

@@ -100,7 +100,8 @@ def run(
         asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
         kills = oom.OomKills()
         environ = {**os.environ, "TMPDIR": folder, **(env or {})}
-        process = _start(module, [str(asked), str(answered)], environ, folder)
+        words = [str(asked), str(answered)]
+        process = fork_server.launch(module, words, environ, folder)
         forwarding = threading.Thread(target=_forward, args=(process, name))
         forwarding.daemon = True
         forwarding.start()
@@ -112,20 +113,6 @@ def run(
                 process.stdin.close()
             forwarding.join(processes.Grace.WORKER)
         return _answer_of(answered, code, name, kills)
-
-
-def _start(
-    module: str, arguments: list[str], env: dict[str, str], folder: str
-) -> subprocess.Popen[bytes] | fork_server.Child:
-    return fork_server.launch(module, arguments, env, folder) or processes.start(
-        module,
-        arguments,
-        stdin=subprocess.PIPE,  # never written: closes when this process ends
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=folder,
-        env=env,
-    )
 
 
 @contextlib.contextmanager

@@ -94,9 +94,6 @@ def _parent_of_workers(logs: Path) -> Iterator[str]:
         words = [path := f"{folder}/workers"]
         parent: subprocess.Popen[bytes] | fork_server.Child | None
         parent = fork_server.launch(_WORKERS, words, os.environ, folder)
-        if parent is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            parent = processes.start(_WORKERS, words, stderr=subprocess.STDOUT, **pipes)
         copying = threading.Thread(
             target=shutil.copyfileobj, args=(parent.stdout, log), daemon=True
         )

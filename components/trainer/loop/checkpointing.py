@@ -56,6 +56,16 @@ class Cadence:
             return cls(steps=int(number))
         return cls(seconds=float(text[:-1]) * _UNITS[text[-1]])
 
+    def is_due(self, steps: int, seconds: float) -> bool:
+        """Whether a checkpoint is due so long after the last one."""
+        if self.steps:
+            return steps >= self.steps
+        return seconds >= self.seconds
+
+    def steps_left(self, steps: int) -> float:
+        """Steps until one is due; infinite if that depends on time."""
+        return self.steps - steps if self.steps else math.inf
+
 
 class Keeper(TensorCallback):
     """Saves a checkpoint when due and before a preemption; restores the newest one.
@@ -238,11 +248,8 @@ class Keeper(TensorCallback):
         Args:
           step: Steps done.
         """
-        every = self._cadence.steps
-        if not every:
-            return math.inf
-        left = self._saved[1] + every - step
-        return left if left > 0 else every  # it is saved now
+        left = self._cadence.steps_left(step - self._saved[1])
+        return left if left > 0 else self._cadence.steps_left(0)  # it is saved now
 
     def _look(self) -> None:
         now, step = self._clock(), self._position.step
@@ -258,18 +265,15 @@ class Keeper(TensorCallback):
         self._next_look = step + self._steps_to_next_look(pace, step)
 
     def _is_due(self, now: float, step: int) -> bool:
-        if self._cadence.steps:
-            return step - self._saved[1] >= self._cadence.steps
-        return now - self._saved[0] >= self._cadence.seconds
+        return self._cadence.is_due(step - self._saved[1], now - self._saved[0])
 
     def _steps_to_next_look(self, total_pace: float, step: int) -> int:
         if self._agreement.alone:
             return 1
         pace = total_pace / self._agreement.workers
         steps = max(1, int(_LOOK_SECONDS / max(pace, 1e-6)))
-        if self._cadence.steps:
-            steps = min(steps, self._saved[1] + self._cadence.steps - step)
-        return max(1, steps)
+        left = self._cadence.steps_left(step - self._saved[1])
+        return max(1, int(min(steps, left)))
 
     def _save(self, step: int) -> None:
         heartbeat.current().alive()

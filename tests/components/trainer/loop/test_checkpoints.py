@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
@@ -227,6 +230,14 @@ def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
 )
 def test_a_cadence_is_a_time_or_a_number_of_steps(text, cadence):
     assert Cadence.of(text) == cadence
+
+
+@given(st.integers(1, 9), st.integers(0, 20), st.floats(0, 100))
+def test_a_checkpoint_is_due_by_steps_or_by_time_never_by_both(every, steps, seconds):
+    by_steps, by_time = Cadence(steps=every), Cadence(seconds=every)
+    assert by_steps.is_due(steps, seconds) == (by_steps.steps_left(steps) <= 0)
+    assert by_time.is_due(steps, seconds) == (seconds >= every)
+    assert by_time.steps_left(steps) == math.inf
 
 
 class _OwnStep(tf.keras.Model):
