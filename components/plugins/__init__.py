@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +140,8 @@ class Registry(Mapping[str, T], Generic[T]):
         if name in self.own:
             return ""
         if entry := self._installed(name):
-            return f"{_package(entry)} {fingerprint.fingerprint('', entry.module)}"
+            hashed = fingerprint.fingerprint(os.devnull, entry.module)
+            return f"{_package(entry)} {hashed}"
         folder = _paths().folder
         return next(
             f"{module} {fingerprint.fingerprint(folder, module)}"

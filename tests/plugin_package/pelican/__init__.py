@@ -1,0 +1,1 @@
+"""Plug-ins for Strategos, from outside of it."""

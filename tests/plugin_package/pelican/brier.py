@@ -1,0 +1,28 @@
+"""The Brier score: the mean squared error of a probability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strategos import Metric
+
+
+class Brier(Metric):
+    """Mean squared distance of the predicted probability from the label."""
+
+    description = "mean squared error of the probability"
+    tasks = ("binary",)
+    direction = "lower"
+
+    def sums(self, batch: Any) -> np.ndarray:
+        error = (batch.prediction - batch.label) ** 2
+        return np.stack([batch.total(error), batch.total(np.ones_like(error))])
+
+    def finish(self, sums: np.ndarray) -> np.ndarray:
+        error, rows = sums
+        return error / rows
+
+    def trivial(self, one: Any) -> np.ndarray:
+        return one.answer * (1 - one.answer)
