@@ -52,12 +52,20 @@ def use(folder: str, names: Sequence[str]) -> None:
       names: Modules with `PLUGINS`.
 
     Raises:
-      UserError: A module cannot be imported, or has no usable `PLUGINS`.
+      UserError: A module cannot be imported, or has no `PLUGINS`; those of the other
+        modules are known.
     """
     global _workload
-    _workload = WorkloadPaths(folder=folder, plugins=tuple(names))
+    usable, problems = [], []
     for name in names:
-        _of_module(folder, name)
+        try:
+            _of_module(folder, name)
+            usable.append(name)
+        except UserError as error:
+            problems.append(error)
+    _workload = WorkloadPaths(folder=folder, plugins=tuple(usable))
+    for problem in problems:
+        raise problem
 
 
 def forget() -> None:

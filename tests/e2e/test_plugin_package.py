@@ -26,11 +26,22 @@ SCHEMA = {
     "fields": [{"name": "x", "type": "double"}, {"name": "late", "type": "long"}],
 }
 SETTINGS = """
+plugins: [own]
 data: {examples: "data/span-{SPAN}/*.avro"}
 trainer: {distribution: {launcher: noted, settings: {file: FOLDER/trained}}}
-evaluator: {metrics: [auc, brier], bounds: {brier: {at_most: 0.9}}}
+evaluator: {metrics: [auc, brier, halved], bounds: {brier: {at_most: 0.9}}}
 pusher: {to: "zips://FOLDER/models"}
 notify: {plugins: {ledger: {file: ledger}}}
+"""
+
+OWN = """
+from pelican.brier import Brier
+
+class Halved(Brier):
+    def finish(self, sums):
+        return super().finish(sums) / 2
+
+PLUGINS = {"strategos.metrics": {"halved": Halved}}
 """
 
 
@@ -62,6 +73,7 @@ def workspace(make_small, tmp_path_factory):
             fastavro.writer(file, SCHEMA, rows)
     overlay = SETTINGS.replace("FOLDER", str(made.folder))
     (made.folder / "plugins.yaml").write_text(overlay)
+    (made.folder / "own.py").write_text(OWN)
     return made
 
 
@@ -94,6 +106,7 @@ def test_a_run_uses_a_plug_in_of_each_kind(workspace, site, installed):
     told = json.loads(line)
     assert (told["mark"], told["outcome"]) == ("run", "blessed")
     assert 0 < told["metrics"]["brier"] < 0.9
+    assert told["metrics"]["halved"] == told["metrics"]["brier"] / 2
     target = targets.of(f"zips://{workspace.folder}/models")
     (version,) = target.versions()
     assert told["pushed"] == target.path(version)
@@ -108,6 +121,8 @@ def test_without_the_package_its_names_are_not_known(workspace):
         load(workspace.yaml, [workspace.folder / "plugins.yaml"])
     found = {each.key for each in caught.value.problems}
     assert found == {
+        "plugins",
+        "evaluator.metrics.2",
         "trainer.distribution.launcher",
         "evaluator.metrics.1",
         "evaluator.bounds.brier",
@@ -119,6 +134,7 @@ def test_versions_of_what_computes_results_are_in_the_cache_keys(workspace, inst
     config = load(workspace.yaml, [workspace.folder / "plugins.yaml"]).config
     before = Fingerprints.of(config)
     assert before.metrics.startswith("brier pelican 1.2 ")
+    assert ", halved own " in before.metrics
     assert before.readers.startswith("avro pelican 1.2 ")
     source = installed / "pelican" / "brier.py"
     text = source.read_text()
