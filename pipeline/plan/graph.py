@@ -7,8 +7,9 @@
 
 A gate is a separate node after the one that measures, so that the measurement is
 published even if the gate stops the run. A section that the config does not have adds
-no nodes. `node_ids.FOLLOWS` and `OUTPUTS` state the same graph for those who do not
-compile it. The nodes of the user's own (`nodes`) are wired last.
+no nodes. Which node waits for which is stated in `node_ids.FOLLOWS`, and what it makes
+in `OUTPUTS`, also for those who do not compile the graph. The nodes of the user's own
+(`nodes`) are wired last.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def build(
     parameters = _Parameters(defaults)
     spans = _span_nodes(config, paths, fingerprints, parameters)
     data = _data_nodes(config, paths, fingerprints, parameters)
-    for gate in spans[1:]:
-        data["examples"].add_upstream_node(gate)
     model = _model_nodes(config, paths, fingerprints, parameters, data, local)
     release = _release_nodes(config, fingerprints, parameters, data, model)
     ours = [*spans, *data.values(), *model.values(), *release.values()]
     made = {node.id: node for node in ours}
     if config.nodes:
         _add_user_nodes(made, local, paths, fingerprints)
+    for name, earlier in order.follows(made, config.nodes).items():
+        made[name].add_upstream_nodes([made[each] for each in sorted(earlier)])
     return Pipeline(
         pipeline_name=config.name,
         pipeline_root=os.path.join(config.run.root, config.name),
@@ -218,7 +219,6 @@ def _model_nodes(
         custom_config=config.transform.custom_config,
         missing=config.data.missing,
     )
-    transform.add_upstream_node(data["gate"])
     trainer = Trainer(
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
@@ -252,7 +252,6 @@ def _release_nodes(
         from strategos.components.pusher.component import Pusher
 
         infra = InfraValidator(model=candidate, examples=examples, schema=schema)
-        infra.add_upstream_node(found.get("gate", model["trainer"]))
         blessing = found["evaluator"].outputs["blessing"] if found else None
         pusher = Pusher(
             model=candidate,
@@ -280,7 +279,6 @@ def _evaluation_nodes(
     from strategos.components.gate.component import EvaluationGate
 
     baseline = BaselineModel(**parameters.of(node_ids.BASELINE_MODEL))
-    baseline.add_upstream_node(model["trainer"])
     settings = required(config.evaluator).model_dump(mode="json", exclude_none=True)
     if fingerprints.metrics:
         settings["plugins"] = fingerprints.metrics
@@ -322,7 +320,7 @@ def _add_user_nodes(
     """
     from strategos.components.user_node import component
 
-    own, edges = config.nodes, order.follows(made, config.nodes)
+    own = config.nodes
     try:
         classes = specs.classes(config)
         known = specs.read(config, fingerprints, classes)
@@ -339,9 +337,16 @@ def _add_user_nodes(
                 )
     finally:
         modules.forget()
-    for name, earlier in ((x, y) for x in edges for y in sorted(edges[x])):
-        if name in own or earlier in own:
-            made[name].add_upstream_node(made[earlier])
+    for old, name in order.replaced(own).items():
+        _replace(made, made.pop(old), made[name])
+
+
+def _replace(made: dict[str, BaseNode], old: BaseNode, new: BaseNode) -> None:
+    """Gives the outputs of `new` to all nodes that take those of `old`."""
+    for node in made.values():
+        for key, channel in node.inputs.items():
+            if channel.producer_component_id == old.id:
+                node.spec.inputs[key] = new.outputs[channel.output_key]
 
 
 def _user_module(

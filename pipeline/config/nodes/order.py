@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import InitErrorDetails
@@ -33,6 +33,8 @@ def problems(sections: Mapping[str, Any], nodes: Nodes) -> Iterator[InitErrorDet
       nodes: The section.
     """
     present = _present(sections)
+    yield from _wrong_replacements(present, nodes)
+    present = [each for each in present if each not in replaced(nodes)]
     for name, node in nodes.items():
         if name in (*node_ids.ALL, node_ids.RESOLVE):
             remedy = "Choose another name."
@@ -56,12 +58,18 @@ def follows(present: Iterable[str], nodes: Nodes) -> dict[str, set[str]]:
     """The nodes that each node follows directly.
 
     Args:
-      present: Ids of the nodes of Strategos.
+      present: Ids of the nodes of Strategos, those that are replaced among them or not.
       nodes: The section `nodes`.
     """
-    ours = set(present)
-    found = {x: ours.intersection(node_ids.FOLLOWS.get(x, ())) for x in node_ids.ALL}
-    found = {name: found[name] for name in node_ids.ALL if name in ours}
+    instead = replaced(nodes)
+    ours = {*present, *instead}
+    found = {
+        instead.get(x, x): {
+            instead.get(y, y) for y in node_ids.FOLLOWS.get(x, ()) if y in ours
+        }
+        for x in node_ids.ALL
+        if x in ours
+    }
     known = found.keys() | nodes.keys()
     for name, node in nodes.items():
         producers = {producer for producer, _ in node.producers.values()}
@@ -73,6 +81,23 @@ def follows(present: Iterable[str], nodes: Nodes) -> dict[str, set[str]]:
         for later in _behind(name, found) if node.gate and not node.before else ():
             found[later].add(name)
     return found
+
+
+def replaced(nodes: Nodes) -> dict[str, str]:
+    """The nodes of Strategos that are replaced, each with the node in its place."""
+    return {node.replaces: name for name, node in nodes.items() if node.replaces}
+
+
+def _wrong_replacements(
+    present: Collection[str], nodes: Nodes
+) -> Iterator[InitErrorDetails]:
+    """Yields an error for each node that replaces an absent or a replaced one."""
+    last = replaced(nodes)
+    for name, old in ((name, node.replaces) for name, node in nodes.items()):
+        if old and old not in present:
+            yield reject_at((name, "replaces"), f"the pipeline has no node `{old}`")
+        elif old and last[old] != name:
+            yield reject_at((name, "replaces"), f"{last[old]} replaces {old}, too")
 
 
 def _behind(gate: str, found: Mapping[str, set[str]]) -> list[str]:
@@ -117,7 +142,7 @@ def _unknown(
     """Yields the error for a node that the pipeline lacks, if it does."""
     known = [*present, *nodes]
     if other not in known:
-        meant = nearest(other, known)
+        meant = replaced(nodes).get(other) or nearest(other, known)
         yield reject_at(
             (name, *key),
             f"the pipeline has no node `{other}`",

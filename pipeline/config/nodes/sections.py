@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -54,6 +54,21 @@ class Node(Section):
         False,
         description="Whether the component may stop the run, with exit code 3, by "
         "raising `strategos.GateStoppedError`.",
+    )
+    replaces: (
+        Literal[
+            "StatisticsGen",
+            "SchemaGen",
+            "ImportSchemaGen",
+            "ExampleValidator",
+            "Transform",
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Node of Strategos that this one stands for. It needs outputs of "
+        "the same names and types, runs after the same nodes, and its outputs are what "
+        "the others take.",
     )
     files: Texts = Field(
         (),

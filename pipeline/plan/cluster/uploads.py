@@ -9,6 +9,8 @@ from __future__ import annotations
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.user_code import archive
+from strategos.pipeline.config.nodes import order
+from strategos.pipeline.config.nodes.sections import Node
 from strategos.pipeline.config.sections import Config, Transform
 from strategos.pipeline.config.trainer import Trainer
 
@@ -29,7 +31,7 @@ def upload(config: Config, target: str) -> dict[str, str]:
     url = getattr(config, target).modules
     if not url:
         return {}
-    sections: dict[str, Transform | Trainer] = {
+    sections: dict[str, Transform | Trainer | Node] = {
         node_ids.TRANSFORM: config.transform,
         node_ids.TRAINER: config.trainer,
         **config.nodes,
@@ -39,6 +41,7 @@ def upload(config: Config, target: str) -> dict[str, str]:
         return {
             node: archive.upload(folder, each.module, url, key, each.files)
             for node, each in sections.items()
+            if node not in order.replaced(config.nodes)
         }
     except UserError as error:
         raise config.problem(

@@ -31,6 +31,7 @@ def problems(config: Config, specs: Mapping[str, Spec]) -> Iterator[UserError]:
                 yield _unknown(config, here, node, argument, spec.parameters)
             elif wanted := _wrong(value, spec.parameters[argument]):
                 yield config.problem(here, received=received(value), expected=wanted)
+        yield from _output_problems(config, name, spec)
         given = {*node.inputs, *node.parameters}
         for kind in ("inputs", "parameters"):
             for argument, each in getattr(spec, kind).items():
@@ -71,6 +72,23 @@ def _input_problems(
                 received=f"{producer}.{output}, of type {outputs[output]}",
                 expected=f"an output of type {wanted}",
             )
+
+
+def _output_problems(config: Config, name: str, spec: Spec) -> Iterator[UserError]:
+    """Yields a problem if a node lacks outputs of the node that it replaces."""
+    node = config.nodes[name]
+    made = {key: each.type for key, each in spec.outputs.items()}
+    wanted = node_ids.OUTPUTS[node.replaces] if node.replaces else {}
+    if wanted.items() - made.items():
+        yield config.problem(
+            f"nodes.{name}.replaces",
+            f"`{node.component}` has the outputs {_typed(made)}",
+            remedy=f"Give it those of {node.replaces}: {_typed(wanted)}.",
+        )
+
+
+def _typed(outputs: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in outputs.items()) or "none"
 
 
 def _unknown(

@@ -106,6 +106,28 @@ def test_a_gate_holds_up_what_comes_after_its_inputs_but_no_other_gate(workload)
     assert held_up("Evaluator.evaluation", ", before: [Pusher]") == {"Pusher"}
 
 
+def test_a_replaced_node_is_gone_and_cannot_be_replaced_twice(workload):
+    text = """nodes:
+  Stats: {component: own:A, replaces: StatisticsGen}
+  More: {component: own:A, inputs: {x: StatisticsGen.statistics}}
+  Again: {component: own:A, replaces: StatisticsGen}
+  Curated: {component: own:A, replaces: ImportSchemaGen}
+  Judge: {component: own:A, replaces: Evaluator}
+"""
+    base = len(workload.read_text().splitlines())
+    (bad,) = problems(own(workload, text))
+    assert (bad.place.line, bad.received) == (base + 6, '"Evaluator" (text)')
+    found = {
+        each.place.line - base: (each.message, each.remedy)
+        for each in problems(own(workload, text.partition("  Judge")[0]))
+    }
+    assert found == {
+        2: ("Again replaces StatisticsGen, too", ""),
+        3: ("the pipeline has no node `StatisticsGen`", "Did you mean `Again`?"),
+        5: ("the pipeline has no node `ImportSchemaGen`", ""),
+    }
+
+
 def test_own_nodes_may_be_steps_of_a_cluster(workload):
     section = "nodes: {{Count: {{component: own:Count}}}}\nkubeflow: {{image: i, {}}}\n"
     good = section.format("steps: {Count: {cpu: 1}}")

@@ -14,6 +14,7 @@ from strategos.pipeline.config import loading
 from strategos.pipeline.config.cluster.types import WORKLOAD
 from strategos.pipeline.config.loading import ConfigError
 from strategos.pipeline.config.nodes import order
+from strategos.pipeline.config.nodes.order import names as nodes_of
 from strategos.pipeline.plan import caching, graph, planning
 from strategos.pipeline.plan.cluster import compiling, steps
 from strategos.pipeline.plan.user_nodes import specs as kept
@@ -103,7 +104,7 @@ def compiled(config, **how):
 def test_the_graph_as_stated_is_the_graph_as_wired(own, sets):
     config = own("", *sets)
     wired = compiled(config)
-    stated = order.follows(order.names(config), config.nodes)
+    stated = order.follows(nodes_of(config), config.nodes)
     assert {name: set(node.upstream_nodes) for name, node in wired.items()} == stated
     for name, node in wired.items():
         outputs = node.outputs.outputs.items()
@@ -114,7 +115,7 @@ def test_the_graph_as_stated_is_the_graph_as_wired(own, sets):
 def test_own_nodes_stand_where_the_settings_say(own):
     config = own()
     wired = compiled(config)
-    stated = order.follows(order.names(config), config.nodes)
+    stated = order.follows(nodes_of(config), config.nodes)
     assert sorted(wired) == sorted(stated)
     assert {x: set(wired[x].upstream_nodes) for x in wired if stated[x]} == {
         name: earlier for name, earlier in stated.items() if earlier
@@ -128,6 +129,46 @@ def test_own_nodes_stand_where_the_settings_say(own):
     assert module["executor"] == "own.Count_Executor" and not module["gate"]
     assert wired["Counted"].node_info.type.name == "own.Counted"
     assert not {"own", "helper"} & sys.modules.keys()
+
+
+STAND_INS = """\
+nodes:
+  Stats:
+    component: tfx.components:StatisticsGen
+    inputs: {examples: ExampleGen.examples}
+    replaces: StatisticsGen
+  Features:
+    component: own:Features
+    inputs: {examples: ExampleGen.examples}
+    replaces: Transform
+"""
+
+
+def test_what_replaces_a_node_follows_and_is_followed_as_that_node_was(own):
+    config = own(STAND_INS)
+    wired = compiled(config)
+    assert not {"StatisticsGen", "Transform"} & wired.keys()
+    assert set(wired) == set(nodes_of(config))
+    takes = {
+        (node, key): each.channels[0].producer_node_query.id
+        for node in ("SchemaGen", "ExampleValidator", "Trainer")
+        for key, each in wired[node].inputs.inputs.items()
+    }
+    assert takes["SchemaGen", "statistics"] == "Stats"
+    assert takes["ExampleValidator", "statistics"] == "Stats"
+    assert takes["Trainer", "transform_graph"] == "Features"
+    assert "AnomalyGate" in wired["Features"].upstream_nodes
+    assert "Features" in wired["Trainer"].upstream_nodes
+
+
+def test_only_the_same_outputs_replace_those_of_a_node(own):
+    config = own(STAND_INS.replace("own:Features", "own:Count"))
+    with pytest.raises(ConfigError) as caught:
+        compiled(config)
+    (problem,) = caught.value.problems
+    assert problem.key == "nodes.Features.replaces"
+    assert problem.message == "`own:Count` has the outputs counted (HyperParameters)"
+    assert "transform_graph (TransformGraph)" in problem.remedy
 
 
 @pytest.mark.parametrize("target", ["kubeflow", "vertex"])

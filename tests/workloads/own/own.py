@@ -16,7 +16,12 @@ from tfx.dsl.components.base import base_component, base_executor
 from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.types import Channel, ComponentSpec
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
-from tfx.types.standard_artifacts import Examples, HyperParameters, Model
+from tfx.types.standard_artifacts import (
+    Examples,
+    HyperParameters,
+    Model,
+    TransformGraph,
+)
 
 from strategos import GateStoppedError
 
@@ -39,6 +44,15 @@ def Gate(counted: InputArtifact[HyperParameters], most: Parameter[float]):
     if count > most:
         raise GateStoppedError(f"{count:g} is more than {most:g}")
     1 / most
+
+
+@component
+def Features(
+    examples: InputArtifact[Examples],
+    transformed_examples: OutputArtifact[Examples],
+    transform_graph: OutputArtifact[TransformGraph],
+):
+    pass
 
 
 @component(use_beam=True)
