@@ -88,5 +88,5 @@ test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 u
 bench: setup  ## Compare whole runs with TFX's own and with a script (half an hour).
 	@.venv/bin/python -W ignore benchmarks/whole_run
 
-lint: setup  ## Check style and formatting.
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+lint: setup  ## Check style, formatting and types.
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy

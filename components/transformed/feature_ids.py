@@ -26,6 +26,10 @@ _MOST_NUMBERS = 1 << 24  # in a chunk of one-hot vectors
 _OF_NO_MEANING = frozenset({"_output_shapes", "container", "shared_name", "_class"})
 
 
+def _no_ids() -> np.ndarray:
+    return np.zeros(0, np.int64)
+
+
 @dataclasses.dataclass(frozen=True)
 class FeatureIds:
     """The meaning of a transformed feature's values.
@@ -37,8 +41,9 @@ class FeatureIds:
       entries: Keys of the vocabulary, object[n] of bytes or int64[n]; None if no
         entries can be assigned to values.
       ids: For each entry its value or, of a one-hot vector, the place of its 1;
-        int64[n].
-      others: Ids that keys have which are not in the vocabulary, ascending; int64[m].
+        int64[n], empty without `entries`.
+      others: Ids that keys have which are not in the vocabulary, ascending; int64[m],
+        empty without `entries`.
       is_one_hot: Whether the feature is a one-hot vector.
       is_discrete: Whether the values are whole numbers, truth values or text.
       varies: Whether other data may change the meaning: the feature depends on a
@@ -48,8 +53,8 @@ class FeatureIds:
     digest: str
     looks_up: bool = False
     entries: np.ndarray | None = None
-    ids: np.ndarray | None = None
-    others: np.ndarray | None = None
+    ids: np.ndarray = dataclasses.field(default_factory=_no_ids)
+    others: np.ndarray = dataclasses.field(default_factory=_no_ids)
     is_one_hot: bool = False
     is_discrete: bool = True
     varies: bool = True

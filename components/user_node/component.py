@@ -36,9 +36,8 @@ def make(
       Exception: Whatever the class's constructor raises.
     """
     # ML Metadata names executions by the class, and readers of history nodes by that.
-    named: Any = type(component)(
-        name, (component,), {"__module__": component.__module__}
-    )
+    metaclass: Any = type(component)
+    named = metaclass(name, (component,), {"__module__": component.__module__})
     node = named(**inputs, **parameters).with_id(name)
     own = name_utils.get_full_name(node.executor_spec.executor_class)
     is_beam = isinstance(node.executor_spec, executor_spec.BeamExecutorSpec)

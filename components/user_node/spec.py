@@ -61,19 +61,19 @@ class Spec:
                 "decorator `@component`.",
             )
         _reject_unsupported(component)
+        spec: Any = declared
         inputs = {
             name: Argument(each.type.TYPE_NAME, each.optional)
-            for name, each in declared.INPUTS.items()
+            for name, each in spec.INPUTS.items()
         }
         parameters = {
             name: Argument(
                 getattr(each.type, "__name__", str(each.type)), each.optional
             )
-            for name, each in declared.PARAMETERS.items()
+            for name, each in spec.PARAMETERS.items()
         }
         outputs = {
-            name: Argument(each.type.TYPE_NAME)
-            for name, each in declared.OUTPUTS.items()
+            name: Argument(each.type.TYPE_NAME) for name, each in spec.OUTPUTS.items()
         }
         return cls(
             _of_constructor(component, inputs, {*parameters, *outputs}),

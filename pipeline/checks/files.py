@@ -28,8 +28,10 @@ from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import nearest
 from strategos.pipeline.checks import folders, module_source
 from strategos.pipeline.checks.columns import column_problems
+from strategos.pipeline.config.nodes.sections import Node
 from strategos.pipeline.config.problems import listed, shown
-from strategos.pipeline.config.sections import Config
+from strategos.pipeline.config.sections import Config, Transform
+from strategos.pipeline.config.trainer import Trainer
 
 _NOT_FOR_STOCK = (
     "checkpoint",
@@ -133,8 +135,11 @@ def _custom_config_problems(config: Config) -> Iterator[UserError]:
 
 def _declared_problems(config: Config) -> Iterator[UserError]:
     """Yields a problem for each declared file that does not exist."""
-    sections = {"transform": config.transform, "trainer": config.trainer}
-    sections |= {f"nodes.{name}": node for name, node in config.nodes.items()}
+    sections: dict[str, Node | Transform | Trainer] = {
+        "transform": config.transform,
+        "trainer": config.trainer,
+        **{f"nodes.{name}": node for name, node in config.nodes.items()},
+    }
     for name, section in sections.items():
         for pattern in section.files:
             if not declared(config.folder, pattern):

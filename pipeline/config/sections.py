@@ -331,7 +331,9 @@ class Config(Section):
 
     @field_validator("kubeflow", "vertex")
     @classmethod
-    def _names_steps(cls, target: Kubeflow | Vertex | None, info: ValidationInfo):
+    def _names_steps(
+        cls, target: Kubeflow | Vertex | None, info: ValidationInfo
+    ) -> Kubeflow | Vertex | None:
         known = (*KNOWN_STEPS, *info.data.get("nodes", ()))
         unknown = sorted((target.steps if target else {}).keys() - set(known))
         if unknown and "nodes" in info.data:

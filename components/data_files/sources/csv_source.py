@@ -41,11 +41,8 @@ _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 class CsvSource(Source):
     """A CSV file in UTF-8 with a header; every column is read as text.
 
-    An empty field is a missing value.
-
-    Attributes:
-      malformed: What is wrong with each row that has not as many fields as the header,
-        by index. Default: such a row is an error. With a dict, `batches` leaves it out.
+    An empty field is a missing value. Malformed is a row that has not as many fields as
+    the header.
     """
 
     cut_by_scan = True
@@ -53,7 +50,6 @@ class CsvSource(Source):
     def __init__(self, path: str):
         """See `Source`."""
         self.path = path
-        self.malformed: dict[int, str] | None = None
         self.names = self._read_header()
 
     @classmethod

@@ -65,6 +65,8 @@ class Source(abc.ABC):
       suspects: Names of the columns with a number that float32 may not represent;
         None if unknown.
       is_empty: Whether the header says that the file has no rows.
+      malformed: What is wrong with each row that cannot be read, by index. Default:
+        such a row is an error. With a dict, `batches` may leave it out and name it.
     """
 
     cut_by_scan: ClassVar[bool] = False
@@ -75,6 +77,7 @@ class Source(abc.ABC):
     lists: frozenset[str] = frozenset()
     suspects: frozenset[str] | None = None
     is_empty: bool = False
+    malformed: dict[int, str] | None = None
 
     @abc.abstractmethod
     def __init__(self, path: str):

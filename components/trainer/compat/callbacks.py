@@ -19,7 +19,7 @@ class TensorCallback(tf.keras.callbacks.Callback):
     every callback does without.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._supports_tf_logs = True
 
@@ -53,8 +53,8 @@ def set_mode(callback: Any, mode: str) -> None:
     """
     judge, larger = own(callback), mode == "max"
     delta = abs(getattr(judge, "min_delta", 0.0))
-    plateau = keras3.classes("callbacks", "ReduceLROnPlateau")
-    if isinstance(judge, plateau) and not hasattr(judge, "_is_improvement"):
+    is_plateau = isinstance(judge, keras3.classes("callbacks", "ReduceLROnPlateau"))
+    if is_plateau and not hasattr(judge, "_is_improvement"):
         judge.monitor_op = functools.partial(_beats, larger, delta)
     else:  # the caller of `monitor_op` subtracts `min_delta` from the value
         judge.monitor_op = np.greater if larger else np.less

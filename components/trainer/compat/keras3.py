@@ -13,7 +13,6 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +23,7 @@ STRATEGIES = ("one_device", "mirrored")
 """Strategies under which a Keras 3 model trains."""
 
 
-def package_of(model: Any) -> ModuleType | None:
+def package_of(model: Any) -> Any:
     """The Keras package of a model: `tf.keras` or `keras`; None for anything else."""
     if isinstance(model, tf.keras.Model):
         return tf.keras
@@ -133,7 +132,7 @@ def is_overridden(model: Any, method: str) -> bool:
 
 def inputs_of(model: Any) -> dict[str, Any]:
     """The inputs of a functional model by feature name; `{}` for other models."""
-    tensors = []
+    tensors: list[Any] = []
     with contextlib.suppress(ValueError):  # Keras 3: a Sequential that is not built
         tensors = getattr(model, "inputs", None) or []
     if is_model(model):
@@ -312,6 +311,6 @@ def _is_variable(part: Any) -> bool:
     return keras is not None and isinstance(part, keras.Variable)
 
 
-def _package() -> ModuleType | None:
+def _package() -> Any:
     """Keras 3, if it has been imported."""
     return sys.modules.get("keras")

@@ -28,7 +28,9 @@ def compile_dense_updates_only(model: tf.keras.Model) -> None:
     optimizer = getattr(model, "optimizer", None)
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
     compiled = getattr(inner, _COMPILED, None)
-    if compiled is None:  # Keras 3, and the optimizers before Keras 2.11
+    if (
+        inner is None or compiled is None
+    ):  # Keras 3, and the optimizers before Keras 2.11
         return
 
     def update(gradient: Any, variable: tf.Variable, key: int) -> Any:

@@ -34,7 +34,7 @@ def follow(optimizer: Any, schedule: Any) -> None:
         optimizer.learning_rate = schedule
         # Keras 3 has taken a variable out of a list, which TensorFlow would not save.
         tracked = getattr(optimizer, "_variables", None)
-        if hasattr(tracked, "_update_snapshot"):
+        if tracked is not None and hasattr(tracked, "_update_snapshot"):
             tracked._non_append_mutation = tracked._external_modification = False
             tracked._update_snapshot()
         return

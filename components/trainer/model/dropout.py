@@ -21,7 +21,7 @@ class TrainingStep:
     function that no model tracks: all of one context share this object.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._model: tf.keras.Model | None = None
 
     def follow(self, model: tf.keras.Model) -> None:

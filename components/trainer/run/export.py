@@ -112,7 +112,7 @@ def describe(
     tf.io.gfile.makedirs(os.path.dirname(schema))
     tf.io.gfile.copy(schema_file, schema, overwrite=True)
     with tf.io.gfile.GFile(f"{folder}/{exported.DESCRIPTION}", "w") as file:
-        described = {"label": label, "features": sorted(features)}
+        described: dict[str, Any] = {"label": label, "features": sorted(features)}
         described |= {"classes": list(classes), "unused": sorted(unused)}
         described["from_logits"] = from_logits
         described["null_values"] = list(null_values)
@@ -122,8 +122,9 @@ def describe(
 def _from_logits(model: tf.keras.Model) -> bool | None:
     """Whether the compiled loss takes logits; None without a cross entropy of Keras."""
     loss = known_loss(getattr(model, "loss", None))
-    is_known = loss is not None and loss.name.endswith("crossentropy")
-    return loss.from_logits if is_known else None
+    if loss is None or not loss.name.endswith("crossentropy"):
+        return None
+    return loss.from_logits
 
 
 class _Servable:

@@ -33,7 +33,7 @@ class CallbackState:
     """
 
     def __init__(self, callbacks: Sequence[Any]):
-        passing = (Progress, EvaluatedWeights, Unchanged)
+        passing: tuple[type, ...] = (Progress, EvaluatedWeights, Unchanged)
         passing += keras3.classes("callbacks", "TensorBoard")
         followed = map(own, callbacks)
         self._callbacks = [x for x in followed if not isinstance(x, passing)]
@@ -51,7 +51,8 @@ class CallbackState:
           For each callback `set`, JSON by attribute, and `deleted`, names; and all
           arrays by name.
         """
-        found, arrays = [], {}
+        found = []
+        arrays: dict[str, np.ndarray] = {}
         for now, made, begun in self._moments():
             changed = {
                 name: value.stored(arrays)
@@ -95,9 +96,9 @@ class CallbackState:
         for key, array in arrays.items():
             number, name, index = key.split("/")
             found.setdefault((int(number), name), {})[int(index)] = array
-        for (number, name), parts in found.items():
-            values = [parts[index] for index in range(len(parts))]
-            vars(self._callbacks[number])[name] = values
+        for (place, name), parts in found.items():
+            values = [parts[part] for part in range(len(parts))]
+            vars(self._callbacks[place])[name] = values
 
     def name_lost(self) -> None:
         """Warns of attributes that training has changed and no checkpoint holds."""

@@ -58,7 +58,7 @@ class Encoded:
             and all(map(_same, self.arrays, other.arrays))
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # Python's way to say: not hashable
 
     def stored(self, arrays: dict[str, np.ndarray]) -> Any:
         """The value as JSON.
@@ -94,7 +94,7 @@ class Encoded:
             parts = [self._encode(each) for each in value]
             return {kind: parts, "maxlen": value.maxlen}
         if type(value) is collections.defaultdict:
-            factory = getattr(value.default_factory, "__name__", None)
+            factory = getattr(value.default_factory, "__name__", "")
             if value.default_factory is _FACTORIES.get(factory):
                 return {kind: self._pairs(value), "factory": factory}
         return self._encode_array(value)
@@ -157,7 +157,8 @@ def decoded(
 def _decode(tree: Any, arrays: list[np.ndarray], current: Any) -> Any:
     if not isinstance(tree, (list, dict)):
         return tree
-    (kind, parts), *others = (tree if type(tree) is dict else {"list": tree}).items()
+    tagged: dict[str, Any] = tree if type(tree) is dict else {"list": tree}
+    (kind, parts), *others = tagged.items()
     rest = dict(others)
     if kind in _SEQUENCES or kind == "deque":
         held = list(current) if isinstance(current, (list, tuple)) else []
@@ -169,11 +170,11 @@ def _decode(tree: Any, arrays: list[np.ndarray], current: Any) -> Any:
         return parts.encode("latin-1")
     if "dtype" in rest:
         return _placed(kind, _typed(arrays[parts], rest["dtype"]), current)
-    held = current if isinstance(current, Mapping) else {}
+    known = current if isinstance(current, Mapping) else {}
     found = {}
     for key, value in parts:
         key = _decode(key, arrays, None)
-        found[key] = _decode(value, arrays, held.get(key))
+        found[key] = _decode(value, arrays, known.get(key))
     if kind == "defaultdict":
         return collections.defaultdict(_FACTORIES.get(rest["factory"]), found)
     return _MAPPINGS[kind](found)

@@ -132,7 +132,9 @@ def difference(found: Answers, expected: Answers, allowed: float) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _differing(name: str, found: np.ndarray, expected: np.ndarray, allowed: float):
+def _differing(
+    name: str, found: np.ndarray, expected: np.ndarray, allowed: float
+) -> str:
     if found.shape != expected.shape:
         return f"`{name}` of shape {found.shape} for {expected.shape}"
     rows = len(found)
@@ -149,9 +151,9 @@ def _differing(name: str, found: np.ndarray, expected: np.ndarray, allowed: floa
     wrong = (off > allowed * largest).any(axis=1)
     if not wrong.any():
         return ""
-    place, column = np.unravel_index(np.argmax(off), off.shape)
+    place, column = map(int, np.unravel_index(np.argmax(off), off.shape))
     one, other = one[place, column], other[place, column]
-    return _shown(name, wrong, f"{one:.5g}", f"{other:.5g}", int(place))
+    return _shown(name, wrong, f"{one:.5g}", f"{other:.5g}", place)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:

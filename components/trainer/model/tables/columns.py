@@ -77,10 +77,10 @@ def find(forward: Forward) -> Positions:
             if name in use.sources:
                 met.setdefault((use, name), []).append((column, columns))
     found, ids = [], {}
-    for (use, name), columns in met.items():
-        offsets = {min(x, default=0) - column for column, x in columns}
+    for (use, name), pairs in met.items():
+        offsets = {min(x, default=0) - column for column, x in pairs}
         axis = use.axis_of_columns(use.operand.shape[-1])
-        single = all(len(x) == 1 for _, x in columns)
+        single = all(len(x) == 1 for _, x in pairs)
         if single and len(offsets) == 1 and axis != UNKNOWN:
             key = f"{_PREFIX}{name}"
             ids[key] = _columns(sizes[name])

@@ -158,13 +158,10 @@ def _block(
     for relation, ids in zip(pair, (new, old), strict=True):
         if relation and (relation.axis == UNKNOWN or not ids or ids.entries is None):
             return None
-    all_new, all_old = (
-        _rows(relation, np.concatenate([ids.ids, ids.others])) if relation else _NONE
-        for relation, ids in zip(pair, (new, old), strict=True)
-    )
     now, then = pair
-    entries = _rows(now, new.ids) if now and new.varies else _NONE
-    if not now or not then:
+    all_new, all_old = _all_rows(now, new), _all_rows(then, old)
+    entries = _rows(now, new.ids) if now and new and new.varies else _NONE
+    if not (now and new and then and old):
         return _Block(_NONE, _NONE, all_new, all_old, entries)
     if now.axis != then.axis or new.is_one_hot != old.is_one_hot:
         return None
@@ -177,6 +174,12 @@ def _block(
     return _Block(
         now.offset + to[both], then.offset + of[both], all_new, all_old, entries
     )
+
+
+def _all_rows(relation: Relation | None, ids: FeatureIds | None) -> np.ndarray:
+    if not relation or not ids:
+        return _NONE
+    return _rows(relation, np.concatenate([ids.ids, ids.others]))
 
 
 def _rows(relation: Relation, ids: np.ndarray) -> np.ndarray:
@@ -192,6 +195,7 @@ def _entries(new: FeatureIds, old: FeatureIds) -> tuple[np.ndarray, np.ndarray]:
 
     An id that several entries share now, and that had different ones, is left out.
     """
+    assert old.entries is not None and new.entries is not None  # see `_block`
     place = dict(zip(old.entries.tolist(), old.ids.tolist(), strict=True))
     pairs = zip(new.entries.tolist(), new.ids.tolist(), strict=True)
     return _agreeing([(to, place[x]) for x, to in pairs if x in place])

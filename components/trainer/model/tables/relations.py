@@ -364,9 +364,9 @@ def _declared(
     model: tf.keras.Model, ids: Mapping[str, FeatureIds]
 ) -> dict[int, list[Relation]]:
     """The relations of the layers of `context.embedding`, by table."""
-    owner = {}
+    owner: dict[int, Relation] = {}
     for layer in compiled.layers(model):
-        feature = getattr(layer, "strategos_feature", None)
+        feature = getattr(layer, "strategos_feature", "")
         if feature in ids and ids[feature].entries is not None:
             every = np.concatenate([ids[feature].ids, ids[feature].others])
             bounds = int(every.min()), int(every.max())
