@@ -15,7 +15,7 @@ import signal
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 
 class ExitCode(enum.IntEnum):
@@ -50,6 +50,15 @@ class Place:
         if not self.line:
             return self.source.split(" ")[0]
         return f"{os.path.basename(self.source)}:{self.line}"
+
+
+_Value = TypeVar("_Value")
+
+
+def required(value: _Value | None) -> _Value:
+    """A value that may be missing in general, and never where this is called."""
+    assert value is not None
+    return value
 
 
 class UserError(Exception):

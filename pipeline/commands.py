@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
-from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.components.errors import BadInputError, ExitCode, UserError, required
 from strategos.pipeline import api
 from strategos.pipeline.config import MAIN_FILE
-from strategos.pipeline.config.sections import required
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing

@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import BadInputError, ExitCode, Place
+from strategos.components.errors import BadInputError, ExitCode, Place, required
 from strategos.components.files import filesystems
 from strategos.components.push_targets import targets
 from strategos.pipeline import commands
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import contexts
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import NoRunsError, Store

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.data_files.listing import select_spans
-from strategos.components.errors import ExitCode, UserError
+from strategos.components.errors import ExitCode, UserError, required
 from strategos.pipeline import api, commands
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import decisions, runs
 from strategos.pipeline.plan import caching
 from strategos.pipeline.root import lock, metadata

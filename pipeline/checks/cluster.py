@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from strategos.components import node_ids
 from strategos.components.data_files.listing import Listing
-from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.errors import BadInputError, Place, UserError, required
 from strategos.components.files.filesystems import is_remote
 from strategos.components.push_targets import targets
 from strategos.components.trainer.launchers import LAUNCHERS
@@ -18,7 +18,7 @@ from strategos.components.wording import listed
 from strategos.pipeline.checks import engine, files, folders, nodes
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.cluster.types import WORKLOAD
-from strategos.pipeline.config.sections import Config, required
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.cluster import paths
 from strategos.pipeline.plan.cluster.resolve import GANGS
 

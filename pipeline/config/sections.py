@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
@@ -106,15 +106,6 @@ class Transform(Section):
         "`preprocessing_fn` depends in a way that a run cannot record, such as files "
         "that a subprocess reads. Their contents are part of the cache key.",
     )
-
-
-_Section = TypeVar("_Section", bound=Section)
-
-
-def required(section: _Section | None) -> _Section:
-    """A section that is known to be set: a check rejected its absence before."""
-    assert section is not None
-    return section
 
 
 class Config(Section):

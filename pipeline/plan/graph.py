@@ -20,11 +20,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
+from strategos.components.errors import required
 from strategos.components.push_targets import targets
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.nodes import order
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
 from strategos.pipeline.plan.user_nodes import specs
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import spans
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import (
     caching,

@@ -20,13 +20,13 @@ from strategos.components.errors import (
     GateStoppedError,
     Place,
     UserError,
+    required,
 )
 from strategos.components.evaluation import summary
 from strategos.components.push_targets import targets
 from strategos.components.pusher import ABORTED, CANARY, SLOT
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import models
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import gating

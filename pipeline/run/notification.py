@@ -19,7 +19,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import processes
-from strategos.components.errors import UserError, first_line
+from strategos.components.errors import UserError, first_line, required
 from strategos.components.plugins.notification import Notification, Recipient
 from strategos.components.wording import first
 from strategos.pipeline.config.operating import (
@@ -28,7 +28,6 @@ from strategos.pipeline.config.operating import (
     WEBHOOK_VARIABLE,
     with_texts,
 )
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.view.terminal import number
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, required
 from strategos.components.push_targets import endpoint, targets
 from strategos.components.pusher import PUSHED_BY
-from strategos.pipeline.config.sections import required
 from strategos.pipeline.history import models
 from strategos.pipeline.run import canary, pushes
 

@@ -101,15 +101,30 @@ def configure(name: str, kind: str, count: int) -> list[str]:
     return [f"/cpu:{index}" for index in range(count)]
 
 
-def refusal(key: str, message: str, **fields: str) -> UserError:
+def refusal(
+    key: str,
+    message: str,
+    *,
+    received: str = "",
+    expected: str = "",
+    remedy: str = "",
+) -> UserError:
     """An error about the setting `trainer.distribution.KEY`.
 
     Args:
       key: Key below `trainer.distribution`.
       message: What is wrong.
-      **fields: `received`, `expected` and `remedy` of a `UserError`.
+      received: As of a `UserError`.
+      expected: As of a `UserError`.
+      remedy: As of a `UserError`.
     """
-    return UserError(message, key=f"trainer.distribution.{key}", **fields)
+    return UserError(
+        message,
+        key=f"trainer.distribution.{key}",
+        received=received,
+        expected=expected,
+        remedy=remedy,
+    )
 
 
 def seen(gpus: int) -> str:

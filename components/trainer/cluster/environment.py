@@ -120,7 +120,7 @@ class ClusterSpec:
     def tf_config(self) -> str:
         """The cluster as the value of the environment variable TF_CONFIG (JSON)."""
         cluster = {kind: list(found) for kind, found in self.addresses.items()}
-        config = {"cluster": cluster}
+        config: dict[str, Any] = {"cluster": cluster}
         if self.task:
             config["task"] = {"type": self.task.type, "index": self.task.index}
         return json.dumps(config)

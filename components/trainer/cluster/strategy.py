@@ -218,9 +218,7 @@ def _automatic(
     return "one_device", ""
 
 
-def _tpu(
-    distribution: Mapping[str, Any], cluster: ClusterSpec
-) -> dict[str, str | None]:
+def _tpu(distribution: Mapping[str, Any], cluster: ClusterSpec) -> dict[str, Any]:
     """Name, zone and project of the TPU that the settings or the environment name."""
     given = distribution.get("tpu") or {}
     return {

@@ -113,7 +113,7 @@ def features(columns: Columns, spec: Spec) -> dict[str, Any]:
 def count(packed: Packed) -> int:
     """Number of rows of packed columns."""
     matrices, others = packed
-    some, *_ = [*matrices.values(), *tf.nest.flatten(others)]
+    some, *_ = [*matrices.values(), *list(tf.nest.flatten(others))]
     return int(some.shape[0])
 
 

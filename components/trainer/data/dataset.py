@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -145,8 +145,8 @@ class Split:
                 *order, lambda *some: self._unpacked_blocks(read(*some))
             )
         else:
-            read = self.records and functools.partial(self.records.blocks, reports=True)
-            batches = self._fetched(self._keys(*order, read), self.columns)
+            keys = self._keys(*order, _blocks(self.records, reports=True))
+            batches = self._fetched(keys, self.columns)
         if wait is not None:
             batches = wait.stamp(batches, len(share))
         if epochs is None:
@@ -184,7 +184,7 @@ class Split:
             with tf.init_scope():  # reads them now, not in the traced function
                 streamed = Records.count(self.files, self.stored.limit)
         parts = Parts(batch_size, 1, range(1), drop_last)
-        blocks = streamed and functools.partial(streamed.blocks, reports=False)
+        blocks = _blocks(streamed, reports=False)
         keys = self._keys(parts, seed, epochs, first_step, blocks)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
         if streamed is not None:
@@ -260,9 +260,8 @@ class Split:
                 remedy="Choose a smaller one, or `last_batch: keep`.",
             )
         first_epoch, offset = divmod(start, steps)
-        epochs = tf.data.Dataset.range(
-            first_epoch, _NO_END if epochs is None else epochs
-        )
+        end = _NO_END if epochs is None else epochs
+        passes = tf.data.Dataset.range(first_epoch, end)
 
         def begin(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             key = tf.stack([tf.constant(seed, tf.int64), epoch])
@@ -275,15 +274,16 @@ class Split:
             order = tf.random.experimental.stateless_shuffle(rows, key)
             return order[: self.rows_per_pass], first
 
+        if blocks is None:
+            return passes.map(order).prefetch(1).flat_map(no_autograph(parts.of))
+
         @no_autograph
         def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
             key, first = begin(epoch)
             found = parts.of_blocks(blocks(key, parts.batch_size, first))
             return found.take((steps - first) * len(parts.share))
 
-        if blocks is not None:
-            return epochs.flat_map(streamed)
-        return epochs.map(order).prefetch(1).flat_map(no_autograph(parts.of))
+        return passes.flat_map(streamed)
 
     def _fetched(self, keys: tf.data.Dataset, kept: Packed | None) -> tf.data.Dataset:
         parse = parsing.parser(self.spec)
@@ -333,23 +333,29 @@ def read(
     files = tuple(sorted(files))
     blocks = parsing.blocks(files, spec, cache_limit)
     if specs.is_fixed(spec):
-        matrices = (matrices for matrices, _ in blocks)
+        matrices: Iterator[dict[str, Any]] = (matrices for matrices, _ in blocks)
         if ready := column_files.beside(files):
             matrices = column_files.blocks(ready, specs.widths(spec))
         # Not in memory first, where the parts and the whole would take twice as much.
         stored = Stored.write(matrices, cache_limit)
         if stored.size > min(cache_limit, _MATRIX_BYTES):
             return Split(files, spec, label, stored.rows, None, stored=stored)
-        with tf.device(
-            "CPU"
-        ):  # otherwise they fill the first GPU, which does not use them
-            kept = tf.nest.map_structure(tf.constant, stored.whole()), {}
-        return Split(files, spec, label, stored.rows, kept)
+        with tf.device("CPU"):  # else they fill the first GPU, which does not use them
+            whole = tf.nest.map_structure(tf.constant, stored.whole())
+        return Split(files, spec, label, stored.rows, (whole, {}))
     kept = parsing.whole(blocks, cache_limit)
     if kept is not None:
         return Split(files, spec, label, columns.count(kept), kept)
     streamed = Records.count(files, cache_limit)
     return Split(files, spec, label, streamed.rows, None, streamed)
+
+
+def _blocks(
+    streamed: Records | None, *, reports: bool
+) -> Callable[..., tf.data.Dataset] | None:
+    if streamed is None:
+        return None
+    return functools.partial(streamed.blocks, reports=reports)
 
 
 def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:

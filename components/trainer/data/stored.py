@@ -227,7 +227,7 @@ class Stored:
         return found
 
 
-def _aligned(shape: tuple[int, int], kind: str) -> np.ndarray:
+def _aligned(shape: tuple[int, ...], kind: str) -> np.ndarray:
     """An array that TensorFlow takes as a tensor without copying it."""
     size = math.prod(shape) * np.dtype(kind).itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)

@@ -199,7 +199,7 @@ def _process_of(thread: int) -> int:
         status = Path(f"/proc/{thread}/status").read_text(errors="replace")
     except ProcessLookupError as error:
         raise OSError(errno.ESRCH, str(error)) from None
-    return int(re.search(r"^Tgid:\s*(\d+)", status, re.MULTILINE)[1])
+    return int(re.findall(r"^Tgid:\s*(\d+)", status, re.MULTILINE)[0])
 
 
 def _system_call(name: str, number: int, *arguments: int | bytes) -> int:

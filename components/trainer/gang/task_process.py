@@ -119,7 +119,8 @@ class Lines:
 
     def close(self) -> list[bytes]:
         """Reads what is left; does not wait for other holders of the pipe."""
-        lines, before = [], None
+        lines: list[bytes] = []
+        before = None
         while before != (len(lines), self._rest) and not self.ended:
             before = (len(lines), self._rest)
             lines += self.read()

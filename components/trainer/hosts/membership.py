@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import worker_process
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.hosts import rendezvous
@@ -37,7 +37,8 @@ class Membership:
     """
 
     def __init__(self, folder: str | Path, cluster: ClusterSpec, session: str):
-        self._shared = Rendezvous(Path(folder))
+        self._folder = Path(folder)
+        self._shared = Rendezvous(self._folder)
         self._cluster = cluster
         self._session = session
         self._looked = 0.0
@@ -48,12 +49,12 @@ class Membership:
     @property
     def name(self) -> str:
         """Name of the worker's task, such as `worker-0`."""
-        return self._cluster.task.name
+        return required(self._cluster.task).name
 
     @property
     def folder(self) -> Path:
         """The run's own folder."""
-        return self._shared.folder
+        return self._folder
 
     def join(self) -> None:
         """Registers this worker for its task, in place of any earlier worker."""
@@ -210,16 +211,16 @@ class Membership:
             self.report("trained")
         if self._cluster.is_chief:
             return all(map(self._has_trained, self._peers()))
-        return self._has_trained(self._cluster.chief.name)
+        return self._has_trained(required(self._cluster.chief).name)
 
     def may_leave(self) -> bool:
         """Whether this task may end after an interrupt: no checkpoint needs it."""
-        chief = self._shared.get(self._cluster.chief.name) or {}
+        chief = self._shared.get(required(self._cluster.chief).name) or {}
         return not self._serves or chief.get("state") == "left"
 
     @property
     def _serves(self) -> bool:
-        return watchdog.serves(self._cluster, self._cluster.task)
+        return watchdog.serves(self._cluster, required(self._cluster.task))
 
     def _peers(self) -> Iterator[str]:
         for task in self._cluster.tasks:

@@ -25,6 +25,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NoReturn
 
+from strategos.components.errors import required
 from strategos.components.files import commit
 from strategos.components.trainer.cluster.environment import ClusterSpec
 
@@ -153,7 +154,7 @@ class Copy:
         self._host = _chief_address(cluster)[0].strip("[]")
         self._port = port_of(cluster)
         self._address = ""
-        self._task = cluster.task.name
+        self._task = required(cluster.task).name
         self._sent: dict[str, str] = {}
         self._known: dict[str, str] = {}
 
@@ -212,7 +213,7 @@ def _read(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def _chief_address(cluster: ClusterSpec) -> tuple[str, str]:
-    chief = cluster.chief
+    chief = required(cluster.chief)
     host, _, port = cluster.addresses[chief.type][chief.index].rpartition(":")
     return host, port
 

@@ -86,7 +86,7 @@ class Rendezvous:
 
     def remove(self, name: str) -> None:
         """Removes the file `name`.json if it exists."""
-        (self.folder / f"{name}.json").unlink(missing_ok=True)
+        storage.remove(str(self.folder / f"{name}.json"))
 
     def open_run(self, call: Mapping[str, Any]) -> Rendezvous:
         """Announces a run that waits for workers; removes the files of earlier runs.
@@ -98,7 +98,7 @@ class Rendezvous:
           The new run's own rendezvous, in a subfolder named by the run's id.
         """
         for old in self.folder.glob("*/"):
-            shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(str(old), ignore_errors=True)
         run = Rendezvous(self.folder / uuid.uuid4().hex[:12])
         run.put(RUN, {})
         self.put(CALL, {**call, "id": run.folder.name})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events, worker_process
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import gang, host, ports, watchdog
@@ -65,7 +65,7 @@ def train(
     """
     outside = membership.outside
     with gang.Gang(
-        [cluster.task], work, limits, outside=outside, beside=beside
+        [required(cluster.task)], work, limits, outside=outside, beside=beside
     ) as here:
         while True:
             try:
@@ -194,9 +194,10 @@ def check_port(cluster: ClusterSpec) -> None:
     Raises:
       UserError: Another process uses the port, or the system does not allow it.
     """
-    address = cluster.addresses[cluster.task.type][cluster.task.index]
+    task = required(cluster.task)
+    address = cluster.addresses[task.type][task.index]
     port = int(address.rpartition(":")[2])
-    given = f"TF_CONFIG gives {cluster.task.name} the address {address}, but"
+    given = f"TF_CONFIG gives {task.name} the address {address}, but"
     until = time.monotonic() + _PORT_SECONDS
     try:
         while ports.is_taken(port):

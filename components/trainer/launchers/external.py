@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events, worker_process
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.processes import Grace
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
@@ -162,10 +162,11 @@ class Run:
         }
         self._here.put(rendezvous.RUN, orders)
         time.sleep(rendezvous.HEARTBEAT_SECONDS)
-        for path in sorted(self._here.folder.glob("*-*.json")):
-            state = self._here.get(path.stem)
+        files = self._here.folder.glob("*-*.json")
+        for name in sorted(path.name.removesuffix(".json") for path in files):
+            state = self._here.get(name)
             if state:
-                self._workers[path.stem] = state
+                self._workers[name] = state
 
     def _is_alive(self, name: str) -> bool:
         value = None
@@ -267,7 +268,7 @@ class Run:
                     self._count_failure(*found[0])
                     return None
             self._pass_on()
-            return self._workers[self._cluster.chief.name]["facts"]
+            return self._workers[required(self._cluster.chief).name]["facts"]
         finally:
             self._going = False
 
@@ -276,13 +277,13 @@ class Run:
         for task in self._cluster.tasks:
             relay = self._relays.setdefault(task.name, Relay())
             only = None if task == self._cluster.chief else uses.EVENT
-            relay.pass_on(self._here.folder / f"{task.name}.events", only)
+            relay.pass_on(Path(str(self._here.folder), f"{task.name}.events"), only)
 
     def _chief_is(self, *states: str) -> bool:
         """Whether the chief is in one of these states."""
         chief = self._cluster.chief
         state = self._workers.get(chief.name) if chief else None
-        return bool(state) and state["state"] in states
+        return bool(state and state["state"] in states)
 
     def _failures_now(self) -> Iterator[tuple[Failure, bool]]:
         """The failures of this attempt, each with whether a step had been done.
@@ -292,7 +293,7 @@ class Run:
         """
         alone = self._chief_is("trained", "done")
         for name, session in self._sessions.items():
-            if alone and name != self._cluster.chief.name:
+            if alone and name != required(self._cluster.chief).name:
                 continue
             state = self._workers[name]
             mine = state.get("generation") == self._generation

@@ -22,7 +22,11 @@ from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs import training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
 from strategos.components.trainer.launchers.jobs.output import Output
-from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
+from strategos.components.trainer.launchers.jobs.scheduler import (
+    Job,
+    Phase,
+    UnreachableError,
+)
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
@@ -133,7 +137,7 @@ class Slurm:
 
     name = "Slurm"
     remedy = f"Check {_KEY} against `sinfo` and the state of the nodes."
-    launcher_timeout = None
+    launcher_timeout: float | None = None
 
     def __init__(self, settings: Mapping[str, Any]):
         self._settings = settings
@@ -142,7 +146,7 @@ class Slurm:
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Submits a job; see `Scheduler`."""
         command = (sys.executable, "-m", _TASK, str(attempt.folder))
-        script = attempt.folder / "job.sh"
+        script = Path(str(attempt.folder), "job.sh")
         script.write_text(_SCRIPT.format(command=shlex.join(command)))
         try:
             text = _ran("sbatch", *self._arguments(name, attempt), str(script))
@@ -201,7 +205,10 @@ class Slurm:
 
 
 def _job(number: str, state: str, reason: str, folder: str) -> Job:
-    known = {**dict.fromkeys(_WAITING, "waiting"), **dict.fromkeys(_RUNNING, "running")}
+    known: dict[str, Phase] = {
+        **dict.fromkeys(_WAITING, "waiting"),
+        **dict.fromkeys(_RUNNING, "running"),
+    }
     return Job(
         number,
         folder,

@@ -26,7 +26,11 @@ from strategos.components.trainer import finished
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
 from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
-from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
+from strategos.components.trainer.launchers.jobs.scheduler import (
+    Job,
+    Phase,
+    UnreachableError,
+)
 from strategos.components.trainer.launchers.jobs.staging import KEY
 from strategos.components.trainer.launchers.jobs.tfjob.logs import PodLogs
 from strategos.components.trainer.launchers.jobs.tfjob.manifest import (
@@ -101,7 +105,7 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
         "which is on no volume of the pods of a TFJob",
         key="run.root",
         received=root,
-        expected=f"a folder below {' or '.join(mounts)}" if mounts else None,
+        expected=f"a folder below {' or '.join(mounts)}" if mounts else "",
         remedy=f"Name a URL such as s3://BUCKET/FOLDER in {KEY}.folder, which gets "
         f"copies of the training's files; or move the root to one of {KEY}.volumes.",
     )
@@ -176,7 +180,7 @@ class TFJobs:
     def cancel(self, job: Job) -> None:
         """Deletes a TFJob and its pods; see `Scheduler`."""
         delete = self._objects.delete_namespaced_custom_object
-        how = {"propagation_policy": "Foreground", "fine": _NOT_FOUND}
+        how: dict[str, Any] = {"propagation_policy": "Foreground", "fine": _NOT_FOUND}
         self._asked(delete, *self._place, job.id, **how)
 
     def _job(self, found: Mapping[str, Any]) -> Job:
@@ -188,7 +192,7 @@ class TFJobs:
         pods = [] if deleted or "Succeeded" in true else self._pods(name)
         started = sum(pod.status.phase != "Pending" for pod in pods)
         all_run = deleted or started == sum(s["replicas"] for s in specs.values())
-        phase = "ended" if ended else "running" if all_run else "waiting"
+        phase: Phase = "ended" if ended else "running" if all_run else "waiting"
         state = ended["type"] if ended else "Being deleted" if deleted else phase
         reasons = [each for pod in pods for each in _reasons(pod)]
         text = "; ".join(f"{pod}: {why} {more}".strip() for pod, why, more in reasons)
@@ -202,7 +206,7 @@ class TFJobs:
             f"{state} ({text})" if text else state,
             hopeless=any(why in _HOPELESS for _, why, _ in reasons),
             cancelled=deleted,
-            reclaimed=bool(ended) and _OUT_OF_TIME in ended.get("message", ""),
+            reclaimed=bool(ended and _OUT_OF_TIME in ended.get("message", "")),
             partial=started > 0,
             hint=f"Raise {KEY}.memory." if short else "",
         )
@@ -212,7 +216,9 @@ class TFJobs:
         listed = self._core.list_namespaced_pod
         return self._asked(listed, self._namespace, label_selector=label).items
 
-    def _asked(self, ask: Callable[..., Any], *given: Any, fine: int = 0, **how: Any):
+    def _asked(
+        self, ask: Callable[..., Any], *given: Any, fine: int = 0, **how: Any
+    ) -> Any:
         """The answer of Kubernetes' API; None for the status `fine`.
 
         Raises:

@@ -14,15 +14,19 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import temporary
 from strategos.components.services import google_api
 from strategos.components.trainer.launchers.jobs import staging, training
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
+from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
 from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
-from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
+from strategos.components.trainer.launchers.jobs.scheduler import (
+    Job,
+    Phase,
+    UnreachableError,
+)
 from strategos.components.trainer.launchers.jobs.vertex import custom_job
 from strategos.components.trainer.launchers.jobs.vertex.custom_job import KEY
 from strategos.components.trainer.launchers.jobs.vertex.logs import Logs
@@ -156,7 +160,7 @@ class CustomJobs:
         """What a job prints and reports; see `Scheduler`."""
         folder = self._scratch / job.id
         folder.mkdir(exist_ok=True)
-        here = dataclasses.replace(attempt, scratch=folder)
+        here = dataclasses.replace(cast(RemoteAttempt, attempt), scratch=folder)
         return CopiedOutput(here, self.name, self._logs_of(job.id))
 
     def _listed(self, label: str, value: str) -> list[Any]:
@@ -164,15 +168,16 @@ class CustomJobs:
         found = self._ask(
             lambda **how: list(self._client.list_custom_jobs(**how)), request
         )
-        return [each for each in found if each.labels.get(label) == value]
+        return [each for each in found or () if each.labels.get(label) == value]
 
     def _job(self, found: Any) -> Job:
         number = found.name.rpartition("/")[2]
         state = found.state.name.removeprefix("JOB_STATE_")
-        known = {
+        known: dict[str, Phase] = {
             **dict.fromkeys(_WAITING, "waiting"),
             **dict.fromkeys(_RUNNING, "running"),
         }
+        phase: Phase
         phase = "waiting" if state == "STATE_UNSPECIFIED" else known.get(state, "ended")
         reason = google_api.one_line(found.error.message)
         if phase == "waiting" and not reason:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.trainer.compat import keras_names
+from strategos.components.trainer.data.dataset import Split
 from strategos.components.trainer.loop import (
     callbacks,
     checkpoints,
@@ -68,6 +69,7 @@ class AsyncTraining(Training):
         )
 
     def _feed(self, model: tf.keras.Model, step: int) -> Any:
+        assert isinstance(self._examples, Split)  # nobody divides files here
         feed = functools.partial(self._examples.remote, **self._stream(step))
         return parameter_server.distributed(feed, self._choice.workers)
 

@@ -278,7 +278,7 @@ def _tensorboard(
             key="trainer.callbacks.tensorboard",
             remedy="Install it, or set the callback to false.",
         )
-    asked = {} if settings is True else settings
+    asked = settings if isinstance(settings, Mapping) else {}
     profile = asked.get("profile") or 0
 
     class TensorBoard(callbacks.TensorBoard):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
@@ -143,7 +143,7 @@ class Keeper(TensorCallback):
             events.emit("note", message=f"resuming at step {found.step:,}")
 
     def _restore_part(self, part: Any, name: str) -> None:
-        found = self._found
+        found = required(self._found)
         missing = checkpoints.restore(
             part, f"{found.path}/{name}", is_chief=self._store.is_chief
         )
@@ -156,7 +156,8 @@ class Keeper(TensorCallback):
             )
 
     def _check_structure_of(self, found: Found) -> None:
-        differing = structure.difference(self._structure, found.state.get("structure"))
+        ours = required(self._structure)
+        differing = structure.difference(ours, found.state.get("structure"))
         if differing:
             raise UserError(
                 f"The checkpoint {found.place} ('there') is of another model than "
@@ -184,13 +185,13 @@ class Keeper(TensorCallback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Restores the state of the other callbacks, which they have just reset."""
         self._saved = self._looked = (self._clock(), self._position.step)
-        self._state.begin()
+        required(self._state).begin()
         if self._found:
             state, arrays = self._found.state, self._found.arrays
             if "callbacks" in state:  # of a version before typed values
-                self._state.give_older(state["callbacks"], arrays)
+                required(self._state).give_older(state["callbacks"], arrays)
             else:
-                self._state.give(state["callback_state"], arrays)
+                required(self._state).give(state["callback_state"], arrays)
             self.model.stop_training = state["stop_training"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -231,7 +232,7 @@ class Keeper(TensorCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, after all other callbacks."""
         if self._store.is_chief:
-            self._state.name_lost()
+            required(self._state).name_lost()
         self._look()
 
     def is_due(self, step: int) -> bool:
@@ -279,7 +280,7 @@ class Keeper(TensorCallback):
         heartbeat.current().alive()
         if keras3.is_model(self.model):
             local_values.average(self.model)
-        plain, arrays = self._state.take()
+        plain, arrays = required(self._state).take()
         state = {
             "callback_state": plain,
             "stop_training": self.model.stop_training,
@@ -303,7 +304,8 @@ class _Metrics(tf.Module):
 
 def _random_state() -> dict[str, Any]:
     version, numbers, gauss = random.getstate()
-    kind, keys, *rest = np.random.get_state()
+    of_numpy: Any = np.random.get_state()
+    kind, keys, *rest = of_numpy
     return {
         "python": [version, list(numbers), gauss],
         "numpy": [kind, keys.tolist(), *rest],

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.io import gfile
 
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.files import storage
 from strategos.components.trainer.compat import compiled, partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
@@ -175,7 +175,7 @@ class Checkpoints:
 
 def step_of(name: str) -> int:
     """The step of a checkpoint, from the name of its folder."""
-    return int(_NAME.fullmatch(name)[1])
+    return int(required(_NAME.fullmatch(name))[1])
 
 
 def restore(part: Any, path: str, *, is_chief: bool = True) -> list[str]:

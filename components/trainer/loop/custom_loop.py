@@ -30,7 +30,7 @@ class EpochMeans(TensorCallback):
       sums: Sum over the rows of each value.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.rows = 0
         self.sums: dict[str, float] = {}

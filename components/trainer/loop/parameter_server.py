@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from strategos.components.errors import required
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import (
     compiled,
@@ -54,17 +55,19 @@ def serve(cluster: ClusterSpec) -> NoReturn:
     if tf.config.list_physical_devices("GPU"):
         config.gpu_options.allow_growth = True
         config.gpu_options.visible_device_list = "0"  # a worker has one replica
+    task = required(cluster.task)
     server = tf.distribute.Server(
         tf.train.ClusterSpec(dict(cluster.addresses)),
-        job_name=cluster.task.type,
-        task_index=cluster.task.index,
+        job_name=task.type,
+        task_index=task.index,
         protocol="grpc",
         config=config,
     )
     while not preemption.requested():
         time.sleep(_LOOK_SECONDS)
     heartbeat.current().preempted()
-    server.join()  # never returns
+    server.join()
+    raise AssertionError  # the call never returns
 
 
 def distributed(feed: Feed, workers: int) -> Any:

@@ -159,7 +159,7 @@ class Recorder(TensorCallback):
       marks: Marks of the evaluated weights by epoch, see `EvaluatedWeights`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.marks: dict[str, list[float]] = {}
         self.history: dict[str, list[float]] = {}
@@ -253,7 +253,7 @@ class Monitor(TensorCallback):
 
     def _direction(self) -> str:
         """`min` or `max`."""
-        mode = self._mode
+        mode: str | None = self._mode
         if mode == "auto":
             mode = known_metrics.direction(self.model, self._monitor)
         if mode is None:

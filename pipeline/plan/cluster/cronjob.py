@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from strategos.components.errors import required
 from strategos.components.trainer.launchers.jobs import pods
 from strategos.pipeline.config.cluster.sections import Kubeflow
-from strategos.pipeline.config.sections import Config, required
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.cluster.paths import in_step
 
 Json = dict[str, Any]

@@ -30,8 +30,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from strategos.components.errors import required
 from strategos.components.files import places
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.cluster.environment import ClusterSpec, Task
@@ -92,7 +93,7 @@ class Attempt:
 
     @property
     def _own(self) -> Path:
-        return self.scratch or self.folder
+        return cast(Path, self.scratch or self.folder)  # of a URL, always `scratch`
 
     @property
     def here(self) -> Attempt:
@@ -182,7 +183,7 @@ class RemoteAttempt(Attempt):
     @property
     def here(self) -> Attempt:
         """See `Attempt`; only after `fetch`."""
-        return Attempt(self.scratch)
+        return Attempt(required(self.scratch))
 
     def fetch(self, at: Callable[[str], str]) -> None:
         """Copies the request to `scratch`, which then is an attempt's folder, too.
@@ -194,7 +195,8 @@ class RemoteAttempt(Attempt):
           OSError: The store does not answer, or rejects that.
         """
         spec = self.request()[0].with_inputs(at)
-        Rendezvous(self.scratch).put(_REQUEST, {**self._asked, "spec": spec.to_json()})
+        request = {**self._asked, "spec": spec.to_json()}
+        Rendezvous(required(self.scratch)).put(_REQUEST, request)
 
     def put_answer(self, **answer: Any) -> None:
         """See `Attempt`; insists for a while, because all work would be lost."""

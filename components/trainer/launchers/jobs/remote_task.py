@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from strategos.components import worker_process
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.files import (
     commit,
     filesystems,
@@ -88,7 +88,7 @@ def _await_store(url: str, key: str) -> None:
 def _do(attempt: RemoteAttempt, target: str, inputs: str) -> NoReturn:
     cluster = task.cluster_or_alone(attempt)
     try:
-        attempt = task.with_modules(attempt, attempt.scratch, target)
+        attempt = task.with_modules(attempt, required(attempt.scratch), target)
         if cluster.is_chief and not attempt.modules:  # all have the same image
             reject_other_code(attempt, os.environ, target)
         fetch(attempt, inputs)

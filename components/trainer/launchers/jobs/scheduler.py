@@ -13,6 +13,9 @@ class UnreachableError(Exception):
     """The batch system does not answer; nothing is known about its jobs."""
 
 
+Phase = Literal["waiting", "running", "ended"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A job as the batch system reports it.
@@ -32,7 +35,7 @@ class Job:
 
     id: str
     folder: str
-    phase: Literal["waiting", "running", "ended"]
+    phase: Phase
     state: str
     hopeless: bool = False
     cancelled: bool = False

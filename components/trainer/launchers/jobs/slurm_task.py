@@ -56,8 +56,9 @@ def _text(folder: Path, name: str) -> str:
 
 
 if __name__ == "__main__":
-    attempt = Attempt(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    attempt = Attempt(folder)
     rank = int(os.environ["SLURM_PROCID"])
-    places = addresses(attempt.folder, os.environ)
+    places = addresses(folder, os.environ)
     os.environ["TF_CONFIG"] = cluster_of(attempt.tasks, places, rank).tf_config()
     task.run(attempt)

@@ -74,7 +74,7 @@ def staged(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
     if place is None:
         return spec
     mounts = [volume["path"] for volume in settings["volumes"]]
-    copy = _upload if isinstance(place, RemotePath) else _copy
+    copy: Any = _upload if isinstance(place, RemotePath) else _copy
 
     def at(path: str) -> str:
         if not path or is_remote(path) or is_below(path, mounts):

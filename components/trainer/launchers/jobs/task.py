@@ -14,10 +14,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from strategos.components import events, worker_process
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.files import filesystems
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.hosts import worker
@@ -36,6 +36,8 @@ _ALONE = "127.0.0.1:2222"
 _PAUSE_SECONDS = 0.1
 _PUBLISH_SECONDS = 2.0  # an object store takes one change of an object a second
 _FAREWELL_SECONDS = 10.0  # for the chief's task to end after the run
+
+_Attempt = TypeVar("_Attempt", bound=Attempt)
 
 
 def run(attempt: Attempt) -> NoReturn:
@@ -72,7 +74,7 @@ def cluster_or_alone(attempt: Attempt) -> ClusterSpec:
     return cluster
 
 
-def with_modules(attempt: Attempt, scratch: Path, target: str) -> Attempt:
+def with_modules(attempt: _Attempt, scratch: Path, target: str) -> _Attempt:
     """The attempt, with the user's modules downloaded if they are in an object store.
 
     Args:
@@ -121,7 +123,7 @@ def _conduct(attempt: Attempt) -> None:
         until = time.monotonic() + _FAREWELL_SECONDS
         while chief.poll() is None and time.monotonic() < until:
             time.sleep(_PAUSE_SECONDS)
-        chief.stdin.close()
+        required(chief.stdin).close()
 
 
 def _keep_publishing(attempt: RemoteAttempt) -> NoReturn:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.files import temporary
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs import remote_task, staging, task
@@ -35,9 +35,10 @@ def main(folder: str) -> None:
     copying = subprocess.Popen(
         ["tee", "-a", str(log)], stdin=subprocess.PIPE, start_new_session=True
     )
+    pipe = required(copying.stdin)
     for stream in (1, 2):
-        os.dup2(copying.stdin.fileno(), stream)
-    copying.stdin.close()
+        os.dup2(pipe.fileno(), stream)
+    pipe.close()
     try:
         with temporary.folder() as scratch:
             _do(attempt, Path(scratch))

@@ -43,7 +43,7 @@ def custom_job(
     """
     from google.cloud import aiplatform_v1 as api
 
-    scheduling = {"disable_retries": True}
+    scheduling: dict[str, Any] = {"disable_retries": True}
     if settings["time_limit"]:
         scheduling["timeout"] = {"seconds": int(settings["time_limit"])}
     return api.CustomJob(
@@ -117,7 +117,8 @@ def _machine(settings: Mapping[str, Any]) -> api.MachineSpec:
     kind, accelerator = settings["machine_type"], settings["accelerator"]
     found = {"machine_type": kind, "tpu_topology": topology(kind)}
     if accelerator:
-        known = [each.name for each in api.AcceleratorType][1:]
+        kinds: Any = api.AcceleratorType
+        known = [each.name for each in kinds][1:]
         if accelerator["type"] not in known:
             raise UserError(
                 "which Vertex AI does not have",
