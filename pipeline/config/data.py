@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -317,7 +317,7 @@ class Gates(Section):
         None,
         description="Distance from serving data. By default, none is computed.",
     )
-    plugins: chosen(GATES) = Field(
+    plugins: Annotated[dict[str, Any], chosen(GATES)] = Field(
         default_factory=dict,
         description="Gates of plug-ins, by name, each with its settings.",
     )

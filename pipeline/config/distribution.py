@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
@@ -105,11 +105,6 @@ _JOBS = ("slurm", "tfjob", "vertex")
 
 _SHORTEST_STALL = 15  # seconds
 
-if TYPE_CHECKING:
-    LauncherName = str
-else:
-    LauncherName = named(LAUNCHERS)
-
 _GANGS = ("multi_worker_mirrored", "parameter_server", "auto")
 
 
@@ -160,7 +155,7 @@ class Distribution(Section):
         "workers. `files`: each worker reads only its own files; less I/O, but the "
         "loss curve no longer equals that of one device.",
     )
-    launcher: LauncherName = Field(
+    launcher: Annotated[str, named(LAUNCHERS)] = Field(
         "local",
         description="; ".join(
             f"`{name}` {LAUNCHERS[name].description}" for name in LAUNCHERS.own

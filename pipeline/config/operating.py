@@ -171,7 +171,7 @@ class Notify(Section):
         description="A program with its arguments, called in the folder of the YAML; "
         "reads the JSON from its standard input.",
     )
-    plugins: chosen(NOTIFICATIONS) = Field(
+    plugins: Annotated[dict[str, Any], chosen(NOTIFICATIONS)] = Field(
         default_factory=dict,
         description="Notifications of plug-ins, by name, each with its settings.",
     )

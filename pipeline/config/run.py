@@ -137,7 +137,7 @@ class Options(Section):
 class Engine(Section):
     """What works on the data; every engine gives the same results."""
 
-    runner: named(ENGINES) = Field(
+    runner: Annotated[str, named(ENGINES)] = Field(
         "direct",
         description="`direct`: threads of the executor's process, and helpers that it "
         "starts for work of some seconds. `flink`: a Flink cluster. `spark`: Beam's "

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
-from pydantic_core import InitErrorDetails
+from pydantic import (
+    BaseModel,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from strategos.components.errors import Place, UserError
 from strategos.components.plugins import Registry
@@ -22,8 +28,31 @@ from strategos.pipeline.config.problems import (
 from strategos.pipeline.config.types import finite
 
 
-def named(registry: Registry[Any]) -> Any:
-    """The type of a key whose value names a plug-in.
+@dataclass(frozen=True)
+class Checked(Allowed):
+    """A validator of a key, beside its type, with what it allows.
+
+    Attributes:
+      check: Takes a value of the type, and returns it or another one.
+      schema: What the JSON Schema of the type leaves open.
+    """
+
+    check: Callable[[Any], Any]
+    schema: dict[str, Any] = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), **self.schema}
+
+
+def named(registry: Registry[Any]) -> Checked:
+    """What a key's `str` may be: the name of a plug-in, as `Annotated[str, named(…)]`.
 
     Args:
       registry: The plug-ins.
@@ -35,22 +64,22 @@ def named(registry: Registry[Any]) -> Any:
         return name
 
     own = list(registry.own)
-    return Annotated[
-        str,
-        Allowed(f"{listed(own, 'or')}, or the name of a plug-in"),
-        AfterValidator(check),
-        Field(json_schema_extra={"anyOf": [{"enum": [*own]}, {"type": "string"}]}),
-    ]
+    return Checked(
+        f"{listed(own, 'or')}, or the name of a plug-in",
+        check,
+        {"anyOf": [{"enum": own}, {"type": "string"}]},
+    )
 
 
-def chosen(registry: Registry[Any]) -> Any:
-    """The type of a key with a mapping of plug-ins' names to their settings.
+def chosen(registry: Registry[Any]) -> Checked:
+    """What a key's `dict` may hold: plug-ins' settings by their names.
 
     Args:
       registry: The plug-ins, whose `settings` are pydantic models or None.
     """
 
     def check(given: dict[str, Any]) -> dict[str, Any]:
+        finite(given)
         errors: list[InitErrorDetails] = []
         for name, settings in given.items():
             wrong = list(problems(registry, name))
@@ -71,12 +100,7 @@ def chosen(registry: Registry[Any]) -> Any:
             for name, settings in given.items()
         }
 
-    return Annotated[
-        dict[str, Any],
-        Allowed("a mapping of names of plug-ins to their settings"),
-        AfterValidator(finite),
-        AfterValidator(check),
-    ]
+    return Checked("a mapping of names of plug-ins to their settings", check)
 
 
 def problems(registry: Registry[Any], name: str) -> Iterator[dict[str, str]]:
