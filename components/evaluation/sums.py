@@ -162,7 +162,7 @@ class Sums:
         self, label: np.ndarray, columns: Columns, code: np.ndarray, slices: int
     ) -> _ModelSums:
         batch = Batch(self._task, label, columns, code, slices)
-        unknown = sum(~np.isfinite(values) for values in columns.values())
+        unknown = np.sum([~np.isfinite(each) for each in columns.values()], axis=0)
         found = _ModelSums(batch.total(unknown))
         for name in self._metrics:
             key = METRICS[name].shares or name

@@ -145,7 +145,7 @@ def _column(name: bytes, column: pa.ListArray) -> _Column:
         tag, packed = _INT64_LIST, True
     elif types.is_float32(values.type):
         data = values.to_numpy().astype("<f4", copy=False).view(np.uint8)
-        bounds = np.arange(0, len(data) + 1, 4, np.int32)
+        bounds = np.arange(0, len(data) + 1, 4, dtype=np.int32)
         tag, packed = _FLOAT_LIST, True
     elif not column.null_count and (np.diff(offsets) == 1).all():
         # One header for the feature and its only value saves a pass over the values.

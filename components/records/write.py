@@ -182,7 +182,7 @@ def _frame(records: pa.BinaryArray) -> memoryview:
     each = records.to_numpy(zero_copy_only=False)  # of bytes; faster than a list
     checksums = np.fromiter(map(google_crc32c.value, each), np.uint32, len(each))
     masked = _mask(checksums).astype("<u4")
-    bounds = np.arange(0, 4 * len(masked) + 1, 4, np.int32)
+    bounds = np.arange(0, 4 * len(masked) + 1, 4, dtype=np.int32)
     footers = pa.Array.from_buffers(
         pa.binary(), len(masked), [None, pa.py_buffer(bounds), pa.py_buffer(masked)]
     )

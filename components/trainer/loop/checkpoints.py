@@ -92,7 +92,8 @@ class Checkpoints:
             for name, part in parts.items():
                 stored_variables.write(part, f"{path}/{name}")
             content = io.BytesIO()
-            np.savez(content, **arrays)
+            saved: Mapping[str, Any] = arrays
+            np.savez(content, **saved)
             with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
                 file.write(content.getvalue())
             text = json.dumps({**state, "step": step})

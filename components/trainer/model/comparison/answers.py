@@ -90,7 +90,8 @@ def write(
             "of its export are not compared"
         )
         return
-    np.savez(_file(path), **first)
+    arrays: dict[str, Any] = first
+    np.savez(_file(path), **arrays)
 
 
 def read(path: str) -> Answers | None:

@@ -23,7 +23,7 @@ def write(tables: Tables, path: str) -> None:
       path: Prefix of the files with the weights.
     """
     names = sorted(tables.ids)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for number, name in enumerate(names):
         found = tables.ids[name]
         if found.entries is not None:
