@@ -6,7 +6,7 @@ import requests
 from urllib3 import exceptions
 
 
-def was_connected(error: requests.ConnectionError) -> bool:
+def was_connected(error: requests.RequestException) -> bool:
     """Whether the request may have reached the service."""
     if isinstance(error, requests.exceptions.ConnectTimeout):
         return False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -227,7 +227,7 @@ class CustomJobs:
         return client, AuthorizedSession(credentials)
 
     def _ask(
-        self, method: Callable[..., _T], request: Any, fine: Iterable[int] = ()
+        self, method: Callable[..., _T], request: Any, fine: Collection[int | str] = ()
     ) -> _T | None:
         """The service's answer; None for the statuses `fine`.
 

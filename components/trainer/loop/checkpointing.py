@@ -60,7 +60,7 @@ class Cadence:
         """Whether a checkpoint is due so long after the last one."""
         if self.steps:
             return steps >= self.steps
-        return seconds >= self.seconds
+        return seconds >= required(self.seconds)
 
     def steps_left(self, steps: int) -> float:
         """Steps until one is due; infinite if that depends on time."""
