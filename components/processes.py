@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import psutil
@@ -84,6 +86,22 @@ def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the call to prctl
         os.kill(os.getpid(), sig)
+
+
+def when_ended(descriptor: int, act: Callable[[], None]) -> None:
+    """Calls `act`, in a thread, once the process behind a file descriptor has ended.
+
+    Args:
+      descriptor: A pidfd; or a pipe that the process keeps open and never writes to.
+      act: Kills this process, for example.
+    """
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            select.select([descriptor], [], [])
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def adopt_orphans(adopt: bool = True) -> None:

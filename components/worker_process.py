@@ -182,14 +182,7 @@ def end_with_input() -> None:
     Standard input is a pipe from the parent process, and closes when the parent ends
     for any reason.
     """
-    threading.Thread(target=_end_at_end_of_input, daemon=True).start()
-
-
-def _end_at_end_of_input() -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 1024):
-            pass
-    os.killpg(0, signal.SIGKILL)
+    processes.when_ended(0, lambda: os.killpg(0, signal.SIGKILL))
 
 
 def leave(code: str | int | None) -> NoReturn:

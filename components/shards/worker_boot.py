@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import select
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,12 +107,7 @@ def _end_with_parent() -> None:
     """
     with contextlib.suppress(OSError):  # the parent has ended, or no permission
         parent = os.pidfd_open(os.getppid())
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
-
-
-def _end_after(process: int) -> None:
-    select.select([process], [], [])
-    os.kill(os.getpid(), signal.SIGKILL)
+        processes.when_ended(parent, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def _described(worker: str, endpoint: str) -> dict[str, str]:
