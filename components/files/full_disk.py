@@ -19,7 +19,7 @@ _WORDS = ("No space left", "Disk quota exceeded", "disk is full", _ROLLED_BACK)
 
 def is_reported(text: str) -> bool:
     """Whether the text of an error reports a full disk, or the limit on files."""
-    return any(words in text for words in _WORDS) or _limit(text) is not None
+    return any(words in text for words in _WORDS) or limit_of(text) is not None
 
 
 def message(text: str, folder: str) -> str:
@@ -29,7 +29,7 @@ def message(text: str, folder: str) -> str:
       text: Text of the original error.
       folder: The pipeline root; its disk is named if `text` names no path.
     """
-    limit = _limit(text)
+    limit = limit_of(text)
     if limit is not None:
         return (
             f"a file may not exceed {limit:,} bytes here, by `ulimit -f`; "
@@ -47,7 +47,7 @@ def message(text: str, folder: str) -> str:
     )
 
 
-def _limit(text: str) -> int | None:
+def limit_of(text: str) -> int | None:
     """The largest size of a file, if that may be the cause of an error."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     caused = limit != resource.RLIM_INFINITY and any(x in text for x in _TOO_LARGE)

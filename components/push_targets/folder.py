@@ -54,7 +54,7 @@ class Folder(Target):
         """See `Target`."""
         # Rename first, so that a server never reads half of a version.
         folder = Path(self.path(version))
-        _remove(folder.rename(folder.with_name(ASIDE + folder.name)))
+        commit.remove(folder.rename(folder.with_name(ASIDE + folder.name)))
 
     def serves(self, version: int) -> bool:
         """See `Target`."""
@@ -89,7 +89,7 @@ class Folder(Target):
     ) -> int:
         for remains in folder.glob(f"{ASIDE}*"):
             try:
-                _remove(remains)
+                commit.remove(remains)
             except OSError as error:
                 warn_kept(str(remains), error)
         version = self.next_version(os.listdir(folder), self._clock())
@@ -98,16 +98,9 @@ class Folder(Target):
         return version
 
 
-def _remove(path: Path) -> None:
-    """Removes a folder, or a link or a file; the target of a link stays."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
 def _unwritable(folder: str, error: OSError) -> UserError:
-    if full_disk.is_reported(str(error)):
+    text = str(error)
+    if full_disk.is_reported(text) and full_disk.limit_of(text) is None:
         return PassingError(
             f"{folder}: no room for another version {full_disk.free(folder)}",
             key="pusher.to",
