@@ -204,6 +204,33 @@ def test_trainer_imports_without_tfx_and_beam():
     ]
 
 
+# They move what is complete, or take a version away.
+MOVERS = (
+    *("components.records.write", "components.trainer.finished"),
+    *("components.push_targets.folder", "components.user_code.archive"),
+    "components.shards.flink.jars",
+)
+
+
+def renames(path: Path) -> Iterator[int]:
+    """The lines in which a file renames one, by `os` or by `pathlib`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case (
+                ast.Call(func=ast.Attribute(attr="rename"))
+                | ast.Call(func=ast.Attribute(attr="replace", value=ast.Name(id="os")))
+            ):
+                yield node.lineno
+            # A text's has two arguments, that of a dataclass names.
+            case ast.Call(func=ast.Attribute(attr="replace"), args=[_], keywords=[]):
+                yield node.lineno
+
+
+def test_files_are_written_aside_and_renamed_in_one_module():
+    found = {module for module, path in MODULES.items() if [*renames(path)]}
+    assert found == {"components.files.commit", *MOVERS}
+
+
 PRIVATE_PACKAGES = ("tensorflow.python", "tf_keras.src", "keras.src")
 PRIVATE_IN_KERAS = ("_supports_tf_logs",)  # which a subclass would set on itself
 OWN = ("self", "cls", "super", "os")  # os._exit is documented

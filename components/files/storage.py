@@ -322,9 +322,11 @@ def remove(path: str) -> None:
     if not filesystems.is_remote(path):
         commit.remove(path)
         return
+    files, inside = connect(path, patient=True), path_of(path)
     with errors_of(path):
+        is_file = files.get_file_info(inside).is_file
         try:
-            connect(path, patient=True).delete_dir(path_of(path))
+            (files.delete_file if is_file else files.delete_dir)(inside)
         except FileNotFoundError:
             pass
         except OSError:  # newer Arrows raise it for a missing folder on Cloud Storage

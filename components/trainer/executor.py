@@ -78,7 +78,7 @@ class Executor(base_executor.BaseExecutor):
         module_file = modules.find(spec.folder, spec.module) or spec.module
         model.set_string_custom_property("module_file", str(module_file))
         if not operation.checkpoint_key:  # an orchestrator other than Strategos
-            finished.remove(spec.checkpoint_dir)
+            storage.remove(spec.checkpoint_dir)
 
 
 def _finished(spec: WorkerSpec, operation: Operation) -> dict[str, Any] | None:

@@ -104,7 +104,7 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     _move(spec)
     if not copied:  # else the mark goes on to name the model in the store
         mark(spec)
-    remove(f"{spec.model_dir}/{ASIDE}")
+    storage.remove(f"{spec.model_dir}/{ASIDE}")
     return _read(f"{spec.model_dir}/{FACTS}")
 
 
@@ -203,18 +203,10 @@ def unpublished(trainer: Path) -> list[Path]:
     return found
 
 
-def remove(path: str) -> None:
-    """Removes the file or folder `path` if it exists."""
-    from tensorflow.io import gfile
-
-    if gfile.exists(path):
-        (gfile.rmtree if gfile.isdir(path) else gfile.remove)(path)
-
-
 def clear(model_dir: str) -> None:
     """Removes the parts of a model that a killed export has left in `model_dir`."""
     for name in (ASIDE, *_PARTS):
-        remove(f"{model_dir}/{name}")
+        storage.remove(f"{model_dir}/{name}")
 
 
 def _move(spec: WorkerSpec) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from strategos.components import events, exported
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
+from strategos.components.files import filesystems, storage
 from strategos.components.trainer import finished
 from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import (
@@ -75,7 +75,7 @@ def _train(
 
     convert_user_code_only()
     if operation.from_scratch:
-        finished.remove(spec.checkpoint_dir)
+        storage.remove(spec.checkpoint_dir)
     limits = watchdog.Limits.of(operation)
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
         local = finished.with_local_outputs(spec, folder)
@@ -183,7 +183,7 @@ def _export(
         )
     finally:
         local = finished.with_local_outputs(spec, weights)
-        finished.remove(f"{local.model_dir}/{finished.ASIDE}")
+        storage.remove(f"{local.model_dir}/{finished.ASIDE}")
     return {**found, "restarts": facts["restarts"]}  # of the training
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
+from strategos.components.files import commit
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain
 from strategos.components.user_node.spec import Spec
@@ -131,6 +132,4 @@ def _file(config: Config, fingerprints: Fingerprints, name: str) -> Path:
 
 def _keep(file: Path, spec: Spec) -> None:
     make_state(file.parent)
-    aside = file.with_suffix(".tmp")
-    aside.write_text(json.dumps(spec.to_json()))
-    aside.rename(file)
+    commit.write(file, json.dumps(spec.to_json()))

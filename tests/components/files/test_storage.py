@@ -60,8 +60,13 @@ def test_content_is_written_read_and_removed_wherever_it_is(bucket, tmp_path):
             storage.write(path, content)
         assert storage.read(path) == b"\0"
         assert storage.exists(path) and storage.exists(path.rpartition("/")[0])
+        storage.write(f"{path}.other", "")
+        for _ in range(2):
+            storage.remove(path)
+            assert storage.exists(f"{path}.other") and not storage.exists(path)
         for _ in range(2):
             storage.remove(path.rpartition("/")[0])
+        assert not storage.exists(f"{path}.other")
         with pytest.raises(FileNotFoundError) as raised:
             storage.read(path)
         assert raised.value.filename == path and raised.value.strerror
