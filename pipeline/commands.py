@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from strategos.components.trainer.cluster.strategy import Choice
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.runs import Run
     from strategos.pipeline.run import orchestration
 
 
@@ -133,6 +134,7 @@ def runs(arguments: argparse.Namespace) -> int:
       BadInputError: An argument is neither `show` nor a YAML file.
     """
     from strategos.pipeline.history import decisions, roots, runs
+    from strategos.pipeline.history.store import NoRunsError
     from strategos.pipeline.view import report
 
     words = list(arguments.show_or_pipeline)
@@ -147,24 +149,41 @@ def runs(arguments: argparse.Namespace) -> int:
             f"all runs: strategos runs [PIPELINE_YAML]. For one: strategos runs show "
             f"{run} [PIPELINE_YAML]."
         )
-    history = roots.open_history(pipeline, arguments.root)
-    if show:
-        found = runs.run(history.store, others[0] if others else None)
-        if arguments.json:
-            print(json.dumps(runs.to_json(found), indent=2))
-        else:
-            report.report(found)
-        return ExitCode.DONE
-    listed = runs.history(
-        history.store, pipeline=history.pipeline, limit=arguments.limit
-    )
-    if arguments.json:
-        print(json.dumps([runs.to_json(each) for each in listed], indent=2))
+    decided = None
+    try:
+        history = roots.open_history(pipeline, arguments.root)
+    except NoRunsError:
+        listed = _on_kubeflow(pipeline, arguments)
+        if not listed:
+            raise
+        found = runs.chosen(listed, others[0] if others else None) if show else None
     else:
         root = history.store.root
-        decided = decisions.last(root, history.pipeline) if root else None
+        if show:
+            found = runs.run(history.store, others[0] if others else None)
+        else:
+            listed = runs.history(history.store, history.pipeline, arguments.limit)
+            decided = decisions.last(root, history.pipeline) if root else None
+    if arguments.json:
+        shown = runs.to_json(found) if show else list(map(runs.to_json, listed))
+        print(json.dumps(shown, indent=2))
+    elif show:
+        report.report(found)
+    else:
         report.history_table(listed, decided)
     return ExitCode.DONE
+
+
+def _on_kubeflow(pipeline: str | None, arguments: argparse.Namespace) -> list[Run]:
+    """The runs that have left records below `kubeflow.root`, if the YAML names one."""
+    from strategos.pipeline.remote import step_records
+
+    if arguments.root or not (pipeline or Path(MAIN_FILE).is_file()):
+        return []
+    config = api.load(pipeline or MAIN_FILE).config
+    if not config.kubeflow:
+        return []
+    return step_records.history(config.kubeflow.root, config.name, arguments.limit)
 
 
 def lineage(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
+from strategos.components.container import mounts
 from strategos.components.data_files.span_checks import FILE as CHECKS
 from strategos.components.evaluation import summary
 from strategos.components.files import storage
@@ -67,6 +68,19 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
         ],
     }
     storage.write(f"{seen(url)}/{FILE}", json.dumps(record))
+
+
+def write_answer(url: str, answer: Json) -> None:
+    """Writes the record of the step `Resolve`, by which equal runs are recognized.
+
+    Args:
+      url: What `taken_from` returned; nothing is written for "".
+      answer: What the step decided.
+    """
+    if url:
+        nothing: Json = {"inputs": [], "outputs": [], "warnings": []}
+        text = json.dumps({**nothing, "answer": answer})
+        storage.write(f"{mounts.Mounts().local(url)}/{FILE}", text)
 
 
 def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[Json]:

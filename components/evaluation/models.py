@@ -96,10 +96,11 @@ class Model:
           feature: Name of the feature.
 
         Returns:
-          float64 [batch].
+          float64 [batch]; of a one-hot feature the number of its class.
 
         Raises:
-          UserError: The preprocessing does not return the feature.
+          UserError: The preprocessing does not return the feature, or returns several
+            classes of a row.
         """
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
@@ -113,7 +114,11 @@ class Model:
         value = outputs[feature]
         if isinstance(value, tf.SparseTensor):
             value = tf.sparse.to_dense(value)
-        return np.asarray(value, np.float64).reshape(-1)
+        found = np.asarray(value, np.float64)
+        if found.ndim > 1 and found.shape[-1] > 1:  # one-hot
+            _check_one_hot(found, feature)
+            return found.argmax(-1).reshape(-1).astype(np.float64)
+        return found.reshape(-1)
 
     def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
         """The label that the model was trained on, if its preprocessing returns it.
@@ -144,6 +149,20 @@ class Model:
         except tf.errors.OpError as error:
             reason = operation_error(error.message)
             raise self.error(f"fails on the eval examples: {reason}") from error
+
+
+def _check_one_hot(labels: np.ndarray, feature: str) -> None:
+    """Rejects rows of a vector of classes that are in several classes, or in none."""
+    wrong = (labels.sum(-1) != 1) | ((labels != 0) & (labels != 1)).any(-1)
+    if wrong.any():
+        raise UserError(
+            f"`{feature}` is a vector after `preprocessing_fn`, and in "
+            f"{wrong.sum():,} of {len(wrong):,} rows it has not exactly one class",
+            key="label",
+            remedy="Train a model for each class, from a column of its own, or remove "
+            "`evaluator`; for a class that only new data have, add "
+            "`num_oov_buckets=1`.",
+        )
 
 
 def _from_logits(path: str) -> bool | None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -19,9 +20,11 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components import events, node_ids, runtime_parameters
+from strategos.components.errors import UserError
 from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
+from strategos.components.schema_file import read_schema
 from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import CHECKPOINT_MARK, Settings, WorkerSpec
@@ -67,6 +70,7 @@ class Executor(base_executor.BaseExecutor):
         spec = worker_spec(
             input_dict, output_dict, exec_properties, operation.checkpoint_key
         )
+        check_label(spec, operation.judged_as)
         others = prune_checkpoints(spec.checkpoint_dir)
         if others and not operation.from_scratch:
             _say_what_is_not_resumed(spec.checkpoint_dir, others)
@@ -136,6 +140,31 @@ def worker_spec(
         files=tuple(json.loads(properties["user_module"]).get("files", ())),
         **parameters,
     )
+
+
+def check_label(spec: WorkerSpec, judged_as: str) -> None:
+    """Rejects several labels a row, of which the Evaluator could compare only one.
+
+    Args:
+      spec: The training.
+      judged_as: As of `Operation`.
+
+    Raises:
+      UserError: The transformed label has several values.
+    """
+    file = f"{spec.transform_graph}/transformed_metadata/schema.pbtxt"
+    if judged_as not in ("binary", "regression") or not fileio.exists(file):
+        return
+    shapes = (x.shape for x in read_schema(file).feature if x.name == spec.label)
+    width = math.prod(dim.size for shape in shapes for dim in shape.dim)
+    if width > 1:
+        raise UserError(
+            f"`{spec.label}` has {width} values a row after `preprocessing_fn`, and "
+            f"`evaluator.task: {judged_as}` compares one",
+            key="label",
+            remedy="Train a model for each value, from a column of its own, or remove "
+            "`evaluator`.",
+        )
 
 
 def with_local_weights(spec: WorkerSpec) -> WorkerSpec:

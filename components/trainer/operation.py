@@ -31,6 +31,7 @@ class Operation:
       checkpoint_key: Hash of this training's data, settings and code; "" where the
         orchestrator does not know it.
       from_scratch: Whether checkpoints of earlier runs are ignored.
+      judged_as: The Evaluator's task, such as "binary"; "" without an Evaluator.
       job: `trainer.distribution.slurm` or `.tfjob`, with times in seconds; empty for
         launchers that submit no job.
     """
@@ -43,6 +44,7 @@ class Operation:
     checkpoint_keep: int = 2
     checkpoint_key: str = ""
     from_scratch: bool = False
+    judged_as: str = ""
     job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_environment(self) -> dict[str, str]:

@@ -160,7 +160,8 @@ def _pruning(graph: Any) -> feature_ids.Prune:
     def prune(fed: Sequence[tf.Tensor], fetched: Sequence[tf.Tensor]) -> Any:
         try:
             return whole.prune(list(fed), list(fetched))
-        except UnliftableError as error:
+        except (UnliftableError, KeyError) as error:
+            # A KeyError: another output of the operation that makes a fed tensor.
             raise ValueError(str(error)) from error
 
     return prune

@@ -221,6 +221,8 @@ class Config(Section):
     def operation(self) -> Operation:
         """The settings for how training is run; caching never compares them."""
         found = self.trainer.operation(self.kubeflow, self.vertex)
+        if self.evaluator:
+            found = dataclasses.replace(found, judged_as=self.evaluator.task)
         is_tfjob = found.launcher == "tfjob" and not found.job["folder"]
         if not (is_tfjob and needs_copies(self.run.root)):
             return found

@@ -180,6 +180,24 @@ def run(store: Store, run_id: str | None = None) -> Run:
     )
 
 
+def chosen(listed: Sequence[Run], run_id: str | None) -> Run:
+    """Returns the run with an id, or its beginning; the first one for None.
+
+    Args:
+      listed: At least one run, the newest first.
+      run_id: The id.
+
+    Raises:
+      UserError: None of them has it, or several do.
+    """
+    found = [each for each in listed if each.run_id.startswith(run_id or "")]
+    if len(found) == 1 or (found and not run_id):
+        return found[0]
+    names = ", ".join(each.run_id for each in (found or listed)[:3])
+    which = "several ids start with that:" if found else "the last ones are"
+    raise UserError(f"run {run_id}: no such run; {which} {names}.")
+
+
 def facts(
     artifacts: Sequence[mlmd.Artifact],
     summary: Mapping[str, Any] | None = None,

@@ -3,7 +3,8 @@
 A step's record is at ROOT/PIPELINE/RUN/NODE/record, see `container.step_record`. The
 outputs of a step that KFP took from its cache are those of an earlier run, which no API
 names. But a step that ran has recorded its inputs, whose URLs lead to the records of
-the steps that made them, and from there on.
+the steps that made them, and from there on. If no step ran but `Resolve`, an earlier
+run whose `Resolve` had the same answer made all outputs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from strategos.components import node_ids
 from strategos.components.container import mounts, step_record
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, object_stores, storage
@@ -23,6 +25,7 @@ from strategos.pipeline.history import kubeflow, runs, warned
 
 Json = dict[str, Any]
 
+_END = f"/{step_record.OUTPUT}/{step_record.FILE}"
 _DONE = ("complete", "cached")
 
 
@@ -38,11 +41,18 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
         nothing leads to the records.
     """
     found = _read(run, root)
-    if not found and any(node.state == "cached" for node in run.nodes):
+    cached = any(node.state == "cached" for node in run.nodes)
+    if cached and not found.keys() - {node_ids.RESOLVE}:
         raise UserError(
-            "all steps came from the cache of Kubeflow Pipelines, which does not say "
-            "from which run: the metrics are in the table of that run"
+            "all steps came from the cache of Kubeflow Pipelines, and no earlier run "
+            f"with the same data and settings has records below {root}: the metrics "
+            "are in the table of that run"
         )
+    return _with(run, found)
+
+
+def _with(run: runs.Run, found: Mapping[str, Json]) -> runs.Run:
+    """The run with the facts of its records, by node."""
     made = {name: _artifacts(record) for name, record in found.items()}
     artifacts = [each for name in found for each in made[name]]
     summary = _content(found, "ModelEvaluation")
@@ -79,6 +89,8 @@ def _read(run: runs.Run, root: str) -> dict[str, Json]:
             }
             found |= new
             level = sorted(_makers(new, base, set(done) - found.keys()))
+            if not level and found.keys() == {node_ids.RESOLVE}:
+                level = _equal_run(base, run.run_id, found[node_ids.RESOLVE], done)
     except OSError as error:
         raise _unreadable(root, object_stores.reason(error)) from error
     return {name: found[name] for name in done if name in found}
@@ -87,12 +99,81 @@ def _read(run: runs.Run, root: str) -> dict[str, Json]:
 def _record(base: str, run_id: str, node: str) -> Json | None:
     """The record of a step; newer KFP has one more folder in the URL."""
     folder = f"{base}/{run_id}/{node}"
-    end = f"/{step_record.OUTPUT}/{step_record.FILE}"
     for info in storage.objects(folder):
-        if info.path.endswith(end):
+        if info.path.endswith(_END):
             scheme = folder.partition("://")[0]
             return json.loads(storage.read(f"{scheme}://{info.path}"))
     return None
+
+
+def _equal_run(
+    base: str, run_id: str, resolved: Json, done: Collection[str]
+) -> list[tuple[str, str]]:
+    """(run, node) of the newest other run that had the same answer and made outputs."""
+    steps = _steps(base)
+    newest = sorted(steps, key=lambda run: max(steps[run].values()), reverse=True)
+    for run in newest:
+        nodes = steps[run].keys() & set(done) - {node_ids.RESOLVE}
+        if run != run_id and nodes and node_ids.RESOLVE in steps[run]:
+            record = _record(base, run, node_ids.RESOLVE) or {}
+            if record.get("answer") == resolved["answer"]:
+                return [(run, node) for node in sorted(nodes)]
+    return []
+
+
+def _steps(base: str) -> dict[str, dict[str, float]]:
+    """By run and node below a URL, the time of each record in Unix seconds."""
+    begin = object_stores.path_of(base)
+    found: dict[str, dict[str, float]] = {}
+    for info in storage.objects(base):
+        if info.path.endswith(_END):
+            run, node = info.path.removeprefix(f"{begin}/").split("/")[:2]
+            found.setdefault(run, {})[node] = info.mtime.timestamp()
+    return found
+
+
+def history(root: str, pipeline: str, limit: int | None = None) -> list[runs.Run]:
+    """Reads the runs of a pipeline that have left records, the newest first.
+
+    The records do not say why a run ended before its last step, or that it goes on:
+    the outcome of such a run is `unfinished`.
+
+    Args:
+      root: `kubeflow.root`.
+      pipeline: The pipeline's name.
+      limit: Largest number of runs; None for all.
+
+    Raises:
+      UserError: This machine cannot read the object store.
+    """
+    _check(root)
+    try:
+        steps = _steps(f"{mounts.opened_by_workers(root)}/{pipeline}")
+    except OSError as error:
+        raise _unreadable(root, object_stores.reason(error)) from error
+    newest = sorted(steps, key=lambda run: min(steps[run].values()), reverse=True)
+    return [_recorded(root, pipeline, run, steps[run]) for run in newest[:limit]]
+
+
+def _recorded(
+    root: str, pipeline: str, run_id: str, times: Mapping[str, float]
+) -> runs.Run:
+    ran = sorted(times, key=times.__getitem__)
+    others = [name for name in node_ids.ALL if name not in times]
+    states = {**dict.fromkeys(others, "cached"), **dict.fromkeys(ran, "complete")}
+    run = runs.Run(
+        *(run_id, pipeline, min(times.values()), max(times.values()), "unfinished"),
+        nodes=tuple(runs.NodeRun(*each) for each in states.items()),
+        runner="kubeflow",
+    )
+    found = {} if ran == [node_ids.RESOLVE] else _read(run, root)
+    kept = [node for node in run.nodes if node.name in {*found, *ran}]
+    run = _with(dataclasses.replace(run, nodes=tuple(kept)), found)
+    if node_ids.PUSHER in ran:
+        outcome = "finished" if run.blessed is None else "blessed"
+        return dataclasses.replace(run, outcome=outcome)
+    outcome = "not blessed" if run.blessed is False else run.outcome
+    return dataclasses.replace(run, outcome=outcome)
 
 
 def _makers(

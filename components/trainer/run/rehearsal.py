@@ -27,6 +27,7 @@ from strategos.components.trainer.compat import keras3, tracing
 from strategos.components.trainer.gang.task_process import TaskProcess, kill
 from strategos.components.trainer.gang.watchdog import log
 from strategos.components.trainer.model import workload
+from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.run.export import export
 from strategos.components.trainer.run.session import configure
@@ -149,6 +150,7 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
         tempfile.TemporaryDirectory(prefix="rehearsal-") as folder,
         code.blamed("the model cannot be exported"),
     ):
+        relations.find(model, features, graph.ids(), context.label)
         schema = raw_schema_file(spec.transform_graph)
         export(model, context, schema, folder, spec.null_values, graph)
 

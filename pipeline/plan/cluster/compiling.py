@@ -112,10 +112,10 @@ def _compile(
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
-    if target == "kubeflow":
-        _record_steps(spec)
     question = resolve.Question.of(moved, key, take_over)
     resolve.add_to(spec, question, defaults, section.image)
+    if target == "kubeflow":
+        _record_steps(spec)
     operation, engine = moved.operation(), config.run.engine.to_engine()
     on_engine = engine.to_environment()
     if engine.runner != "direct" or config.plugins:  # modules are imported from there

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
+from strategos.components.container import step_record
 from strategos.components.data_files import spans
 from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.errors import BadInputError, UserError
@@ -294,6 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"{NODE}: {error}", file=sys.stderr)
         return error.exit_code
+    step_record.write_answer(step_record.taken_from(given.input), found)
     for name, output in given.input["outputs"]["parameters"].items():
         file = Path(output["outputFile"])
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -34,12 +34,15 @@ feature { name: "whole" type: INT } feature { name: "word" type: BYTES }
 class Linear(tf.Module):
     """Raw examples through one matrix and an activation; knows the grades' names.
 
-    Its preprocessing passes labels that are numbers through `label`.
+    Its preprocessing passes labels that are numbers through `label`, the number of a
+    grade through `grade`.
     """
 
-    def __init__(self, weights, activation, label=tf.identity, columns=2):
+    def __init__(
+        self, weights, activation, label=tf.identity, columns=2, grade=tf.identity
+    ):
         super().__init__()
-        self.label, self.columns = label, columns
+        self.label, self.columns, self.grade = label, columns, grade
         self.weights = tf.Variable(np.asarray(weights, np.float32))
         self.activation = activation
         numbers = tf.constant([0, 1, 2], tf.int64)
@@ -61,7 +64,7 @@ class Linear(tf.Module):
         }
         parsed = tf.io.parse_example(examples, spec)
         return {
-            "grade_name": self.grades.lookup(parsed["grade_name"]),
+            "grade_name": self.grade(self.grades.lookup(parsed["grade_name"])),
             "late": self.label(parsed["late"]),
             "delay": self.label(parsed["delay"]),
         }

@@ -116,6 +116,22 @@ def test_string_label_is_read_through_the_models_own_preprocessing(
     assert config.model_specs[0].preprocessing_function_names == ["transform_features"]
 
 
+def test_one_hot_label_is_a_class_and_one_of_several_classes_is_refused(
+    workload, tmp_path, linear, evaluate
+):
+    def measured(name, grade):
+        matrix = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+        model = linear(matrix, tf.nn.softmax, grade=grade).save(tmp_path / name)
+        return evaluate(
+            workload, tmp_path / name, "multi_class", label="grade_name", model=model
+        )[0]["overall"]
+
+    expected = measured("number", tf.identity)
+    assert measured("vector", lambda grade: tf.one_hot(grade, 3)) == expected
+    with pytest.raises(UserError, match=r"in [\d,]+ of 1,200 rows it has not exactly"):
+        measured("none", lambda grade: tf.one_hot(grade - 1, 3))
+
+
 def test_blessed_model_has_all_that_tfx_leaves_and_the_metrics(
     workload, tmp_path, evaluate
 ):

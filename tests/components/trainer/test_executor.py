@@ -52,6 +52,29 @@ def artifacts(tmp_path):
     return inputs, outputs
 
 
+_VECTOR = """
+feature { name: "x" type: FLOAT shape {} }
+feature { name: "late" type: FLOAT shape { dim { size: 3 } } }
+"""
+
+
+def test_several_labels_a_row_are_refused_before_training(artifacts):
+    from strategos.components.errors import UserError
+    from strategos.components.trainer.executor import check_label, worker_spec
+
+    spec = worker_spec(*artifacts, _PROPERTIES, "abc")
+    file = Path(spec.transform_graph, "transformed_metadata", "schema.pbtxt")
+    check_label(spec, "binary")  # nothing is known
+    file.parent.mkdir()
+    file.write_text(_VECTOR)
+    check_label(spec, "")  # nothing is judged
+    check_label(spec, "multi_class")  # one-hot
+    with pytest.raises(UserError, match="^label: `late` has 3 values a row after"):
+        check_label(spec, "binary")
+    file.write_text(_VECTOR.replace("size: 3", "size: 1"))
+    check_label(spec, "regression")
+
+
 def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_path):
     from strategos.components.trainer.executor import worker_spec
 

@@ -44,7 +44,15 @@ def preprocessing_fn(inputs):
         "bucket": tft.bucketize(inputs["x"], 3),
         "hashed": tft.hash_strings(inputs["item"], 10),
         "plain": inputs["n"],
+        "many_hot": _many_hot(ids, inputs["item"]),
     }
+
+
+def _many_hot(ids, texts):
+    """A vector of the tags in a text, such as a label of several classes."""
+    tags = ids(tf.strings.split(texts, "|").to_sparse(), "tags")
+    hot = tf.one_hot(tf.sparse.to_dense(tags, default_value=-1), 6)
+    return tf.ensure_shape(tf.reduce_max(hot, axis=1), [None, 6])
 
 
 def _analyzed(rows):
@@ -127,10 +135,10 @@ def test_keys_without_an_entry_have_ids_too(ids, name, others):
     assert ids[name].others.tolist() == others
 
 
-@pytest.mark.parametrize("name", ["crossed", "bucket", "hashed", "plain"])
+@pytest.mark.parametrize("name", ["crossed", "bucket", "hashed", "plain", "many_hot"])
 def test_a_feature_of_several_or_no_vocabularies_has_no_entries(ids, name):
     assert ids[name].entries is None
-    assert ids[name].looks_up == (name == "crossed")
+    assert ids[name].looks_up == (name in ("crossed", "many_hot"))
 
 
 def test_digests_differ_where_and_only_where_values_mean_something_else(output, ids):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -108,7 +109,8 @@ def test_steps_without_modules_in_the_image_push_the_model_of_a_local_run(
 
 
 def table_has_what_the_steps_recorded(launcher, root, url, local):
-    nodes = dict.fromkeys(name for name, _ in launcher.artifacts)
+    named = (name for name, _ in launcher.artifacts)
+    nodes = dict.fromkeys(name for name in named if name != "Resolve")
     # As if all but the last steps had come from the cache: their inputs lead there.
     ran = ("Evaluator", "InfraValidator", "Pusher")
     states = {name: "complete" if name in ran else "cached" for name in nodes}
@@ -127,6 +129,18 @@ def table_has_what_the_steps_recorded(launcher, root, url, local):
     assert kept == [node for node, _ in here["warnings"]]
     rows = {node["name"]: node["rows"] for node in here["nodes"]}
     assert {node.name: node.rows for node in found.nodes} == rows
+    # As if the cache had all steps of another run, but the one that is never cached.
+    launcher.run("Resolve")
+    states = dict.fromkeys(nodes, "cached") | {"Resolve": "complete"}
+    again = tuple(runs.NodeRun(*each) for each in states.items())
+    told = dataclasses.replace(told, run_id="run-2", nodes=again)
+    assert step_records.add_to(told, root).pushed == found.pushed
+    listed = step_records.history(root, told.pipeline)
+    assert {run.run_id: run.outcome for run in listed} == {
+        "run-1": "blessed",
+        "run-2": "unfinished",
+    }
+    assert listed[1].metrics == found.metrics
 
 
 def test_unchanged_run_is_cached_as_a_whole(remote):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -22,6 +23,7 @@ PUSHED = {
 }
 # (inputs, outputs by type, warnings) of each step.
 STEPS = {
+    "Resolve": ([], {}, []),
     "ExampleGen": ([], {"Examples": EXAMPLES}, ["a hole"]),
     "Trainer": (["ExampleGen"], {"Model": MODEL}, []),
     "Evaluator": (
@@ -41,17 +43,19 @@ STEPS = {
 def record(bucket, bucket_client):
     """Uploads a step's record: `record(run, node, made_by, between)`."""
 
-    def put(run, node, made_by, between=""):
+    def put(run, node, made_by, between="", pipeline="flights", **more):
         inputs, outputs, warnings = STEPS[node]
-        folder = f"{ROOT}/flights/{run}/{node}{between}"
+        folder = f"{ROOT}/{pipeline}/{run}/{node}{between}"
+        base = f"{ROOT}/{pipeline}"
         content = {
-            "inputs": [f"{ROOT}/flights/{made_by[each]}/{each}/out" for each in inputs],
+            "inputs": [f"{base}/{made_by[each]}/{each}/out" for each in inputs],
             "outputs": [
                 {"type": kind, "uri": f"{folder}/{kind}", "properties": facts}
                 | ({"content": SUMMARY} if kind == "ModelEvaluation" else {})
                 for kind, facts in outputs.items()
             ],
             "warnings": warnings,
+            **more,
         }
         key = f"{folder}/{step_record.OUTPUT}/{step_record.FILE}"
         bucket_client.put_object(
@@ -72,10 +76,11 @@ def run_of(states, run_id="r2"):
 def test_run_has_what_its_steps_and_those_behind_the_cache_recorded(record, between):
     ran = ("Evaluator", "Pusher")
     made_by = {node: "r2" if node in ran else "r1" for node in STEPS}
+    del made_by["Resolve"]
     for node, run in made_by.items():
         record(run, node, made_by, between)
     record("r0", "ExampleGen", made_by)  # of another run, which nothing read
-    states = {n: "complete" if made_by[n] == "r2" else "cached" for n in STEPS}
+    states = {n: "complete" if by == "r2" else "cached" for n, by in made_by.items()}
     found = step_records.add_to(run_of({"Resolve": "complete", **states}), ROOT)
     assert found.metrics == SUMMARY["overall"]
     assert (found.blessed, found.summary) == (True, SUMMARY)
@@ -92,10 +97,41 @@ def test_run_whose_steps_recorded_nothing_stays_as_it_is(bucket):
     assert step_records.add_to(told, ROOT) == told
 
 
-def test_run_from_the_cache_alone_says_where_its_metrics_are(bucket):
-    told = run_of({"Resolve": "complete", "Trainer": "cached"})
+def test_run_from_the_cache_alone_has_what_an_equal_run_recorded(record):
+    made_by = dict.fromkeys(STEPS, "r0")
+    for node in STEPS:
+        record("r0", node, made_by, answer={"spans": "[1]"})
+    for run, spans in (("r1", "[1, 2]"), ("r3", "[1]"), ("r4", "[3]")):
+        record(run, "Resolve", made_by, answer={"spans": spans})
+    record("r1", "Trainer", made_by)
+    states = {node: "cached" for node in STEPS} | {"Resolve": "complete"}
+    found = step_records.add_to(run_of(states, "r3"), ROOT)
+    assert (found.metrics, found.blessed) == (SUMMARY["overall"], True)
+    assert found.pushed == (PUSHED["pushed_destination"], PUSHED["pushed_version"])
     with pytest.raises(UserError, match="the metrics are in the table of that run"):
-        step_records.add_to(told, ROOT)
+        step_records.add_to(run_of(states, "r4"), ROOT)
+
+
+def test_runs_are_listed_by_their_records(record):
+    made_by = dict.fromkeys(STEPS, "r0")
+    for node in STEPS:
+        record("r0", node, made_by, pipeline="own")
+    time.sleep(1.1)  # the store has whole seconds
+    record("r1", "Resolve", made_by, pipeline="own")
+    record("r1", "Evaluator", made_by, pipeline="own")  # with the Trainer's model of r0
+    last, first = step_records.history(ROOT, "own")
+    assert (first.run_id, first.outcome, last.run_id) == ("r0", "blessed", "r1")
+    assert (last.outcome, last.pushed) == ("unfinished", None)
+    assert last.metrics == SUMMARY["overall"] and last.trainer["steps"] == 7
+    assert first.started < last.started
+    states = {node.name: node.state for node in last.nodes}
+    assert states["Trainer"] == "cached" and states["Evaluator"] == "complete"
+    assert "Pusher" not in states
+    assert [run.run_id for run in step_records.history(ROOT, "own", 1)] == ["r1"]
+    assert step_records.history(ROOT, "other") == []
+    assert runs.chosen([last, first], "r0") == first
+    with pytest.raises(UserError, match="r9: no such run; the last ones are r1, r0"):
+        runs.chosen([last, first], "r9")
 
 
 def test_store_that_cannot_be_read_is_named_with_the_remedy(monkeypatch):
