@@ -200,6 +200,35 @@ def test_a_span_that_does_not_fit_the_schema_is_named(write, validate, tmp_path)
     assert (rows["ok"], rows["note"]) == (True, "2 rows; 2 are usual")
 
 
+ODD = """
+from pydantic import BaseModel
+from strategos import Gate
+from strategos.components.span_validator.gate import Check
+
+class Settings(BaseModel, extra="forbid"):
+    at_most: int
+
+class Odd(Gate):
+    settings = Settings
+
+    def judge(self, span, settings):
+        from strategos.components.span_validator import measure
+
+        rows, most = int(measure.rows(span.found)), settings["at_most"]
+        yield Check("odd", span.number, rows <= most, "", rows, "at_most", most, "all")
+"""
+
+
+def test_a_gate_of_a_plug_in_stops_the_run(install, write, validate, monkeypatch):
+    install("odd", ODD, "[strategos.gates]\nodd = odd:Odd\n")
+    write(1, **_columns(300))
+    monkeypatch.setitem(GATES, "plugins", {"odd": {"at_most": 299}})
+    _, found, by_name = validate([1], [])
+    check = by_name["odd", ""]
+    assert (check["ok"], check["received"], check["required"]) == (False, 300, 299)
+    assert [each["gate"] for each in found["checks"] if not each["ok"]] == ["odd"]
+
+
 def test_the_first_span_has_nothing_to_be_compared_with(write, validate):
     write(1, x=[1, 2])
     assert validate([1], [])[1] == {"checks": [], "spans": {}}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 
+import apache_beam as beam
 import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
+from strategos.components.shards.beam_engine import ENGINES
 from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine, available_cores
+from strategos.pipeline.config import run
 
 
 def test_engine_reaches_another_process():
@@ -83,3 +86,41 @@ def test_cores_follow_the_quota_of_the_control_groups(machine, groups, files, co
 def test_cores_follow_the_affinity(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3})
     assert available_cores(tmp_path) == 2
+
+
+COUNTED = """
+from pydantic import BaseModel
+from strategos import BeamEngine, UserError
+
+class Settings(BaseModel, extra="forbid"):
+    bundles: int = 2
+
+class Counted(BeamEngine):
+    settings = Settings
+
+    def check(self, engine):
+        if engine.settings["bundles"] > 9:
+            raise UserError("at most 9 bundles")
+
+    def make_pipeline(self, engine):
+        import apache_beam as beam
+        runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+        made = beam.Pipeline(argv=[f"--runner={runner}"])
+        made.bundles = engine.settings["bundles"]
+        return made
+"""
+
+
+def test_an_engine_may_be_a_plug_in(install):
+    install("counted", COUNTED, "[strategos.engines]\ncounted = counted:Counted\n")
+    section = run.Engine(runner="counted", settings={"bundles": 10})
+    with pytest.raises(UserError, match="at most 9 bundles"):
+        ENGINES["counted"].check(section.to_engine())
+    engine = run.Engine(runner="counted").to_engine()
+    passed = Engine.from_environment(engine.to_environment())
+    found = []
+    with make_pipeline(passed) as pipeline:
+        assert pipeline.bundles == 2
+        _ = pipeline | beam.Create([1, 2]) | beam.combiners.Count.Globally()
+        found.append(type(pipeline.runner).__name__)
+    assert found == ["FnApiRunner"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -145,3 +146,33 @@ class Worst(Metric):
         assert said in str(problem(workload, section % ("regression", f", {bounds}")))
     binary = section % ("binary", "")
     assert "not defined for the task binary" in str(problem(workload, binary))
+
+
+ENGINE = """
+from pydantic import BaseModel
+from strategos import BeamEngine
+
+class Settings(BaseModel, extra="forbid"):
+    bundles: int = 2
+
+class Counted(BeamEngine):
+    settings = Settings
+
+    def make_pipeline(self, engine):
+        raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"runner": "cuonted"}, "Did you mean `counted`?"),
+        ({"runner": "counted", "settings": {"bundels": 1}}, "Did you mean `bundles`?"),
+        ({"runner": "flink", "settings": {"bundles": 1}}, "takes no settings"),
+    ],
+)
+def test_a_wrong_engine_is_named(install, workload, settings, said):
+    install("counted", ENGINE, "[strategos.engines]\ncounted = counted:Counted\n")
+    with pytest.raises(ConfigError) as caught:
+        load(workload, sets=[f"run.engine={json.dumps(settings)}"])
+    assert said in str(caught.value)
