@@ -329,11 +329,12 @@ def conclude(
       show: Called with the record before the notification.
     """
     from strategos.pipeline.history import runs
+    from strategos.pipeline.history.store import Store
     from strategos.pipeline.root import metadata
     from strategos.pipeline.run import notification
 
     try:
-        store = runs.Store(metadata.of(config), root=config.run.root)
+        store = Store(metadata.of(config), root=config.run.root)
         done = runs.run(store, result.run_id)
         show(done)
     except UserError as error:  # ML Metadata is gone, which may have ended the run

@@ -20,10 +20,10 @@ from strategos.components.push_targets.endpoint import Endpoint
 from strategos.components.wording import nearest
 from strategos.pipeline.config.data import Distance
 from strategos.pipeline.config.evaluator import Limits
+from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.plugins import chosen
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import (
-    Allowed,
     CountOrNever,
     Cron,
     Duration,

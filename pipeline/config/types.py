@@ -23,10 +23,11 @@ from pydantic import (
     ValidationInfo,
 )
 
+from strategos.components.errors import mask
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.introspect import Allowed, PathMark
-from strategos.pipeline.config.problems import mask, received, reject
+from strategos.pipeline.config.problems import received, reject
 
 PASSWORD_VARIABLE = "STRATEGOS_METADATA_PASSWORD"
 """The environment variable that holds the password of `run.metadata`."""

@@ -21,7 +21,7 @@ from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.root.state import make_state, user_folder
 
 if TYPE_CHECKING:
-    from strategos.pipeline.history.runs import Store
+    from strategos.pipeline.history.store import Store
 
 _KEPT = 50  # Number of roots that are remembered.
 
@@ -72,14 +72,15 @@ def that_pushed(path: str) -> History | None:
     Args:
       path: A pushed version, or a folder of pushed versions.
     """
-    from strategos.pipeline.history import lineage, runs
+    from strategos.pipeline.history import lineage
+    from strategos.pipeline.history.store import Store
     from strategos.pipeline.root import metadata
 
     for root in reversed(_known()):
         if is_remote(root):
             continue
         with contextlib.suppress(UserError):
-            store = runs.Store(metadata.connection(root), root=root)
+            store = Store(metadata.connection(root), root=root)
             if lineage.is_pushed(store, path):
                 _print(_line(root, f"it pushed {path}"))
                 return History(store, None)
@@ -110,17 +111,18 @@ def remember(root: str) -> None:
 
 def _of_yaml(path: str, why: str, announce: Callable[[str], None]) -> History:
     from strategos.pipeline.config import loading
-    from strategos.pipeline.history import runs
+    from strategos.pipeline.history.store import Store
     from strategos.pipeline.root import metadata, names
 
     config = names.named(loading.load(path)).config
     root = config.run.root
     announce(_line(root, why))
-    return History(runs.Store(metadata.of(config), root=root), config.name)
+    return History(Store(metadata.of(config), root=root), config.name)
 
 
 def _of_root(root: str, why: str, announce: Callable[[str], None]) -> History:
-    from strategos.pipeline.history import kubeflow, runs
+    from strategos.pipeline.history import kubeflow
+    from strategos.pipeline.history.store import Store
     from strategos.pipeline.root import metadata
 
     if kubeflow.is_address(root):
@@ -132,7 +134,7 @@ def _of_root(root: str, why: str, announce: Callable[[str], None]) -> History:
         )
     root = os.path.abspath(os.path.expanduser(root))
     announce(_line(root, why))
-    return History(runs.Store(metadata.connection(root), root=root), None)
+    return History(Store(metadata.connection(root), root=root), None)
 
 
 def _line(root: str, why: str) -> str:

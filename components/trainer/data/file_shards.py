@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data.columns import Columns
 from strategos.components.wording import counted
 
 
@@ -91,7 +92,7 @@ class FileShare:
             **order,
         )
 
-    def sample(self, rows: int) -> tuple[dataset.Columns, tf.Tensor]:
+    def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples of this pipeline, as (features, label)."""
         return self.split.sample(rows)
 

@@ -30,6 +30,7 @@ from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.gang import gang, heartbeat, watchdog
 from strategos.components.trainer.gang.ports import Ports
 from strategos.components.trainer.hosts import worker
+from strategos.components.trainer.hosts.membership import Membership
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import uses
@@ -57,7 +58,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
         os.environ.pop(variable, None)
     if "membership" not in request:
         return _train(spec, operation, here)
-    membership = worker.Membership(cluster=here, **request["membership"])
+    membership = Membership(cluster=here, **request["membership"])
     with worker.failures_reported(membership):
         return _train(spec, operation, here, membership)
 
@@ -66,7 +67,7 @@ def _train(
     spec: WorkerSpec,
     operation: Operation,
     here: ClusterSpec,
-    membership: worker.Membership | None = None,
+    membership: Membership | None = None,
 ) -> dict[str, Any]:
     """Trains in a gang: on this machine alone or, with `membership`, as one task."""
     choice = strategy.choose(spec.distribution, here, spec.settings)
@@ -105,7 +106,7 @@ def _in_gang(
     train: gang.Work,
     limits: watchdog.Limits,
     check: Callable[[], None],
-    membership: worker.Membership | None,
+    membership: Membership | None,
 ) -> dict[str, Any] | None:
     """The facts of the training; None if another host exports."""
     if membership:

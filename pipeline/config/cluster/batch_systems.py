@@ -24,8 +24,9 @@ from strategos.pipeline.config.cluster.types import (
     FolderOrUrl,
     Memory,
 )
+from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import reject
-from strategos.pipeline.config.types import Allowed, Duration, Section, Text, seconds
+from strategos.pipeline.config.types import Duration, Section, Text, seconds
 
 # What `components/trainer/launchers/slurm.py` sets for each job.
 _RESERVED = (
