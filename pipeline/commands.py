@@ -165,10 +165,10 @@ def runs(arguments: argparse.Namespace) -> int:
             listed = runs.history(history.store, history.pipeline, arguments.limit)
             decided = decisions.last(root, history.pipeline) if root else None
     if arguments.json:
-        shown = runs.to_json(found) if show else list(map(runs.to_json, listed))
+        shown = runs.to_json(required(found)) if show else [*map(runs.to_json, listed)]
         print(json.dumps(shown, indent=2))
     elif show:
-        report.report(found)
+        report.report(required(found))
     else:
         report.history_table(listed, decided)
     return ExitCode.DONE
