@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 PROGRESS_SECONDS = 0.5
@@ -91,13 +92,57 @@ def recorded(path: str, kind: str, start: int = 0) -> list[dict[str, Any]]:
         for line in file:
             if kind.encode() not in line:
                 continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if event.get("event") == kind:
+            event = _parsed(line)
+            if event and event["event"] == kind:
                 found.append(event)
     return found
+
+
+class NewLines:
+    """The lines of a file that another process appends to.
+
+    Args:
+      path: The file; it may not exist yet.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self._position = path, 0
+
+    def read(self) -> list[bytes]:
+        """The complete lines since the last call, without their ends."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                *lines, rest = file.read().split(b"\n")
+                self._position = file.tell() - len(rest)
+        except FileNotFoundError:
+            return []
+        return lines
+
+
+class NewEvents:
+    """The events that other processes append to a file; skips damaged lines.
+
+    Args:
+      path: The event file; it may not exist yet.
+    """
+
+    def __init__(self, path: Path):
+        self._lines = NewLines(path)
+
+    def read(self) -> list[dict[str, Any]]:
+        """The events since the last call."""
+        return [event for line in self._lines.read() if (event := _parsed(line))]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The event in a line; None for a damaged line."""
+    try:
+        event = json.loads(line)
+        known = isinstance(event["event"], str) and isinstance(event["time"], float)
+        return event if known else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def size(path: str | None) -> int:

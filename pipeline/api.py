@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import ExitCode, UserError
+from strategos.components.events import NewEvents
 from strategos.components.processes import Grace
 from strategos.pipeline.config import MAIN_FILE
 
@@ -389,12 +390,10 @@ def _follow(
     path: str, on_event: Callable[[RunEvent], object] | None, process: Any
 ) -> int:
     """Waits for a process, and reports the events in a file meanwhile."""
-    from strategos.pipeline.view import live
-
-    report, batches = on_event or (lambda _: None), live.tail(Path(path))
+    report, new = on_event or (lambda _: None), NewEvents(Path(path))
     ended = False
     while True:
-        for event in next(batches):
+        for event in new.read():
             kind, when = event.pop("event"), event.pop("time")
             report(RunEvent(kind, when, event.pop("node", None), event))
         if ended:

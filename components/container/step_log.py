@@ -8,12 +8,11 @@ epoch.
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from strategos.components import events
 from strategos.components.errors import first_line
@@ -65,19 +64,15 @@ class Lines:
     """
 
     def __init__(self, path: Path, out: TextIO):
-        self._path, self._out, self._read = path, out, 0
+        self._events, self._out = events.NewEvents(path), out
 
     def print(self) -> None:
         """Prints the warnings and notes since the last call, and the last progress.
 
         Of several epochs since then, each has a line.
         """
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            *complete, rest = file.read().split(b"\n")
-            self._read = file.tell() - len(rest)
         last: dict[str, str] = {}
-        for event in filter(None, map(_parsed, complete)):
+        for event in self._events.read():
             text = first_line(event.get("message"))
             if event["event"] in _SHOWN:
                 self._out.write(f"{event['event']}: {text}\n")
@@ -96,9 +91,3 @@ def last_progress(log: str) -> str:
     """
     found = [line for line in log.splitlines() if line.startswith(PROGRESS)]
     return found[-1].removeprefix(PROGRESS) if found else ""
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError):
-        return json.loads(line)
-    return None

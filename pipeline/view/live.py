@@ -6,11 +6,10 @@ In a terminal it draws a table and updates it; elsewhere it prints lines, for lo
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from rich.text import Text
 
 from strategos.components import errors
 from strategos.components.errors import ExitCode, first_line
+from strategos.components.events import NewEvents
 from strategos.components.wording import duration
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.frame import Frame
@@ -128,7 +128,7 @@ class LiveView:
         console = console or terminal.console(sys.stderr)
         moving = console.is_terminal and not console.is_dumb_terminal
         self._view = (_Table if moving else _Lines)(console, clock)
-        self._lines = tail(Path(events))
+        self._events = NewEvents(Path(events))
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -147,41 +147,12 @@ class LiveView:
     def _follow(self) -> None:
         while True:
             last = self._done.is_set()
-            for event in next(self._lines):
+            for event in self._events.read():
                 self._view.show(event)
             self._view.refresh()
             if last:
                 return
             self._done.wait(_REFRESH)
-
-
-def tail(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Yields the events that were written since the last call; complete lines only.
-
-    Args:
-      path: An event file; it may not exist yet.
-    """
-    position, rest = 0, b""
-    while True:
-        try:
-            with path.open("rb") as file:
-                file.seek(position)
-                data = file.read()
-        except FileNotFoundError:
-            data = b""
-        position += len(data)
-        *lines, rest = (rest + data).split(b"\n")
-        yield [event for line in lines if (event := _parse(line))]
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    """The event in a line; None for a damaged line."""
-    try:
-        event = json.loads(line)
-        known = isinstance(event["event"], str) and isinstance(event["time"], float)
-        return event if known else None
-    except (ValueError, TypeError, KeyError):
-        return None
 
 
 class _Table:

@@ -105,7 +105,7 @@ def test_log_of_a_step_has_its_warnings_and_its_last_progress(tmp_path, capsys):
         events.emit("rows", rows=7)
         events.emit("progress", message="epoch 1/5  step 3/14  loss 0.5000")
         with file.open("ab") as other:  # a line that is being written
-            other.write(b'{"event": "note", "message": "half')
+            other.write(b'{"event": "note", "time": 1.0, "message": "half')
             other.flush()
             deadline = time.monotonic() + 30
             shown = ""

@@ -119,7 +119,7 @@ class Run:
         self._monitors: dict[str, HeartbeatMonitor] = {}
         self._sessions: dict[str, str] = {}
         self._cluster = ClusterSpec()
-        self._relays: dict[str, Relay] = {}
+        self._events: dict[str, events.NewEvents] = {}
         self._broken = 0.0
 
     def __enter__(self) -> Run:
@@ -275,9 +275,11 @@ class Run:
     def _pass_on(self) -> None:
         """Emits the events of the chief, and what the others' user code has used."""
         for task in self._cluster.tasks:
-            relay = self._relays.setdefault(task.name, Relay())
-            only = None if task == self._cluster.chief else uses.EVENT
-            relay.pass_on(Path(str(self._here.folder), f"{task.name}.events"), only)
+            path = Path(str(self._here.folder), f"{task.name}.events")
+            new = self._events.setdefault(task.name, events.NewEvents(path))
+            for event in new.read():
+                if task == self._cluster.chief or event["event"] == uses.EVENT:
+                    events.relay(event)
 
     def _chief_is(self, *states: str) -> bool:
         """Whether the chief is in one of these states."""
@@ -325,31 +327,3 @@ def _failure(name: str, report: Mapping[str, Any]) -> tuple[Failure, bool]:
     if not report["preempted"]:  # the whole gang is preempted
         values["task"] = name
     return Failure(**values), stepped
-
-
-class Relay:
-    """Forwards the events of another process as this process's own."""
-
-    def __init__(self) -> None:
-        self._position = 0
-
-    def pass_on(self, path: Path, only: str | None = None) -> None:
-        """Emits the events added to a file since the last call.
-
-        Args:
-          path: The file with the process's events; it may not exist yet.
-          only: The kind of the events that are passed on; all by default.
-        """
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            file.seek(self._position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._position += len(line)
-                # A lost host may have left half a line.
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if only in (None, event["event"]):
-                        events.relay(event)

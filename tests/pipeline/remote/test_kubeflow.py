@@ -51,9 +51,7 @@ def follow(service, clock, tmp_path):
         )
     finally:
         events.open_sink(None)
-    from strategos.pipeline.view.live import tail
-
-    return run, next(tail(tmp_path / "events"))
+    return run, events.NewEvents(tmp_path / "events").read()
 
 
 def test_a_run_is_created_in_the_experiment_of_its_pipeline(service, kfp, compiled):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from strategos.components import events
-from strategos.components.trainer.launchers.external import Relay
 from strategos.components.trainer.launchers.jobs.attempt import (
     REJECTED,
     Attempt,
@@ -33,7 +32,7 @@ class Output:
         names = [task.name for task in attempt.tasks]
         self._tasks = [_Log(attempt.log_of(n), name) for n, name in enumerate(names)]
         self._job = _Log(attempt.log, batch.lower())
-        self._events, self._relay = attempt.events, Relay()
+        self._events = events.NewEvents(attempt.events)
 
     def pass_on(self, *, at_once: bool = False) -> None:
         """Prints the new lines to stderr, and emits the new events.
@@ -43,7 +42,8 @@ class Output:
         """
         for log in (self._job, *self._tasks):
             log.pass_on()
-        self._relay.pass_on(self._events)
+        for event in self._events.read():
+            events.relay(event)
 
     @property
     def rejection(self) -> str:
@@ -113,21 +113,13 @@ class _Log:
     """
 
     def __init__(self, path: Path, name: str):
-        self._path = path
-        self._position = 0
+        self._lines = events.NewLines(path)
         self.name = name
         self.last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def pass_on(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # its rest is being written
-                self._position += len(line)
-                self._print(line.decode(errors="replace").rstrip())
+        for line in self._lines.read():
+            self._print(line.decode(errors="replace").rstrip())
 
     def _print(self, line: str) -> None:
         line = line.removeprefix(f"[{self.name}]").removeprefix(" ")
