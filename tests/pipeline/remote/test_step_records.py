@@ -9,6 +9,7 @@ import pytest
 
 from strategos.components.container import step_record
 from strategos.components.errors import UserError
+from strategos.pipeline import cli
 from strategos.pipeline.history import runs
 from strategos.pipeline.remote import step_records
 
@@ -132,6 +133,26 @@ def test_runs_are_listed_by_their_records(record):
     assert runs.chosen([last, first], "r0") == first
     with pytest.raises(UserError, match="r9: no such run; the last ones are r1, r0"):
         runs.chosen([last, first], "r9")
+
+
+def test_the_commands_show_runs_that_have_been_on_kubeflow_alone(
+    record, workload, capsys
+):
+    section = f"kubeflow: {{image: x, root: '{ROOT}'}}\n"
+    workload.write_text(workload.read_text() + section)
+    made_by = dict.fromkeys(STEPS, "r5")
+    for node in STEPS:
+        record("r5", node, made_by)
+    assert cli.main(["runs", str(workload)]) == 0
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if "r5" in x)
+    assert "blessed" in line and "0.75" in line
+    assert cli.main(["runs", "show", "r5", str(workload), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["runner"] == "kubeflow" and shown["summary"] == SUMMARY
+    assert shown["pushed"][0] == PUSHED["pushed_destination"]
+    workload.write_text(workload.read_text().replace("name: flights", "name: other"))
+    assert cli.main(["runs", str(workload)]) == 1
+    assert "no runs yet" in capsys.readouterr().err
 
 
 def test_store_that_cannot_be_read_is_named_with_the_remedy(monkeypatch):

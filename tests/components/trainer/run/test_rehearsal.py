@@ -49,3 +49,55 @@ def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
     ):
         launch(spec, Operation())
     assert time.monotonic() - began < 60
+
+
+def test_a_weight_made_from_the_label_is_refused_where_the_model_needs_it(
+    new_workload, transform, make_spec
+):
+    made = new_workload()
+    made.write_module(
+        "weighing",
+        """
+        import tensorflow as tf
+
+        def preprocessing_fn(inputs):
+            late = tf.cast(inputs["late"], tf.float32)
+            x = tf.cast(inputs["distance"], tf.float32) / 1e4
+            return {"weight": 1 + 3 * late, "x": x, "late": late}
+        """,
+    )
+    made.write_module("weighted", WEIGHTED)
+    transform(made, "weighing")
+    places = {"folder": made.folder, "transform_graph": made.graph}
+    places |= {"schema_file": made.schema, "train_files": made.transformed("train")}
+    places |= {"eval_files": made.transformed("eval"), "module": "weighted"}
+    spec = make_spec(epochs=4000, hyperparameters={"input": True}, **places)
+    with pytest.raises(UserError, match="computes weight from the label `late`"):
+        launch(spec, Operation())
+    spec = make_spec(epochs=1, hyperparameters={"input": False}, **places)
+    assert launch(spec, Operation())["steps"] == 1  # only the loss has the weight
+
+
+WEIGHTED = """
+import tensorflow as tf
+
+class Weighted(tf.keras.Model):
+    def train_step(self, data):
+        features, labels = data
+        with tf.GradientTape() as tape:
+            losses = tf.square(labels - self(features, training=True))
+            loss = tf.reduce_mean(features["weight"] * losses)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return {"loss": loss}
+
+def build_model(context):
+    inputs = context.inputs()
+    wanted = ["x", "weight"] if context.hyperparameters["input"] else ["x"]
+    taken = {name: inputs[name] for name in wanted}
+    parts = [tf.cast(each, tf.float32) for each in taken.values()]
+    joined = tf.keras.layers.Concatenate()(parts) if parts[1:] else parts[0]
+    model = Weighted(taken, tf.keras.layers.Dense(1)(joined))
+    model.compile("sgd", "mse")
+    return model
+"""
