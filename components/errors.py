@@ -65,17 +65,17 @@ class UserError(Exception):
     """A problem that its reader can solve; shown without a traceback.
 
         raise UserError(
-            "but no GPU is visible",
+            "no GPU is visible",
             key="trainer.distribution.devices",
             received="2",
             remedy="Use fewer.",
         )
 
-    prints `trainer.distribution.devices: received 2, but no GPU is visible`, and the
+    prints `trainer.distribution.devices: received 2; no GPU is visible`, and the
     remedy on a line of its own. A message that is complete by itself needs no field.
 
     Args:
-      message: What is wrong; half a sentence after what was received.
+      message: What is wrong, as a sentence that stands alone; without a full stop.
       key: The setting by its path, such as `trainer.epochs`.
       place: Where it is: file and line, flag, process.
       received: What was received, as text.
@@ -113,7 +113,7 @@ class UserError(Exception):
     def headline(self) -> str:
         """Place, key and what is wrong, without what to do."""
         received = f"received {self.received}" if self.received else ""
-        what = ", ".join(filter(None, (received, self.message)))
+        what = "; ".join(filter(None, (received, self.message)))
         place = str(self.place or "")
         return mask(": ".join(filter(None, (place, self.key, what))))
 

@@ -142,7 +142,7 @@ def validate(
       deep: Whether to import the components of `nodes`, and TFX with them, where no
         run has checked their types yet.
     """
-    from strategos.pipeline.checks import nodes, training
+    from strategos.pipeline.checks import training
     from strategos.pipeline.config import loading
     from strategos.pipeline.config.problems import Repaired
     from strategos.pipeline.run import preflight
@@ -158,10 +158,11 @@ def validate(
         config, data = found.config, found.config.data.listing()
         more = preflight.file_problems(config, data)
         if not (more or problems):  # training reads the data, and tries this machine
-            more = [
-                *training.check(config, data, probe=False),
-                *(nodes.check_deep(config) if deep else ()),
-            ]
+            more = list(training.check(config, data, probe=False))
+            if deep:  # reads specifications by their cache keys
+                from strategos.pipeline.checks import nodes
+
+                more += nodes.check_deep(config)
         problems += [each for each in more if not found.concerns(each.key)]
     return Validation(tuple(loading.in_reading_order(problems, str(pipeline))), loaded)
 

@@ -268,7 +268,8 @@ def _add_seeing(commands: _Commands, shared: argparse.ArgumentParser) -> None:
         "pipeline",
         nargs="?",
         metavar="PIPELINE_YAML",
-        help=f"whose root and ML Metadata to check (default: ./{MAIN_FILE}, if any)",
+        help="the pipeline whose root and ML Metadata to check "
+        f"(default: ./{MAIN_FILE}, if any)",
     )
     engine = commands.add_parser(
         "engine", parents=[shared], help="download what run.engine.runner=flink needs"

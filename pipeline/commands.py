@@ -210,7 +210,7 @@ def tensorboard(arguments: argparse.Namespace) -> int:
 
     if kubeflow.is_address(arguments.root or ""):
         raise BadInputError(
-            "but the logs of a run on Kubeflow are in its object store",
+            "the logs of a run on Kubeflow are in its object store",
             key="--root",
             received=arguments.root,
             remedy="Start TensorBoard itself there: tensorboard --logdir s3://…",

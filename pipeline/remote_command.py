@@ -48,7 +48,7 @@ def is_asked_for(arguments: argparse.Namespace) -> bool:
     for name in _REMOTE_ONLY:
         if getattr(arguments, name):
             raise BadInputError(
-                "but only a submitted run has an id",
+                "only a submitted run has an id",
                 key=f"--{name}",
                 received=getattr(arguments, name),
                 remedy=f"Add --runner {' or '.join(TARGETS)}.",
@@ -105,7 +105,7 @@ def _option_problems(arguments: argparse.Namespace) -> Iterator[UserError]:
         if getattr(arguments, name):
             flag = "--" + name.removesuffix("_node").replace("_", "-")
             yield BadInputError(
-                "but a submitted run has all nodes, and no state on this machine",
+                "a submitted run has all nodes, and no state on this machine",
                 key=flag,
                 place=Place("command line"),
                 remedy="Leave it out.",

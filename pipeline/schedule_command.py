@@ -142,7 +142,7 @@ def _fields(every: int) -> str:
     minutes, rest = divmod(every, 60)
     if rest or minutes not in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60):
         raise BadInputError(
-            "which cron cannot do",
+            "cron cannot call a command that often",
             key="--every",
             received=duration(every),
             expected="minutes that divide an hour: 1m, 5m, 15m, 1h",

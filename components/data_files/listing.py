@@ -165,7 +165,7 @@ class Listing:
         chosen = select_spans(self.found, self._which)
         if self._held_out >= len(chosen):
             raise TooFewSpansError(
-                f"which leaves none for training; the run has: {describe(chosen)}",
+                f"none is left for training; the run has: {describe(chosen)}",
                 key="data.split.spans",
                 received=f"{counted(self._held_out, 'span')} to hold out",
                 remedy="Select more spans by `data.spans`, or wait for the next one.",
@@ -211,7 +211,7 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
         last = max((span.number for span in spans), default=first)
     if form[3] and last < first:
         raise BadInputError(
-            "but the range ends before it starts",
+            "the range ends before it starts",
             key="data.spans",
             received=repr(which),
             remedy=f"Write `{last}..{first}`.",

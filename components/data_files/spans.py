@@ -140,7 +140,7 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[Any]]) -> list[Span]:
         if span is None:
             edition = "" if version is None else f" in version {version}"
             raise BadInputError(
-                f"and span {number}{edition} of {pattern} does not exist; found: "
+                f"span {number}{edition} of {pattern} does not exist; found: "
                 f"{describe(found.values())}",
                 key="data.spans",
                 received=str(list(chosen)),
@@ -229,7 +229,7 @@ def _below(pattern: str) -> tuple[list[str], list[str]]:
     folder = patterns.fixed_folder(pattern)
     if not re.fullmatch(r"[a-z0-9]+://[^/]+(/.*)?", folder):
         raise BadInputError(
-            "which names no bucket",
+            "the pattern names no bucket",
             key="data.examples",
             received=pattern,
             expected="a bucket without placeholders, as in s3://BUCKET/data/*.csv",

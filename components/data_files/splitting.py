@@ -114,7 +114,7 @@ class Splitter:
         for key in self.keys:
             if key not in names:
                 raise UserError(
-                    f"which {path} does not have",
+                    f"{path} has no such column",
                     key="data.split.keys",
                     received=f"`{key}`",
                     expected=", ".join(names),
@@ -180,7 +180,7 @@ class Splitter:
         column = batch.column(name)
         if types.is_nested(column.type):
             raise UserError(
-                "but a key has one value per row",
+                "a key has one value per row",
                 key="data.split.keys",
                 received=f"a column of type {column.type}",
                 remedy="Choose other columns.",

@@ -146,7 +146,7 @@ def check(scored: Scored, question: Question) -> None:
     for feature in question.slices:
         if feature in sums.too_many:
             raise UserError(
-                "which has more distinct values in the eval split",
+                "the feature has more distinct values in the eval split",
                 key="evaluator.slices",
                 received=f"`{feature}`",
                 expected=f"features with at most {MOST_SLICES:,} values",

@@ -205,7 +205,7 @@ def describe(check: Mapping[str, Any]) -> str:
     if check["note"]:
         details.append(check["note"])
     if check.get("within_error"):  # absent in older summaries
-        details.append("so near that the bound may hold or not")
+        details.append("the bound is within the error")
     return (
         f"{check['metric']}, {check['slice']}: {wanted} required, "
         f"{received} received ({'; '.join(details)})"

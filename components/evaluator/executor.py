@@ -150,7 +150,7 @@ def _question(
     for key, name in [("label", label), *(("evaluator.slices", s) for s in slices)]:
         if known.get(name) is None:
             raise UserError(
-                "which is not a feature of the schema",
+                "the schema has no such feature",
                 key=key,
                 received=f"`{name}`",
                 expected=", ".join(sorted(known)),

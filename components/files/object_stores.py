@@ -114,7 +114,7 @@ def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") ->
         problem = f"no answer in {seconds:g} s"
     if problem:
         raise BadInputError(
-            f"but nothing can be written there: {problem}",
+            f"nothing can be written there: {problem}",
             key=key,
             received=uri,
             remedy=_check(uri),

@@ -96,7 +96,7 @@ def _check_bucket(uri: str) -> None:
     (found,) = connect(uri).get_file_info([bucket])
     if found.type == fs.FileType.NotFound:
         raise BadInputError(
-            f"but there is no bucket `{bucket}`",
+            f"bucket `{bucket}` does not exist",
             key=_KEY,
             received=uri,
             remedy="Create it, or name another one.",

@@ -35,7 +35,7 @@ def connect() -> tuple[ApiClient, str]:
         _, context = config.list_kube_config_contexts(file)
     except config.ConfigException as error:
         raise UserError(
-            f"but no cluster can be reached from here: {error}",
+            f"no cluster can be reached from here: {error}",
             key="trainer.distribution.launcher",
             received="tfjob",
             remedy="Set KUBECONFIG, or run in a pod with a service account.",

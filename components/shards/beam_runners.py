@@ -125,7 +125,7 @@ def _check_reachable(endpoint: str) -> None:
     problem = unreachable(endpoint)
     if problem:
         raise UserError(
-            f"received {endpoint}, where no job server listens ({problem})",
+            f"received {endpoint}, no job server listens there ({problem})",
             key="run.engine.options.job_endpoint",
             remedy="Start it, or correct the address.",
         )

@@ -33,7 +33,9 @@ _PUSH_FIXES = {
     "s3://BUCKET/FOLDER.",
     "vertex": "Name a URL such as gs://BUCKET/FOLDER.",
 }
-_WHY = {"vertex": "whose containers would see none of the files of a step of KFP"}
+_WHY = {
+    "vertex": "the containers of a custom job cannot see the files of a step of KFP"
+}
 _GANG_FIXES = {
     "kubeflow": "Use `launcher: tfjob`, or `mirrored` on a node with several GPUs.",
     "vertex": "Use `launcher: vertex`, or `mirrored` on a machine with several GPUs.",
@@ -114,14 +116,14 @@ def _pod_problems(config: Config, section: Kubeflow) -> Iterator[UserError]:
     if not (paths.is_in_image(path, section) or paths.is_mounted(path, section)):
         yield config.problem(
             "kubeflow.context",
-            "so the image does not contain the pipeline's YAML",
+            "the image does not contain the pipeline's YAML",
             received=section.context,
             expected=f"a folder that contains {path}",
         )
     if not (is_remote(root) or paths.is_mounted(root, section)):
         yield config.problem(
             "run.root",
-            "which a pod loses at its end",
+            "a pod loses this folder at its end",
             received=root,
             expected="`s3://…` or `gs://…` with `run.metadata` on a server; or a path "
             "in one of `kubeflow.volumes`",
@@ -132,7 +134,7 @@ def _name_problems(config: Config) -> Iterator[UserError]:
     if not re.fullmatch("[a-z]([a-z0-9-]{0,50}[a-z0-9])?", config.name):
         yield config.problem(
             "name",
-            "which names pods, where the cluster adds to it",
+            "pods are named after it, and the cluster makes their names longer",
             received=config.name,
             expected="at most 52 lower-case letters, digits and `-`, with a letter or "
             "a digit at the end",
@@ -147,15 +149,14 @@ def _path_problems(
     if not (section.modules or paths.is_in_image(str(config.folder), section)):
         yield config.problem(
             f"{target}.context",
-            f"which does not contain {config.folder}, the folder of the YAML and its "
-            "modules",
+            f"{config.folder}, the folder of the YAML and its modules, is not in it",
             received=section.context,
             remedy=f"Name a folder above it, or set `{target}.modules`.",
         )
     elif config.plugins and not paths.is_in_image(str(config.folder), section):
         yield config.problem(
             "plugins",
-            f"whose modules `{target}.modules` does not upload",
+            f"`{target}.modules` does not upload modules of plug-ins",
             received=listed(config.plugins),
             remedy=f"Set `{target}.context` to a folder above that of the YAML, or "
             "make a package of them and install it in the image.",
@@ -180,7 +181,7 @@ def _unseen_files(
         if not (paths.is_in_image(path, section) or paths.is_mounted(path, section)):
             yield config.problem(
                 key,
-                f"which no step would see: the image contains {section.context}",
+                f"no step can see it: the image contains {section.context}",
                 received=path,
                 remedy=_FIXES[target],
             )
@@ -201,14 +202,14 @@ def _target_problems(
     if scheme and not is_plugin and scheme not in _PUSH_TO[target]:
         allowed = " or ".join(f"{each}://…" for each in _PUSH_TO[target])
         yield config.problem(
-            key, "but steps cannot write there", received=to, expected=allowed
+            key, "steps cannot write there", received=to, expected=allowed
         )
     elif not scheme and not paths.is_mounted(to, section):
         inside = paths.in_step(to, section)
         where = inside if inside.startswith(WORKLOAD) else to
         yield config.problem(
             key,
-            f"which would be {where} inside a container, and deleted with it",
+            f"it is {where} inside a container, and deleted with the container",
             received=to,
             remedy=_PUSH_FIXES[target],
         )
@@ -222,7 +223,7 @@ def _distribution_problems(config: Config, target: str) -> Iterator[UserError]:
             "trainer.distribution.launcher",
             _WHY.get(
                 distribution.launcher,
-                "but no other host joins the step of a compiled pipeline",
+                "no other host joins the step of a compiled pipeline",
             ),
             received=distribution.launcher,
             expected=" or ".join(allowed),
@@ -230,7 +231,7 @@ def _distribution_problems(config: Config, target: str) -> Iterator[UserError]:
     elif distribution.strategy in GANGS and distribution.launcher == "local":
         yield config.problem(
             "trainer.distribution.strategy",
-            "but all its processes would run in the one container of the step",
+            "all its processes would run in the one container of the step",
             received=distribution.strategy,
             expected="for `strategos compile` and `launcher: local`: auto, one_device, "
             "mirrored, central_storage or tpu",
@@ -259,7 +260,7 @@ def _training_job_problems(
         if volume not in section.volumes:
             yield config.problem(
                 "trainer.distribution.tfjob.volumes",
-                "which the step of the Trainer does not mount at the same path",
+                "the step of the Trainer does not mount this volume at the same path",
                 received=f"{volume.claim} at {volume.path}",
                 remedy="Add the volume to `kubeflow.volumes`.",
             )
@@ -281,7 +282,7 @@ def _accelerator_problems(
     if strategy == "tpu" and not is_tpu and not distribution.tpu.name:
         yield config.problem(
             "trainer.distribution.strategy",
-            "but the step of the Trainer has no TPU",
+            "the step of the Trainer has no TPU",
             received=strategy,
             remedy=f"Set `{target}.steps.Trainer.accelerator` to a TPU, or "
             "`trainer.distribution.tpu.name`.",
@@ -292,21 +293,21 @@ def _accelerator_problems(
     if is_tpu and strategy not in ("tpu", "auto"):
         yield config.problem(
             key,
-            f"which `trainer.distribution.strategy: {strategy}` does not use",
+            f"`trainer.distribution.strategy: {strategy}` uses no TPU",
             received=received,
             remedy="Use `strategy: tpu`, or remove the accelerator.",
         )
     elif strategy == "one_device" and accelerator.count > 1:
         yield config.problem(
             key,
-            "of which `trainer.distribution.strategy: one_device` uses one",
+            "`trainer.distribution.strategy: one_device` uses one of them",
             received=received,
             remedy="Set `count: 1`, or use `strategy: mirrored`.",
         )
     elif not is_tpu and devices and devices > accelerator.count:
         yield config.problem(
             "trainer.distribution.devices",
-            f"but the step of the Trainer has {received}",
+            f"the step of the Trainer has {received}",
             received=str(devices),
             remedy=f"Use fewer, or raise `{key}.count`.",
         )

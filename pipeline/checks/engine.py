@@ -47,7 +47,7 @@ def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
     if endpoint and problem:
         yield config.problem(
             "run.engine.options.job_endpoint",
-            f"where no job server listens ({problem})",
+            f"no job server listens there ({problem})",
             received=endpoint,
             remedy="Start it, or correct the address.",
         )
@@ -66,7 +66,7 @@ def _unseen_by_dataflow(config: Config, target: str | None) -> Iterator[UserErro
         if not path.startswith("gs://"):
             yield config.problem(
                 name,
-                "which workers of `run.engine.runner: dataflow` do not see",
+                "workers of `run.engine.runner: dataflow` cannot see it",
                 received=path,
                 expected="gs://BUCKET/FOLDER",
                 remedy="Move it there; or use `flink` or `portable`, on hosts that "
@@ -77,12 +77,12 @@ def _unseen_by_dataflow(config: Config, target: str | None) -> Iterator[UserErro
 def _root_problems(config: Config, target: str | None) -> Iterator[UserError]:
     """Yields a problem if workers, on other hosts perhaps, cannot open the root."""
     key, root = _root(config, target)
-    unseen = f"which workers of `run.engine.runner: {config.run.engine.runner}` cannot"
+    unseen = f"workers of `run.engine.runner: {config.run.engine.runner}` cannot"
     opened = opened_by_workers(root) if target == "kubeflow" else root
     if cause := missing_in_workers(opened):
         yield config.problem(
             key,
-            f"{unseen} open: {cause}",
+            f"{unseen} open it: {cause}",
             received=root,
             remedy="Use `run.engine.runner: direct`, or another root.",
         )
@@ -92,7 +92,7 @@ def _problems_of_image(config: Config) -> Iterator[UserError]:
     if config.run.engine.runner == "flink":
         yield config.problem(
             "run.engine.runner",
-            "which needs Java, and the image of the steps has none",
+            "Flink needs Java, and the image of the steps has none",
             received="flink",
             remedy="Use `portable` with the job server of a Flink cluster.",
         )

@@ -59,7 +59,7 @@ def root_problems(config: Config) -> Iterator[UserError]:
     if any(sign in config.run.root for sign in "*?["):
         yield config.problem(
             "run.root",
-            "but TFX lists an artifact's files by a pattern, and would find none there",
+            "TFX lists an artifact's files by a pattern, and would find none there",
             received=config.run.root,
             expected="a folder without `*`, `?` and `[` in its path",
         )

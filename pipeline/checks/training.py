@@ -109,7 +109,7 @@ def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
             key = f"trainer.{name}"
             yield config.problem(
                 key,
-                f"but the data have {found:,} rows: {message}",
+                f"the data have {found:,} rows: {message}",
                 received=str(getattr(trainer, name)),
                 remedy="Lower it.",
             )

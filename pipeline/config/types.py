@@ -181,7 +181,7 @@ def ordered(spans: str) -> str:
     first, _, last = spans.partition("..")
     if last and int(last) < int(first):
         raise reject(
-            "but the range ends before it starts",
+            "the range ends before it starts",
             received=received(spans),
             remedy=f"Write `{last}..{first}`.",
         )

@@ -67,7 +67,7 @@ class KubeflowStore(Store):
         found = _ADDRESS.fullmatch(address.rstrip("/"))
         if not found:
             raise UserError(
-                "but that is no address of a metadata service",
+                "this is no address of a metadata service",
                 received=address,
                 expected="grpc://HOST:PORT, such as grpc://localhost:8080 for "
                 "`kubectl port-forward service/metadata-grpc-service 8080`",

@@ -34,7 +34,7 @@ def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserEr
         if name is not None and name not in known:
             meant = nearest(name, known)
             yield BadInputError(
-                "but the pipeline has no such node",
+                "the pipeline has no such node",
                 key=flag,
                 place=Place("command line"),
                 received=repr(name),

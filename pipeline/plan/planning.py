@@ -354,7 +354,7 @@ def _report_unknown(config: Config, serving: production.Production) -> None:
     if config.trainer.warm_start == LATEST:
         raise config.problem(
             "trainer.warm_start",
-            f"but ML Metadata has no record of {serving.path}, the newest version in "
+            f"ML Metadata has no record of {serving.path}, the newest version in "
             "pusher.to, so its weights are not known",
             received=LATEST,
             remedy="Name the folder of a Model artifact, or remove the setting for "
@@ -384,7 +384,7 @@ def _report_warm_start(
     elif not (weights == NOTHING or is_remote(weights) or Path(weights).is_dir()):
         raise config.problem(
             "trainer.warm_start",
-            f"but the weights of {serving.path} should be in {weights}, which is gone",
+            f"the weights of {serving.path} should be in {weights}, which is gone",
             received=LATEST,
             remedy="Remove the setting for one run, and the model that it pushes can "
             "be started from.",

@@ -268,8 +268,8 @@ def reject_other(
         return
     place = other.get("place")
     raise BadInputError(
-        f"where the newest version was pushed by pipeline `{other.get('pipeline')}` of "
-        f"another root, {place}",
+        f"the newest version there was pushed by pipeline "
+        f"`{other.get('pipeline')}` of another root, {place}",
         key="pusher.to",
         received=destination,
         remedy="Set another folder; or, if this root takes its place: "

@@ -38,7 +38,7 @@ def fields(config: Config) -> str:
     except TypeError:
         raise config.problem(
             "schedule.cron",
-            "but services know neither `L`, `W` nor `#`",
+            "services know neither `L`, `W` nor `#`",
             received=schedule.cron,
         ) from None
 
@@ -56,7 +56,7 @@ def seconds_first(config: Config) -> str:
     if here != there:
         raise config.problem(
             "schedule.timezone",
-            f"but Kubeflow Pipelines reads all schedules in {there}",
+            f"Kubeflow Pipelines reads all schedules in {there}",
             received=here,
             remedy=f"Write `schedule.cron` in {there}; or start KFP with "
             f"CRON_SCHEDULE_TIMEZONE={here}, and set kubeflow.timezone to it.",

@@ -126,7 +126,7 @@ class Api:
     def not_kfp(self, why: str) -> UserError:
         """The error for a URL that is not that of KFP's API."""
         return BadInputError(
-            f"which is not the API of Kubeflow Pipelines 2: {why}",
+            f"this is not the API of Kubeflow Pipelines 2: {why}",
             key="kubeflow.endpoint",
             place=self._config.where("kubeflow.endpoint"),
             received=self.url,

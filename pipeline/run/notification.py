@@ -163,8 +163,7 @@ class Command(Notification):
         """See `Notification`."""
         if not _program(to):
             raise UserError(
-                "and there is no such program",
-                received=to.settings["command"][0],
+                f"program {to.settings['command'][0]!r} not found",
                 remedy="Name a program on PATH, or one in the folder of the YAML with "
                 "`./` before its name; make it executable.",
             )

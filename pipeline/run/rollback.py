@@ -80,7 +80,7 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
     if not found or found[0] not in others:
         known = ", ".join(str(each.version) for each in others) or "none"
         raise BadInputError(
-            "which is live" if found else f"and {to} has no such version",
+            "this version is live already" if found else f"{to} has no such version",
             key="strategos rollback",
             received=str(wanted),
             expected=known,

@@ -27,7 +27,7 @@ FIELDS = {
 
 def test_an_error_prints_place_key_and_cause_then_what_to_do():
     assert str(UserError("fewer rows than replicas", **FIELDS)) == (
-        "pipeline.yaml:12:3: trainer.batch_size: received 3, fewer rows than replicas\n"
+        "pipeline.yaml:12:3: trainer.batch_size: received 3; fewer rows than replicas\n"
         "    Raise it. Allowed: at least 4."
     )
 

@@ -93,7 +93,7 @@ def test_a_push_that_fails_leaves_nothing(serving, store, model):
 
 def test_a_bucket_that_is_missing_is_named_before_anything_runs(bucket, model):
     other = bucket.replace("bucket", "other")
-    with pytest.raises(BadInputError, match="there is no bucket `other`") as caught:
+    with pytest.raises(BadInputError, match="bucket `other` does not exist") as caught:
         targets.of(f"{other}/serving").versions()
     assert caught.value.key == "pusher.to"
     with pytest.raises(UserError, match=rf"{other}/a/1: nothing can be read there"):

@@ -140,7 +140,7 @@ def test_an_error_of_ours_keeps_its_class_and_fields(ask, capfd):
     assert (error.message, error.key) == ("not good enough", "trainer.epochs")
     assert (error.place, error.remedy) == (Place("data.csv", 3), "Raise it.")
     assert str(error) == (
-        "data.csv:3: trainer.epochs: received 0, not good enough\n    Raise it."
+        "data.csv:3: trainer.epochs: received 0; not good enough\n    Raise it."
     )
     assert "Traceback" not in capfd.readouterr().err
 

@@ -162,7 +162,7 @@ WORDS = {  # after `strategos`, and the message
     "node": ("run YAML --to trainr", "--to: received 'trainr'", "mean `Trainer`?"),
     "no TPU": (
         "validate YAML --set trainer.distribution.strategy=tpu",
-        "received 'tpu', but there is no TPU",
+        "received 'tpu'; no TPU is named",
         "or use `auto`",
     ),
     "a file as root": (

@@ -56,7 +56,7 @@ def check(path: str) -> type[Source]:
     name = name_of(path)
     if name is None:
         raise UserError(
-            "whose format is not supported",
+            "the format of this file is not supported",
             key="data.examples",
             received=path,
             expected=f"names that end in {listed(suffixes(), 'or')}",

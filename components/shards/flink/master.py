@@ -73,17 +73,19 @@ class Master:
         except (MasterError, KeyError, TypeError) as error:
             why = str(error) if isinstance(error, MasterError) else "it is not Flink"
             raise self._unfit(
-                f"but no Flink master answers there: {why}",
+                f"no Flink master answers there: {why}",
                 remedy="Name the host and the port of the JobManager's REST API "
                 "(`rest.port`, 8081 by default).",
             ) from None
         if not release.startswith(f"{jars.FLINK}."):
             raise self._unfit(
-                f"a Flink {release}, but the job server works with Flink {jars.FLINK}"
+                f"Flink {release} runs there, and the job server works with Flink "
+                f"{jars.FLINK}"
             )
         if total < slots:
             raise self._unfit(
-                f"which has {total} task slots, but run.engine.workers needs {slots}",
+                f"the cluster has {total} task slots, and run.engine.workers needs "
+                f"{slots}",
                 remedy="Start more TaskManagers, or set run.engine.workers to "
                 f"{total} or fewer."
                 if total
@@ -91,8 +93,8 @@ class Master:
             )
         if free < slots:
             raise self._unfit(
-                f"where {free} of {total} task slots are free, but run.engine.workers "
-                f"needs {slots}",
+                f"{free} of {total} task slots are free, and run.engine.workers needs "
+                f"{slots}",
                 remedy="Wait for the jobs of others, or start more TaskManagers.",
             )
         self._check_shuffles()
@@ -114,7 +116,7 @@ class Master:
         shuffles = min(found, default=_SHUFFLES * buffers) // buffers
         if shuffles < _SHUFFLES:
             raise self._unfit(
-                f"whose network memory holds {counted(shuffles, 'shuffle')} at a time "
+                f"its network memory holds {counted(shuffles, 'shuffle')} at a time "
                 f"for each task slot, too few for Transform ({_SHUFFLES} or more)",
                 remedy=f"Set `{_MIN_BUFFERS}: 64` in the settings of its JobManager "
                 f"and TaskManagers (received {buffers}), or raise "

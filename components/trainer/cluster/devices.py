@@ -52,7 +52,7 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
         if (asked or 1) > 1:
             raise refusal(
                 "devices",
-                "but 'one_device' trains on one",
+                "'one_device' trains on one",
                 received=str(asked),
                 remedy="Use `strategy: mirrored`, or remove `devices`.",
             )
@@ -143,7 +143,7 @@ def _on_gpus(
     if one_each and (asked or 1) > 1:
         raise refusal(
             "devices",
-            f"but each worker of {name!r} computes on one device",
+            f"each worker of {name!r} computes on one device",
             received=str(asked),
             remedy="Remove it, or use more `workers`.",
         )
@@ -173,7 +173,7 @@ def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
         if devices > 1:
             raise refusal(
                 "devices",
-                f"but without a GPU each worker of {name!r} has one device, its CPU",
+                f"without a GPU each worker of {name!r} has one device, its CPU",
                 received=str(asked),
                 remedy="Remove it, or use more `workers`.",
             )
@@ -181,7 +181,7 @@ def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
     elif devices > MOST_ON_CPU:
         raise refusal(
             "devices",
-            f"but {seen(0)}, and a CPU stands in for at most {MOST_ON_CPU}",
+            f"{seen(0)}, and a CPU stands in for at most {MOST_ON_CPU}",
             received=str(asked),
             remedy="Use fewer; more than there are cores gain nothing.",
         )

@@ -232,15 +232,15 @@ def _check_tpu(name: str, there: str | None) -> None:
     if name == "tpu" and not there:
         raise refusal(
             "strategy",
-            "but there is no TPU: neither `trainer.distribution.tpu.name` nor the "
-            "environment (TPU_NAME, COLAB_TPU_ADDR, GKE's TPU variables) names one",
+            "no TPU is named: neither `trainer.distribution.tpu.name` nor the "
+            "environment (TPU_NAME, COLAB_TPU_ADDR, GKE's TPU variables) has one",
             received="'tpu'",
             remedy="Name it, `local` for one in this machine, or use `auto`.",
         )
     if name == "multi_worker_mirrored" and there:
         raise refusal(
             "strategy",
-            f"which cannot train on a TPU, but there is one: {there}",
+            f"it cannot train on a TPU, and the environment names one: {there}",
             received=repr(name),
             remedy="Use `tpu`, which takes all cores of all hosts of a TPU, or unset "
             "TPU_NAME and its like to train on CPUs or GPUs.",
@@ -259,15 +259,15 @@ def _check_cluster(name: str, cluster: ClusterSpec) -> None:
             if not cluster.count(kind):
                 raise refusal(
                     "strategy",
-                    f"but the cluster of TF_CONFIG has no `{kind}`, which {role}; it "
-                    f"has {tasks}",
+                    f"the cluster of TF_CONFIG has no `{kind}`, which {role}; it has "
+                    f"{tasks}",
                     received=repr(name),
                     remedy="Add one, or use `multi_worker_mirrored`.",
                 )
     elif name == "multi_worker_mirrored" and cluster.count("ps"):
         raise refusal(
             "strategy",
-            f"but the cluster of TF_CONFIG has parameter servers: {tasks}",
+            f"the cluster of TF_CONFIG has parameter servers: {tasks}",
             received=repr(name),
             remedy="Use `parameter_server`, or leave `ps` out of it.",
         )
@@ -289,7 +289,7 @@ def processes(
         if (workers or 1) > 1:
             raise refusal(
                 "workers",
-                f"but {name!r} trains in one process",
+                f"{name!r} trains in one process",
                 received=str(workers),
                 remedy="Use `strategy: multi_worker_mirrored`, or remove `workers`.",
             )
@@ -319,7 +319,7 @@ def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:
         if choice.name == name and value == "nccl":
             raise refusal(
                 key,
-                f"which needs GPUs, but {devices.seen(0)}",
+                f"NCCL needs GPUs, and {devices.seen(0)}",
                 received="'nccl'",
                 remedy="Remove it.",
             )

@@ -254,7 +254,7 @@ class Split:
         steps = self.steps(parts.batch_size, parts.drop_last)
         if not steps:
             raise UserError(
-                f"but the {self.rows:,} rows of an epoch do not fill a batch",
+                f"the {self.rows:,} rows of an epoch do not fill a batch",
                 key="trainer.batch_size",
                 received=f"{parts.batch_size:,}",
                 remedy="Choose a smaller one, or `last_batch: keep`.",

@@ -78,7 +78,7 @@ class FileShare:
         """
         if batch_size % replicas:
             raise UserError(
-                f"which cannot be divided evenly among {replicas} replicas, as "
+                f"the batch cannot be divided evenly among {replicas} replicas, as "
                 "`distribution.shard: files` needs it",
                 key="trainer.batch_size",
                 received=f"{batch_size:,}",
@@ -157,8 +157,8 @@ def files_of(files: Sequence[str], pipeline: int, pipelines: int) -> tuple[str, 
     """
     if len(files) < pipelines:
         raise UserError(
-            f"but the training split has {counted(len(files), 'file')} for "
-            f"{pipelines} workers",
+            f"the training split has {counted(len(files), 'file')} for {pipelines} "
+            "workers",
             key="trainer.distribution.shard",
             received="files",
             remedy="Use `rows`, or fewer workers.",

@@ -53,7 +53,7 @@ def folder_of(model_dir: str) -> Path:
     """
     if is_remote(model_dir):
         raise UserError(
-            "but workers meet under run.root, which is "
+            "workers meet under run.root, which is "
             f"{model_dir.partition('://')[0]}:// here",
             key="trainer.distribution.launcher",
             received="external",

@@ -228,7 +228,7 @@ def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
             before = now
         time.sleep(_LOOK_SECONDS)
     raise UserError(
-        f"but within that time no run has called for workers at {shared.folder}",
+        f"within that time no run has called for workers at {shared.folder}",
         key="trainer.distribution.start_timeout",
         received=f"{timeout:g}s",
         remedy="Start `strategos run` with `trainer.distribution.launcher: external` "

@@ -109,7 +109,7 @@ def check(root: str, _: Mapping[str, Any]) -> None:
     missing = [name for name in _COMMANDS if shutil.which(name) is None]
     if missing:
         raise UserError(
-            f"but this machine has no {', '.join(missing)}",
+            f"this machine has no {', '.join(missing)}",
             key="trainer.distribution.launcher",
             received="slurm",
             remedy="Run on a login node of the cluster, or install Slurm's client "
@@ -117,7 +117,7 @@ def check(root: str, _: Mapping[str, Any]) -> None:
         )
     if is_remote(root):
         raise UserError(
-            f"but the tasks of a job meet under run.root, which is "
+            f"the tasks of a job meet under run.root, which is "
             f"{root.partition('://')[0]}:// here",
             key="trainer.distribution.launcher",
             received="slurm",

@@ -102,7 +102,7 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
     if folder or filesystems.is_remote(root) or staging.is_below(root, mounts):
         return
     raise UserError(
-        "which is on no volume of the pods of a TFJob",
+        "no volume of the TFJob's pods holds this folder",
         key="run.root",
         received=root,
         expected=f"a folder below {' or '.join(mounts)}" if mounts else "",

@@ -92,7 +92,7 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
     if root.startswith("gs://"):
         return
     raise UserError(
-        "which no container of a custom job sees",
+        "the custom job's containers cannot access it",
         key="run.root",
         received=root,
         expected="gs://BUCKET/FOLDER",
@@ -216,7 +216,7 @@ class CustomJobs:
             credentials, _ = google.auth.default(scopes=[_SCOPE])
         except exceptions.GoogleAuthError as error:
             raise UserError(
-                f"but Vertex AI cannot be asked: {first_line(str(error))}",
+                f"Vertex AI cannot be reached: {first_line(str(error))}",
                 key="trainer.distribution.launcher",
                 received="vertex",
                 remedy=google_api.LOG_IN,

@@ -243,7 +243,7 @@ class Monitor(TensorCallback):
         """
         if self._monitor not in (logs or {}):
             raise UserError(
-                "which this model does not measure",
+                "this model measures no such metric",
                 key=f"{self._setting}.monitor",
                 received=repr(self._monitor),
                 expected=", ".join(sorted(logs or {})),

@@ -216,8 +216,8 @@ class Training:
         """Rejects an epoch whose only batch is not a full one, and left out."""
         if not self._context.steps_per_epoch:
             raise UserError(
-                f"but the {self._context.rows:,} rows of an epoch do not fill a "
-                "batch, and a smaller one is left out (`last_batch: drop`, or the log "
+                f"the {self._context.rows:,} rows of an epoch do not fill a batch, "
+                "and a smaller one is left out (`last_batch: drop`, or the log "
                 "says why)",
                 key="trainer.batch_size",
                 received=f"{self._spec.batch_size:,}",

@@ -100,7 +100,7 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
     ).transformed_feature_spec()
     if spec.label not in feature_spec:
         raise UserError(
-            "which is not among the outputs of `preprocessing_fn`",
+            "`preprocessing_fn` returns no such feature",
             key="label",
             received=f"`{spec.label}`",
             expected=", ".join(sorted(feature_spec)),

@@ -23,7 +23,7 @@ def _is_free(path: str) -> str:
     occupied = [each for each in _OCCUPIED if f"{path}/".startswith(f"{each}/")]
     if occupied or path == "/":
         raise reject(
-            f"but {occupied[0] if occupied else path} is in use in each step",
+            f"{occupied[0] if occupied else path} is in use in each step",
             received=received(path),
             remedy="Mount it at another path, such as /mnt/NAME.",
         )

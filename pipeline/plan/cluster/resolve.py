@@ -222,7 +222,7 @@ def _reject_gangs(distribution: str) -> None:
     strategy = json.loads(distribution).get("strategy")
     if strategy in GANGS:
         raise BadInputError(
-            "but `launcher: local` starts no processes in other pods",
+            "`launcher: local` starts no processes in other pods",
             key="distribution",
             received=strategy,
             expected="a strategy of one process: auto, one_device, mirrored, tpu",

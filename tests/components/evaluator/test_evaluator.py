@@ -507,7 +507,9 @@ def test_model_of_another_task_is_refused(workload, tmp_path, evaluate):
 def test_slice_that_is_no_feature_is_refused_with_the_features_there(
     workload, tmp_path, evaluate
 ):
-    with pytest.raises(UserError, match=r"received `carier`, which.*\n.*: carrier"):
+    with pytest.raises(
+        UserError, match=r"received `carier`; the schema has no such.*\n.*: carrier"
+    ):
         evaluate(workload, tmp_path, slices=["carier"])
 
 

@@ -147,7 +147,9 @@ def test_feature_that_grows_with_the_rows_is_refused(
     rows = [
         {"x": [0.0, 1.0], "late": i % 2, "word": f"id-{i % 60}"} for i in range(200)
     ]
-    expected = "evaluator.slices: received `word`, which has more .*\n.*at most 50"
+    expected = (
+        "evaluator.slices: received `word`; the feature has more .*\n.*at most 50"
+    )
     with pytest.raises(UserError, match=expected):
         evaluate(workload, tmp_path, examples=eval_split(rows), slices=["word"])
 

@@ -159,7 +159,7 @@ def test_bound_within_the_error_of_its_metric_says_so():
     assert [check.within_error for check in checks] == [True, False]
     line = (
         "auc, overall: at least 0.7 required, 0.7004 received "
-        "(1,000 examples; known to ±0.001; so near that the bound may hold or not)"
+        "(1,000 examples; known to ±0.001; the bound is within the error)"
     )
     assert summary.describe(summary.asdict(checks[0])) == line
     reason = summarize(checks, piece)["reason"]

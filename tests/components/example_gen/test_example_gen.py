@@ -255,7 +255,7 @@ class TestRefusals:
 
     def test_unknown_format(self, tmp_path, refused):
         (tmp_path / "a.xlsx").write_text("x")
-        assert "a.xlsx, whose format is not supported" in refused(f"{tmp_path}/*.xlsx")
+        assert "a.xlsx; the format of this file" in refused(f"{tmp_path}/*.xlsx")
 
     @pytest.mark.parametrize(
         ("text", "message"), [("", "is empty"), ("a,b\n", "has a header but no row")]
@@ -303,7 +303,7 @@ class TestRefusals:
     def test_list_with_a_gap(self, tmp_path, refused):
         pq.write_table(pa.table({"x": [[1], [1, None]]}), tmp_path / "a.parquet")
         message = refused(tmp_path / "a.parquet")
-        assert "row 2: column `x`: received '[1, None]', a list" in message
+        assert "row 2: column `x`: received '[1, None]'; a list" in message
 
     def test_line_with_too_few_fields(self, tmp_path, refused):
         (tmp_path / "a.csv").write_text("x,y\n1,2\n3\n")
@@ -354,7 +354,7 @@ class TestRefusals:
     def test_split_by_a_column_that_is_not_there(self, tmp_path, refused):
         split = {"by": "hash", "keys": ["nam"], "train": 8, "eval": 2}
         message = refused(write_csv(tmp_path / "a.csv"), split)
-        assert "data.split.keys: received `nam`, which " in message
+        assert "data.split.keys: received `nam`; " in message
 
     @pytest.mark.parametrize(("value", "shown"), [(0, "0"), ("", "missing")])
     def test_label_without_a_second_value(self, tmp_path, refused, value, shown):

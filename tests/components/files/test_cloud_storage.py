@@ -102,6 +102,6 @@ def test_root_that_cannot_be_written_is_one_message_in_some_seconds(
     with outage, pytest.raises(BadInputError) as error:
         object_stores.check_writable(url, 15)
     message = str(error.value)
-    assert message.startswith(f"run.root: received {url}, but nothing can be written")
+    assert message.startswith(f"run.root: received {url}; nothing can be written")
     assert "GOOGLE_APPLICATION_CREDENTIALS" in message
     assert "no answer in" not in message

@@ -39,7 +39,7 @@ def test_jobs_hold_no_credentials_and_no_address_of_an_object_store(monkeypatch)
 def test_job_server_that_is_gone_is_not_waited_for(runner):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    with pytest.raises(UserError, match=f"{address}, where no job server listens"):
+    with pytest.raises(UserError, match=f"{address}; no job server listens"):
         make_pipeline(Engine(runner, job_endpoint=address))
 
 

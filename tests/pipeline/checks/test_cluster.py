@@ -35,7 +35,7 @@ def test_image_needs_no_modules_that_steps_download(workload, write):
     assert "or set `kubeflow.modules`" in found["kubeflow.context"]
     found = check(workload, context, modules, "schema.file=schema.pbtxt")
     assert found.keys() == {"data.examples", "schema.file"}
-    assert "which no step would see" in found["schema.file"]
+    assert "no step can see it" in found["schema.file"]
     inside = "schema.file=for-image/schema.pbtxt"
     assert check(workload, context, modules, mounted, inside) == {}
 
@@ -78,7 +78,7 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
 @pytest.mark.parametrize(
     "sets, key, why",
     [
-        (["kubeflow.context=data"], "kubeflow.context", "does not contain"),
+        (["kubeflow.context=data"], "kubeflow.context", "is not in it"),
         (["pusher.to=minio://b/x"], "pusher.to", "s3://… or gs://…"),
         (
             ["trainer.distribution.strategy=tpu"],
@@ -91,7 +91,7 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
                 "kubeflow.steps.Trainer.accelerator={type: nvidia.com/gpu, count: 2}",
             ],
             "kubeflow.steps.Trainer.accelerator",
-            "received 2 nvidia.com/gpu, of which",
+            "received 2 nvidia.com/gpu; `trainer",
         ),
         (
             [
@@ -99,7 +99,7 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
                 "kubeflow.steps.default.accelerator={type: google.com/tpu}",
             ],
             "kubeflow.steps.default.accelerator",
-            "does not use",
+            "mirrored` uses no TPU",
         ),
         (
             [
@@ -107,7 +107,7 @@ def test_all_problems_are_found_at_once(workload, tmp_path_factory):
                 "kubeflow.steps.Trainer.accelerator={type: nvidia.com/gpu, count: 2}",
             ],
             "trainer.distribution.devices",
-            "received 4, but",
+            "received 4; the step",
         ),
     ],
 )
@@ -147,7 +147,7 @@ def test_custom_jobs_belong_to_vertex_with_its_section(workload):
     sets = [f"trainer.distribution={gang}", "pusher.to=gs://b/x"]
     assert check(workload, *sets, target="vertex") == {}
     found = check(workload, *sets, "vertex={project: p, image: i, root: gs://b/r}")
-    assert "none of the files" in found["trainer.distribution.launcher"]
+    assert "cannot see the files" in found["trainer.distribution.launcher"]
     with pytest.raises(BadInputError, match="without this section no project"):
         loading.load(workload, sets=sets)
 

@@ -64,7 +64,7 @@ def test_options_that_do_not_fit_the_runner_are_rejected(workload, sets, message
 def test_dataflow_needs_data_and_root_that_its_workers_see(workload):
     examples, root = found(workload, *DATAFLOW)
     assert "data.examples: received " in examples and "run.root: received " in root
-    assert "which workers of `run.engine.runner: dataflow` do not see" in examples
+    assert "workers of `run.engine.runner: dataflow` cannot see it" in examples
     seen = ["data.examples=gs://a/b/*.csv", "run.root=gs://a/root"]
     seen += ["run.metadata=mysql://user@host:1/database"]
     assert found(workload, *DATAFLOW, *seen) == []
@@ -77,7 +77,7 @@ def test_job_server_must_answer_before_data_are_read(workload, runner):
         sets = [f"{RUNNER}={runner}", f"{ENDPOINT}={address}"]
         assert found(workload, *sets) == []
     (problem,) = found(workload, *sets)
-    assert f"{ENDPOINT}: received {address}, where no job server listens" in problem
+    assert f"{ENDPOINT}: received {address}; no job server listens" in problem
     assert "Connection refused" in problem
 
 
@@ -97,7 +97,7 @@ def test_root_may_be_where_workers_open_it_by_themselves(workload, portable):
     problems = found(workload, *portable, "run.root=s3://a/b")
     if filesystems.needs_copies("s3://a/b"):
         (problem,) = problems
-        assert "run.root: received s3://a/b, which workers of" in problem
+        assert "run.root: received s3://a/b; workers of" in problem
         assert "`run.engine.runner: portable` cannot open: s3:// needs" in problem
     else:
         assert problems == []
@@ -142,10 +142,10 @@ def test_root_of_a_compiled_pipeline_must_be_one_that_workers_open(workload, run
         problems = compiled(workload, root, *sets)
         assert len(problems) == filesystems.needs_copies("s3://a/b")
         for problem in problems:
-            assert f"kubeflow.root: received {root}, which workers of" in problem
+            assert f"kubeflow.root: received {root}; workers of" in problem
 
 
 def test_flink_is_reached_from_a_step_by_its_job_server(workload):
     (java,) = compiled(workload, "gs://a/b", f"{RUNNER}=flink")
-    assert f"{RUNNER}: received flink, which needs Java" in java
+    assert f"{RUNNER}: received flink; Flink needs Java" in java
     assert "Use `portable` with the job server of a Flink cluster." in java

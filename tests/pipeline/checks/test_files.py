@@ -47,7 +47,7 @@ def test_a_missing_module_names_those_there(workload):
 def test_declared_files_must_exist(workload):
     declared = "trainer.files=[model.py, data, 'span-*']"
     problem = only(workload, declared, "transform.files=[data/**/*.csv]")
-    assert "trainer.files" in str(problem) and "received span-*," in str(problem)
+    assert "trainer.files" in str(problem) and "received span-*;" in str(problem)
 
 
 def test_data_of_another_format_than_their_names_say(workload):

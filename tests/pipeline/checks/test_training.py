@@ -47,7 +47,7 @@ def test_a_tpu_without_a_tpu_is_rejected_at_the_line_that_asks_for_it(write, wor
     assert problem.key == "trainer.distribution.strategy"
     line = text.splitlines().index("  distribution: {strategy: tpu}") + 1
     assert f"tpu.yaml:{line}:28: " in str(problem)
-    assert "there is no TPU" in str(problem)
+    assert "no TPU is named" in str(problem)
 
 
 def test_more_devices_than_there_are_is_rejected(workload):
@@ -108,7 +108,7 @@ def test_steps_that_the_data_cannot_fill_are_rejected(workload, tmp_path, kind):
     assert problems(drop, "trainer.batch_size=10") == []
     (problem,) = problems(drop, "trainer.batch_size=11")
     assert problem.key == "trainer.batch_size"
-    assert "received 11, but the data have 10 rows" in str(problem)
+    assert "received 11; the data have 10 rows" in str(problem)
     steps = ["trainer.batch_size=4", "trainer.epochs=2"]
     assert problems(*steps, "trainer.warm_up_steps=5") == []
     (problem,) = problems(*steps, "trainer.warm_up_steps=9")
@@ -140,7 +140,7 @@ def test_a_run_that_cannot_be_ends_with_2_before_anything_is_written(workload):
         text=True,
     )
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "there is no TPU" in done.stderr
+    assert "no TPU is named" in done.stderr
     assert not (workload.parent / "runs").exists()
 
 

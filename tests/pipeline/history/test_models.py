@@ -167,7 +167,7 @@ def test_a_withdrawn_model_can_come_back(house, roll_back):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"), [(30, "which is live"), (31, "has no such version")]
+    ("wanted", "told"), [(30, "is live already"), (31, "has no such version")]
 )
 def test_a_version_that_cannot_become_live_is_told(house, roll_back, wanted, told):
     with pytest.raises(BadInputError, match=told) as caught:

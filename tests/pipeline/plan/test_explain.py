@@ -71,7 +71,7 @@ def test_the_choice_follows_the_cluster(workload, explained, monkeypatch):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (["strategy=tpu"], "received 'tpu', but there is no TPU"),
+        (["strategy=tpu"], "received 'tpu'; no TPU is named"),
         (["strategy=mirrored", "devices=100"], "a CPU stands in for at most 16"),
         (["strategy=magic"], 'received "magic"'),
     ],

@@ -97,6 +97,8 @@ def test_an_unknown_node_is_named_with_the_nearest_before_compiling(
 ):
     config = load(workload).config
     (problem,) = partial.problems(config, {"--from": "Trainer", "--to": name})
-    assert str(problem).startswith(f"command line: --to: received '{name}', but")
+    assert str(problem).startswith(
+        f"command line: --to: received '{name}'; the pipeline"
+    )
     assert problem.remedy == (f"Did you mean `{meant}`?" if meant else "")
     assert problem.expected.split(", ") == nodes_of(config)

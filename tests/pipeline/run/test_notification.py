@@ -218,7 +218,7 @@ def test_what_cannot_be_told_here_is_known_before_a_run(workload, monkeypatch):
     setting = "notify={command: [./tell.sh], webhook: true}"
     config = loading.load(workload, sets=(setting,)).config
     command, webhook = map(str, notification.problems(config))
-    assert "notify.command: received ./tell.sh, and there is no such program" in command
+    assert "notify.command: program './tell.sh' not found" in command
     assert "STRATEGOS_WEBHOOK is not set" in webhook
     program = workload.parent / "tell.sh"
     program.write_text("#!/bin/sh\n")

@@ -63,7 +63,7 @@ def settle(
         return context
     if size % replicas and (fixed or not own_loop):
         raise UserError(
-            f"which cannot be divided evenly among {replicas} replicas, as is needed "
+            f"the batch cannot be divided evenly among {replicas} replicas, as needed "
             f"here: {reason}",
             key="trainer.batch_size",
             received=f"{size:,}",

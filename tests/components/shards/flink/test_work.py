@@ -148,7 +148,7 @@ def test_error_of_a_shard_keeps_its_fields_and_is_not_tried_again(
     shards = [(str(calls), number) for number in range(2, 60)]
     with pytest.raises(UserError) as error:
         fold(flink, shards, work.failing, work.join, str(folder))
-    assert str(error.value) == "a.csv:3: received 3, is odd"
+    assert str(error.value) == "a.csv:3: received 3; is odd"
     tried = [name.partition("-")[0] for name in os.listdir(calls)]
     assert len(tried) == len(set(tried))
     assert not os.listdir(folder)

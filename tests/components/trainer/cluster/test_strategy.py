@@ -105,11 +105,11 @@ def test_idle_gpus_are_reported():
             ALONE,
             "strategy: received 'magic'\n    Allowed: auto, one",
         ),
-        ({"strategy": "tpu"}, ALONE, "there is no TPU: .*TPU_NAME.*\n    Name it"),
+        ({"strategy": "tpu"}, ALONE, "no TPU is named: .*TPU_NAME.*\n    Name it"),
         (
             {"strategy": "multi_worker_mirrored"},
             ClusterSpec(tpu="my-tpu"),
-            "cannot train on a TPU, but there is one: my-tpu\n    Use `tpu`",
+            "cannot train on a TPU, and .* names one: my-tpu\n    Use `tpu`",
         ),
         (
             {"strategy": "tpu"},
@@ -121,7 +121,7 @@ def test_idle_gpus_are_reported():
         (
             {"strategy": "mirrored", "workers": 2},
             ALONE,
-            "workers: received 2, but 'mirrored' trains in one process",
+            "workers: received 2; 'mirrored' trains in one process",
         ),
         ({"strategy": "parameter_server"}, WORKERS, "has no `ps`, which holds the var"),
         (
@@ -140,12 +140,12 @@ def test_idle_gpus_are_reported():
         (
             {"strategy": "parameter_server", "devices": 2},
             gpus(8),
-            "devices: received 2, but each worker of 'parameter_server' computes on",
+            "devices: received 2; each worker of 'parameter_server' computes on",
         ),
         (
             {"strategy": "mirrored", "devices": 100},
             ALONE,
-            "received 100, but no GPU is visible, and a CPU stands in for at most 16",
+            "received 100; no GPU is visible, and a CPU stands in for at most 16",
         ),
         (
             {"strategy": "multi_worker_mirrored", "devices": 2},
@@ -168,12 +168,12 @@ def test_idle_gpus_are_reported():
                 "communication": {"implementation": "nccl"},
             },
             ALONE,
-            "communication.implementation: received 'nccl', which needs GPUs",
+            "communication.implementation: received 'nccl'; NCCL needs GPUs",
         ),
         (
             {"strategy": "mirrored", "devices": 2, "cross_device_ops": "nccl"},
             ALONE,
-            "cross_device_ops: received 'nccl', which needs GPUs, but no GPU",
+            "cross_device_ops: received 'nccl'; NCCL needs GPUs, and no GPU",
         ),
     ],
 )
@@ -242,5 +242,5 @@ def test_the_coordinator_of_workers_with_gpus_needs_none():
 
 def test_a_batch_needs_a_row_for_each_replica():
     strategy.check_batch(4, 4)
-    with pytest.raises(UserError, match=r"batch_size: received 3, .* the 4 replicas"):
+    with pytest.raises(UserError, match=r"batch_size: received 3; .* the 4 replicas"):
         strategy.check_batch(3, 4)

@@ -223,9 +223,7 @@ def test_batches_that_are_always_even_have_a_fixed_shape(split):
 
 
 def test_dropping_the_only_batch_is_an_error_with_a_remedy(split):
-    with pytest.raises(
-        UserError, match=r"received 24, but the 23 rows of an.*\n.*smaller"
-    ):
+    with pytest.raises(UserError, match=r"received 24; the 23 rows of an.*\n.*smaller"):
         split.shuffled(24, seed=3, epochs=1, drop_last=True)
 
 

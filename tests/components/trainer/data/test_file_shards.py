@@ -102,7 +102,7 @@ def test_rows_left_out_of_an_epoch_differ_from_epoch_to_epoch(shares):
 
 def test_a_batch_that_cannot_be_divided_evenly_is_rejected(shares):
     with pytest.raises(
-        UserError, match="received 7, which cannot be divided evenly among 2 replicas"
+        UserError, match="received 7; the batch cannot be divided evenly among 2 rep"
     ):
         shares[0].shuffled(7, seed=1, epochs=1, replicas=2, share=range(1))
 

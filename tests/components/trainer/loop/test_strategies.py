@@ -261,7 +261,7 @@ def test_an_epoch_without_a_whole_batch_is_rejected(
         distribution=distribution,
         settings=Settings(**settings),
     )
-    with pytest.raises(UserError, match="received 1,002, but the 1,000 rows .* do not"):
+    with pytest.raises(UserError, match="received 1,002; the 1,000 rows .* do not"):
         train_only(spec)
 
 

@@ -34,7 +34,7 @@ from strategos.components.trainer.spec import Settings
         (
             "def build_model(context):\n    pass\n",
             {"label": "delay"},
-            r"label: received `delay`, which is not among the out.*\n.*Allowed: .*late",
+            r"label: received `delay`; `preprocessing_fn` returns.*\n.*Allowed: .*late",
         ),
         (
             "def build_model(context):\n    pass\n",

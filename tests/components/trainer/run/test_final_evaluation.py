@@ -57,6 +57,6 @@ def test_it_takes_no_more_rows_at_once_than_a_replica_did(train):
 
 
 def test_running_out_of_memory_there_is_explained_too(train):
-    message = r"batch_size: received 128, out of memory with 64 rows .*\n +Use a small"
+    message = r"batch_size: received 128; out of memory with 64 rows .*\n +Use a small"
     with pytest.raises(UserError, match=message):
         train(1)

@@ -121,7 +121,7 @@ def _machine(settings: Mapping[str, Any]) -> api.MachineSpec:
         known = [each.name for each in kinds][1:]
         if accelerator["type"] not in known:
             raise UserError(
-                "which Vertex AI does not have",
+                "Vertex AI has no such accelerator",
                 key=f"{KEY}.accelerator.type",
                 received=accelerator["type"],
                 expected=", ".join(known),

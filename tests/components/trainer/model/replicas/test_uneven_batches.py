@@ -205,7 +205,9 @@ def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
     from strategos.components.trainer.model.replicas import uneven_batches
     from strategos.components.trainer.spec import Settings
 
-    message = r"batch_size: received 5, which cannot be.*2 replicas.*\n.*multiple of 2"
+    message = (
+        r"batch_size: received 5; the batch cannot be.*2 replicas.*\n.*multiple of 2"
+    )
     with pytest.raises(UserError, match=message):
         uneven_batches.settle(
             _model(kind), _context(10, 5, drop=drop), Settings(), "mirrored"
@@ -229,7 +231,9 @@ def test_a_tpu_takes_batches_of_one_shape_only():
     from strategos.components.trainer.spec import Settings
 
     model = _model("plain")
-    with pytest.raises(UserError, match=r"100, which cannot.*8 replicas.*a TPU takes"):
+    with pytest.raises(
+        UserError, match=r"100; the batch cannot.*8 replicas.*a TPU takes"
+    ):
         uneven_batches.settle(model, _context(1000, 100, 8), Settings(), "tpu")
     settled = uneven_batches.settle(model, _context(1000, 96, 8), Settings(), "tpu")
     assert settled.drops_last_batch
