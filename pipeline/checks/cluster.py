@@ -153,13 +153,13 @@ def _path_problems(
             received=section.context,
             remedy=f"Name a folder above it, or set `{target}.modules`.",
         )
-    elif config.plugins and not paths.is_in_image(str(config.folder), section):
+    elif config.plugins and section.modules:
         yield config.problem(
             "plugins",
             f"`{target}.modules` does not upload modules of plug-ins",
             received=listed(config.plugins),
-            remedy=f"Set `{target}.context` to a folder above that of the YAML, or "
-            "make a package of them and install it in the image.",
+            remedy=f"Remove `{target}.modules`, so that steps take all modules from "
+            "the image; or make a package of these and install it there.",
         )
     yield from _unseen_files(config, section, target)
 

@@ -117,18 +117,17 @@ def _compile(
     if target == "kubeflow":
         _record_steps(spec)
     operation, engine = moved.operation(), config.run.engine.to_engine()
-    on_engine = engine.to_environment()
-    if engine.runner != "direct" or config.plugins:  # modules are imported from there
-        here = WorkloadPaths(folder=str(moved.folder), plugins=config.plugins)
-        on_engine |= here.to_environment()
-    if config.plugins:
-        for node in spec["components"]:
-            _set_environment(spec, node, here.to_environment())
+    here = WorkloadPaths(folder=str(moved.folder), plugins=config.plugins)
+    for node in spec["components"]:
+        works = node in node_ids.ON_ENGINE
+        variables = engine.to_environment() if works else {}
+        if config.plugins or (works and engine.runner != "direct"):
+            variables |= here.to_environment()  # modules are imported from there
+        if variables:
+            _set_environment(spec, node, variables)
     _set_environment(spec, node_ids.TRAINER, operation.to_environment())
     if config.pusher:
         _set_environment(spec, node_ids.PUSHER, _of_pushes(config, section))
-    for node in spec["components"].keys() & node_ids.ON_ENGINE:
-        _set_environment(spec, node, on_engine)
     steps.configure(spec, section, config.run.cache)
     return job
 

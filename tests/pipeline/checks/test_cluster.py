@@ -38,6 +38,9 @@ def test_image_needs_no_modules_that_steps_download(workload, write):
     assert "no step can see it" in found["schema.file"]
     inside = "schema.file=for-image/schema.pbtxt"
     assert check(workload, context, modules, mounted, inside) == {}
+    (workload.parent / "own.py").write_text("PLUGINS = {}")
+    found = check(workload, context, modules, mounted, inside, "plugins=[own]")
+    assert "whose modules `kubeflow.modules` does not upload" in found["plugins"]
 
 
 def test_files_on_a_volume_need_not_be_on_this_machine(workload):

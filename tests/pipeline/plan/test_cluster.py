@@ -193,6 +193,19 @@ def test_steps_on_an_engine_get_it_and_the_modules_that_workers_import(compiled)
     assert WorkloadPaths.from_environment(plain) == WorkloadPaths()
 
 
+def test_each_step_knows_the_plug_ins_of_the_workload(compiled, workload):
+    (workload.parent / "own.py").write_text("PLUGINS = {}")
+    sections = "kubeflow: {image: x, root: 's3://bucket/a'}"
+    text = compiled("kubeflow", "plugins=[own]", sections=sections).read_text()
+    (spec,) = yaml.safe_load_all(text)
+    for variables in environments(spec).values():
+        workload = WorkloadPaths.from_environment(variables)
+        assert workload == WorkloadPaths(folder="/workload", plugins=("own",))
+    for executor in spec["deploymentSpec"]["executors"].values():
+        names = [each["name"] for each in executor["container"]["env"]]
+        assert len(names) == len(set(names))
+
+
 def test_pipeline_without_cache_or_settings_of_pods(compiled):
     sections = "kubeflow: {image: x}"
     (spec,) = yaml.safe_load_all(
