@@ -259,6 +259,8 @@ def node_keys(
 ) -> dict[str, str]:
     """Hashes what determines the outputs of each node: its parameters and its inputs.
 
+    A node without outputs is none of them: a gate lets data pass, and changes none.
+
     Args:
       ir: The compiled pipeline, runtime parameters substituted.
       reused: The keys of the nodes that a partial run does not run, by node: of the
@@ -268,12 +270,12 @@ def node_keys(
       The key of each node by its id.
     """
     keys: dict[str, str] = {}
-    for node in (each.pipeline_node for each in ir.nodes):  # inputs come first
-        name, digest = node.node_info.id, hashlib.sha256()
-        if name != node_ids.SPAN_VALIDATOR:  # it lets data pass, and changes none
-            digest.update(node.parameters.SerializeToString(deterministic=True))
+    nodes = {each.pipeline_node.node_info.id: each.pipeline_node for each in ir.nodes}
+    for name, node in nodes.items():  # inputs come first
+        digest = hashlib.sha256(node.parameters.SerializeToString(deterministic=True))
         for before in sorted(node.upstream_nodes):
-            digest.update(f"{before}\0{keys[before]}\0".encode())
+            if nodes[before].outputs.outputs:
+                digest.update(f"{before}\0{keys[before]}\0".encode())
         keys[name] = reused.get(name) or digest.hexdigest()[:16]
     return keys
 

@@ -84,13 +84,17 @@ def own(workload, copy_workload):
     return load
 
 
-def compiled(config, **how):
+def ir_of(config, **how):
     from tfx.dsl.compiler.compiler import Compiler
 
     defaults = planning.parameters(config, config.data.listing())
     fingerprints = caching.Fingerprints.of(config)
-    ir = Compiler().compile(graph.build(config, fingerprints, defaults, **how))
-    return {each.pipeline_node.node_info.id: each.pipeline_node for each in ir.nodes}
+    return Compiler().compile(graph.build(config, fingerprints, defaults, **how))
+
+
+def compiled(config, **how):
+    nodes = ir_of(config, **how).nodes
+    return {each.pipeline_node.node_info.id: each.pipeline_node for each in nodes}
 
 
 @pytest.mark.parametrize(
@@ -191,6 +195,15 @@ def test_own_nodes_are_steps_of_both_compiled_forms(own, target, tmp_path):
     for node, executor in (("Counted", "Executor"), ("Sum", "BeamExecutor")):
         words = steps.container(spec, node)["args"]
         assert f"strategos.components.user_node.executor.{executor}" in words
+
+
+def test_a_gate_changes_no_candidate_and_what_replaces_a_node_does(own):
+    def key(text, *sets):
+        return caching.candidate_key(ir_of(own(text, *sets)))
+
+    assert key(OWN) == key("") == key(OWN, "nodes.Limit.parameters.most=3")
+    assert key("schema: {on_anomaly: warn}\n") == key("")
+    assert key(STAND_INS) != key("")
 
 
 def test_a_changed_checkout_is_no_other_pipeline(own):
