@@ -11,7 +11,7 @@ import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,25 +194,34 @@ def _report(config: Config, service: Service, ended: RemoteRun, runner: str) -> 
     node = ended.failed_node
     log = service.log(ended, node) if node else Log()
     outcome, code = _outcome(ended, log)
-    done = _with_facts(config, _as_run(service, ended, runner, outcome, log))
+    records = {name: task.record for name, task in ended.tasks.items() if task.record}
+    run = _as_run(service, ended, runner, outcome, log)
+    done = _with_facts(config, run, records)
     report.report(done)
     if config.notify and ended.state != "canceled":
         notification.notify(config, done)
     return code
 
 
-def _with_facts(config: Config, run: Run) -> Run:
-    """Adds what the steps on Kubeflow have recorded, if this machine can read it.
+def _with_facts(config: Config, run: Run, records: Mapping[str, str]) -> Run:
+    """Adds what the steps have recorded, if this machine can read it.
 
     In the object store, or in KFP's ML Metadata if its address is set.
+
+    Args:
+      config: The effective settings.
+      run: The run, as the service describes it.
+      records: URLs of the records that the service names, by node.
     """
-    if run.runner != "kubeflow" or not config.kubeflow:
-        return run
     from strategos.pipeline.history import kubeflow, runs
     from strategos.pipeline.remote import step_records
 
-    address = config.kubeflow.metadata
     try:
+        if records and config.vertex:
+            return step_records.add_named(run, records, config.vertex.root)
+        if run.runner != "kubeflow" or not config.kubeflow:
+            return run
+        address = config.kubeflow.metadata
         if not address:
             return step_records.add_to(run, config.kubeflow.root)
         found = runs.run(kubeflow.KubeflowStore(address), run.run_id)

@@ -1,8 +1,9 @@
-"""What a step on Kubeflow Pipelines records for the table of its run, in a file.
+"""What a step on a cluster records for the table of its run, in a file.
 
 KFP's API has the states of steps and no metrics, and its ML Metadata is going to be
 removed. So each step has one more output, `OUTPUT`, which KFP's launcher uploads like
 the others to ROOT/PIPELINE/RUN/NODE/record: whoever knows root and run can read it.
+Vertex AI's API names the URL of the output, also for steps from its cache.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
     """
     if not url:
         return
-    written = json.loads(Path(call["outputs"]["outputFile"]).read_text())
+    written = json.loads(storage.read(call["outputs"]["outputFile"]))
     record = {
         "inputs": [each["uri"] for _, each in _artifacts(call.get("inputs", {}))],
         "outputs": list(_outputs(call, written, seen)),

@@ -53,6 +53,7 @@ class Task:
       finished: Unix seconds; None before the end.
       message: Why the step waits or has failed, in the service's words.
       container: The service's name of what runs the step; "" if it is unknown.
+      record: URL of the folder with the step's record; "" if the service names none.
     """
 
     state: str = "pending"
@@ -60,6 +61,7 @@ class Task:
     finished: float | None = None
     message: str = ""
     container: str = ""
+    record: str = ""
 
     @property
     def seconds(self) -> float | None:

@@ -51,6 +51,29 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
     return _with(run, found)
 
 
+def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
+    """Adds what the steps have recorded, where the service names the records.
+
+    Args:
+      run: The run, with the states of its nodes.
+      records: URL of the folder with the record, by node.
+      root: `vertex.root`, for messages.
+
+    Raises:
+      UserError: This machine cannot read the object store.
+    """
+
+    def read(url: str) -> Json:
+        return json.loads(storage.read(f"{url}/{step_record.FILE}"))
+
+    try:
+        found = storage.each(read, records.values())
+    except OSError as error:
+        reason = object_stores.reason(error)
+        raise _unreadable(root, reason, "vertex.root") from error
+    return _with(run, dict(zip(records, found, strict=True)))
+
+
 def _with(run: runs.Run, found: Mapping[str, Json]) -> runs.Run:
     """The run with the facts of its records, by node."""
     made = {name: _artifacts(record) for name, record in found.items()}
@@ -215,12 +238,12 @@ def _check(root: str) -> None:
         raise _unreadable(root, "S3_ENDPOINT does not name its server")
 
 
-def _unreadable(root: str, reason: str) -> UserError:
+def _unreadable(root: str, reason: str, key: str = "kubeflow.root") -> UserError:
     where = filesystems.credentials(mounts.opened_by_workers(root))
     return UserError(
         "the metrics, the verdict and the pushed version of the run are not shown, as "
         f"this machine cannot read the object store: {reason}",
-        key="kubeflow.root",
+        key=key,
         received=root,
         remedy=f"Credentials are taken from {where}.",
     )

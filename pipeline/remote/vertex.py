@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from google.cloud import aiplatform_v1 as api
 from google.protobuf import json_format
 
+from strategos.components.container import step_record
 from strategos.components.errors import UserError
 from strategos.components.services import google_api
 from strategos.pipeline.config.sections import Config
@@ -250,12 +251,15 @@ class VertexPipelines:
 def _task(found: api.PipelineTaskDetail) -> Task:
     state = _TASK_STATES.get(found.state, "pending")
     waits = "waits for machines" if found.state == _State.PENDING else ""
+    made = {**found.outputs}.get(step_record.OUTPUT)
+    records = made.artifacts if made else ()
     return Task(
         state,
         _seconds(found.start_time),
         None if state in ("pending", "running") else _seconds(found.end_time),
         found.error.message or waits,
         found.executor_detail.container_detail.main_job,
+        next((each.uri for each in records), ""),
     )
 
 

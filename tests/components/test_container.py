@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components import events
-from strategos.components.container import entry, mounts, step_log
+from strategos.components.container import entry, mounts, step_log, step_record
 
 URLS = {
     "minio://mlpipeline/v2/a": "/minio/mlpipeline/v2/a",
@@ -97,6 +97,33 @@ def test_problem_of_the_user_ends_a_step_without_a_traceback(
     printed = capsys.readouterr().err.splitlines()[-2:]
     assert printed[0].startswith("pusher.to: /gone has no SavedModel")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_step_on_vertex_records_what_it_read_and_made(tmp_path):
+    def output(name, **kind):
+        artifact = {"uri": f"{tmp_path}/{name}", "type": kind, "name": name}
+        return {"artifacts": [artifact]}
+
+    model = output("model", schemaTitle="tfx.Model")
+    made = {"model": model, "record": output("record")}
+    call = {
+        "inputs": {"parameterValues": {"baseline": "none"}},
+        "outputs": {"artifacts": made, "outputFile": str(tmp_path / "out")},
+    }
+    inputs = {"parameters": {"baseline": {"parameterType": "STRING"}}}
+    executor = "strategos.components.baseline_model.executor.Executor"
+    code = entry.main(
+        [
+            *("vertex", "--executor_class_path", executor),
+            *("--json_serialized_invocation_args", json.dumps(call)),
+            *("--json_serialized_inputs_spec_args", json.dumps(inputs)),
+        ]
+    )
+    assert code == 0
+    record = json.loads((tmp_path / "record" / step_record.FILE).read_text())
+    assert record["inputs"] == record["warnings"] == []
+    (found,) = record["outputs"]
+    assert (found["type"], found["uri"]) == ("Model", f"{tmp_path}/model")
 
 
 def test_log_of_a_step_has_its_warnings_and_its_last_progress(tmp_path, capsys):

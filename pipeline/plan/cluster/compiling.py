@@ -112,9 +112,10 @@ def _compile(
         job = json.loads(Path(folder, "job.json").read_text())
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
+    _record_steps(spec)
     question = resolve.Question.of(moved, key, take_over)
     resolve.add_to(spec, question, defaults, section.image)
-    if target == "kubeflow":
+    if target == "kubeflow":  # Vertex AI itself names the outputs from its cache
         _record_steps(spec)
     operation, engine = moved.operation(), config.run.engine.to_engine()
     here = WorkloadPaths(folder=str(moved.folder), plugins=config.plugins)

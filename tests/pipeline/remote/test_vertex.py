@@ -17,6 +17,7 @@ from strategos.pipeline import cli
 from strategos.pipeline.config import loading
 from strategos.pipeline.remote import watch
 from strategos.pipeline.remote.retries import Retries
+from strategos.pipeline.remote.service import Log
 
 PARENT = "projects/p/locations/r1"
 SPEC = {"root": {"dag": {"tasks": {"Trainer": {}, "Resolve": {}}}}}
@@ -305,6 +306,35 @@ def test_a_watch_breaks_off_comes_back_and_ends_with_the_exit_code_of_the_step(
     assert service.run(run_id).state == "canceled"
     with pytest.raises(UserError, match="answers 404: no job none"):
         service.run("none")
+
+
+def test_the_table_has_what_the_steps_have_recorded(
+    service, cloud, compiled, bucket, bucket_client
+):
+    from strategos.pipeline import remote_command
+
+    properties = {"strategy": "one_device", "steps": 7.0}
+    model = {"type": "Model", "uri": "gs://b/model", "properties": properties}
+    content = {"inputs": [], "outputs": [model], "warnings": ["few rows"]}
+    key = "root/17/job/Trainer_-4/record"
+    bucket_client.put_object(
+        Bucket="bucket", Key=f"{key}/record.json", Body=json.dumps(content).encode()
+    )
+    artifacts = [{"name": "a", "uri": f"{bucket}/{key}"}]
+    outputs = {"record": {"artifacts": artifacts}}
+    cloud.tasks = [
+        task("Resolve", "SUCCEEDED"),
+        task("Trainer", "SKIPPED", outputs=outputs),
+    ]
+    ended = service.run(service.submit(compiled, "flights"))
+    assert ended.tasks["Trainer"].record == f"{bucket}/{key}"
+    run = remote_command._as_run(service, ended, "vertex", "finished", Log())
+    records = {"Trainer": ended.tasks["Trainer"].record}
+    found = remote_command._with_facts(service._config, run, records)
+    assert found.trainer == {"strategy": "one_device", "steps": 7}
+    assert found.warnings == (("Trainer", "few rows"),)
+    gone = {"Trainer": f"{bucket}/elsewhere"}
+    assert remote_command._with_facts(service._config, run, gone) == run
 
 
 def test_commands_run_schedule_and_report(
