@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,8 +170,10 @@ def test_a_push_ends_well_where_an_old_version_cannot_be_removed(
     (serving / "1" / "variables").chmod(0o555)
     assert push(str(model), serving, keep=1, clock=at(2)) == serving / "2"
     assert versions(serving) == [2]
-    assert capsys.readouterr().err == (
-        f"strategos: {serving}/1 cannot be removed because of variables.index in it: "
+    # Python 3.13 names the folder of the file.
+    found = re.sub(r"variables\.index", "variables", capsys.readouterr().err)
+    assert found == (
+        f"strategos: {serving}/1 cannot be removed because of variables in it: "
         "Permission denied. Remove it by hand.\n"
     )
     assert push(str(model), serving, keep=1, clock=at(3)) == serving / "3"
