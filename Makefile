@@ -88,5 +88,6 @@ test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 u
 bench: setup  ## Compare whole runs with TFX's own and with a script (half an hour).
 	@.venv/bin/python -W ignore benchmarks/whole_run
 
-lint: setup  ## Check style, formatting and types.
+lint: setup  ## Check style, formatting, types and prose.
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+	@.venv/bin/python scripts/prose.py

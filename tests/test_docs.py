@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
 import shlex
 import textwrap
 from pathlib import Path
@@ -140,3 +141,27 @@ def test_each_target_of_make_exists(page):
     assert used or page in PAGES
     if page.suffix in (".yaml", ".yml"):
         assert yaml.safe_load(page.read_text())
+
+
+PROSE = runpy.run_path(str(ROOT / "scripts" / "prose.py"))
+
+
+def test_messages_and_pages_are_plain():
+    assert list(PROSE["faults"]()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("a.py", "raise UserError('but no GPU is visible')", "half a sentence"),
+        ("a.py", "raise UserError(f'which {path} lacks')", "half a sentence"),
+        ("a.md", "It is long, " + "and longer " * 30, "63 words"),
+        ("a.md", "- one\n- in order to run", "write 'to'"),
+    ],
+)
+def test_faults_of_prose_are_found(name, text, fault, tmp_path, monkeypatch):
+    (tmp_path / name).write_text(text)
+    find = PROSE["_of_code" if name.endswith("py") else "_of_page"]
+    monkeypatch.setitem(find.__globals__, "ROOT", tmp_path)
+    (found,) = find(tmp_path / name)
+    assert fault in found

@@ -103,13 +103,13 @@ def _cluster(found: Results) -> str:
     if not parts:
         return "Flink was not measured."
     each = [
-        f"at {rows:,} rows {one:.2f} of that of one worker and {two:.2f} of that of two"
+        f"At {rows:,} rows {one:.2f} of that of one worker, {two:.2f} of that of two."
         for rows, (one, two) in parts.items()
     ]
     pays = [rows for rows, (one, _) in parts.items() if one <= 1]
     where = f"from {min(pays):,} rows on" if pays else "at none of these sizes"
     text = (
-        f"Wall time on Flink with two slots: {', '.join(each)}. Against one worker it "
+        f"Wall time on Flink with two slots. {' '.join(each)} Against one worker it "
         f"pays {where}."
     )
     if all(two > 1 for _, two in parts.values()):

@@ -330,7 +330,9 @@ def _nothing_found(pattern: str) -> str:
         names = [
             url[len(folder) + 1 :] for url in (*files, *(f"{f}/" for f in folders))
         ]
-        shown = abridged(sorted(names), _SHOWN) or "nothing, or there is no such bucket"
+        shown = (
+            abridged(sorted(names), _SHOWN) or "nothing, or the bucket does not exist"
+        )
         return f"{pattern} matches no object. Below {folder}: {shown}"
     folder = _deepest_folder(pattern)
     entries = sorted(entry for entry in os.listdir(folder) if entry[0] != ".")

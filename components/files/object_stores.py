@@ -181,7 +181,7 @@ def errors_of(uri: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if error.filename:  # a local file's, or filled in
             raise
-        missing = "there is no such object"
+        missing = "object not found"
         raise FileNotFoundError(errno.ENOENT, missing, uri) from error
     except OSError as error:
         if error.errno:

@@ -137,7 +137,7 @@ def statuses(paths: Sequence[str]) -> list[Status]:
         infos = connect(paths[0]).get_file_info([path_of(path) for path in paths])
     for path, info in zip(paths, infos, strict=True):
         if info.mtime_ns is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no such object", path)
+            raise FileNotFoundError(errno.ENOENT, "object not found", path)
     return [Status(info.size, info.mtime_ns) for info in infos]
 
 

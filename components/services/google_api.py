@@ -32,8 +32,8 @@ class Failure:
 
     Attributes:
       reason: The status of the answer, such as 403. Without an answer "unsent", or
-        "unanswered" or "late" if the service may have done what was asked; "garbled" if
-        another service answers; "log_in" if there are no credentials.
+        "unanswered" or "late" if the service may have carried out the request;
+        "garbled" if another service answers; "log_in" if there are no credentials.
       what: The reason in words, such as "it answers 403: no access to the project".
     """
 

@@ -142,7 +142,7 @@ def _fetch(url: str, file: Path, key: str) -> None:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         raise UserError(
-            f"{url}: there is no such object; it may have been deleted since the "
+            f"{url}: object not found; it may have been deleted since the "
             "pipeline was compiled",
             key=key,
             remedy="Compile or submit the pipeline again, which uploads the modules "

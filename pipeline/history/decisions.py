@@ -58,7 +58,7 @@ def first_check(
       target: `caching.target_key`.
 
     Returns:
-      Unix seconds; None if there is no such decision.
+      Unix seconds; None without such a decision.
     """
     first = None
     for decision in _read(root, pipeline):

@@ -135,7 +135,7 @@ def to_json(found: Lineage) -> dict[str, Any]:
 
 
 def _by_run(store: Store, run_id: str) -> tuple[mlmd.Artifact | None, str | None]:
-    """The model of a run, and the run's id; (None, None) if there is no such run.
+    """The model of a run, and the run's id; (None, None) for an unknown run.
 
     Raises:
       UserError: The run made no model.

@@ -169,7 +169,7 @@ def _nodes(workflow: Json) -> list[Json]:
 
 
 def _attempts(workflow: Json, name: str, inside: str | None = None) -> list[Json]:
-    """The attempts of a node, the oldest first; [] if there is no such node.
+    """The attempts of a node, the oldest first; [] for an unknown node.
 
     The last one has the phase of them all: it is running while another may follow.
 

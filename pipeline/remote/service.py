@@ -18,7 +18,7 @@ ENDED = ("succeeded", "failed", "canceled")
 class TransientError(UserError):
     """A request without an answer, or with one that may be another one later.
 
-    The service may have done what was asked.
+    The service may have carried out the request.
     """
 
 

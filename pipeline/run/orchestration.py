@@ -158,7 +158,7 @@ def run(
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
       connection: ML Metadata's.
-      options: What is asked for besides the settings.
+      options: Command-line options of the run.
       on_start: Called with the event file before anything is reported; returns a
         context manager that is left when the run is over (the live view).
 

@@ -33,7 +33,7 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
       The earlier version, and the number of its copy.
 
     Raises:
-      BadInputError: There is no such version, or it is live.
+      BadInputError: The version does not exist, or is live.
       UserError: The version does not load, or the copy cannot be written or deployed.
     """
     canary.settle(config, store)

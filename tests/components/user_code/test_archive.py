@@ -171,7 +171,7 @@ def test_deleted_archive_is_one_message(
 ):
     url = archive.upload(folder, "model", store, KEY)
     bucket_client.delete_object(Bucket="bucket", Key=key_of(url))
-    with pytest.raises(UserError, match="there is no such object") as raised:
+    with pytest.raises(UserError, match="object not found") as raised:
         archive.download(url, tmp_path, KEY)
     assert url in str(raised.value) and raised.value.key == KEY
     assert "Compile or submit the pipeline again" in str(raised.value)

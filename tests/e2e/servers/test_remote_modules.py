@@ -173,7 +173,7 @@ def test_changed_module_changes_the_keys_of_the_steps_that_use_it(
 
 
 @pytest.mark.parametrize(
-    "content, reason", [(b"other", "the content differs"), (None, "no such object")]
+    "content, reason", [(b"other", "the content differs"), (None, "object not found")]
 )
 def test_step_without_its_modules_ends_with_one_message(
     without_modules, spec, bucket_client, content, reason

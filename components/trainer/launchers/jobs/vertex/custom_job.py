@@ -39,7 +39,7 @@ def custom_job(
       code: Fingerprint of the user's code.
 
     Raises:
-      UserError: There is no such accelerator.
+      UserError: Vertex AI has no such accelerator.
     """
     from google.cloud import aiplatform_v1 as api
 

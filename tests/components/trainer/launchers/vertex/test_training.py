@@ -155,7 +155,7 @@ def test_modules_that_are_gone_end_the_training_with_one_message(
     finally:
         cloud.start = found
     assert f"vertex.modules: {MODULES}/model-" in error
-    assert "there is no such object" in error
+    assert "object not found" in error
     assert not cloud.live()
 
 

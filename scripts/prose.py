@@ -1,0 +1,95 @@
+"""Checks the prose of messages, docstrings and pages: `make lint` runs it.
+
+    python scripts/prose.py
+
+A message stands alone in a log, so it begins with no word that needs the half before
+it. A sentence of a page has at most 60 words. Phrases that circle what they mean are
+replaced by a name: the list has each with what to write instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "kubeflow" / "README.md")
+HALF = re.compile(r"(but|which|whose|of which|and|so|where) ")
+MOST_WORDS = 60
+CIRCUMLOCUTIONS = {
+    "there is no such": "`NAME` not found",
+    "what else than": "anything but",
+    "is there no": "`NAME` is missing",
+    "what there is": "the name of it",
+    "what is asked for": "the request",
+    "what was asked": "the request",
+    "no matter what": "always",
+    "in the case that": "if",
+    "due to the fact that": "because",
+    "in order to": "to",
+    "it should be noted": "",
+    "as can be seen": "",
+}
+# Continues a list of names, in one place.
+_LIST = ROOT / "components" / "wording.py"
+
+
+def main() -> int:
+    """Prints each fault with its place; returns the exit code."""
+    found = list(faults())
+    print("\n".join(found) or "prose: no faults found")
+    return int(bool(found))
+
+
+def faults() -> Iterator[str]:
+    """Yields each fault of the prose, with file and line."""
+    for top in ("pipeline", "components"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            yield from _of_code(path)
+    for page in sorted(PAGES):
+        yield from _of_page(page)
+
+
+def _of_code(path: Path) -> Iterator[str]:
+    rest: set[ast.AST] = set()  # texts in the middle of others
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            rest.update(node.values[1:])
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        place = f"{path.relative_to(ROOT)}:{node.lineno}"
+        if HALF.match(node.value) and node not in rest and path != _LIST:
+            yield f"{place}: half a sentence: {node.value[:60]!r}"
+        yield from _circled(place, node.value)
+
+
+def _of_page(page: Path) -> Iterator[str]:
+    place = page.relative_to(ROOT)
+    text = re.sub(r"^( *)```.*?^ *```$", _blank, page.read_text(), flags=re.M | re.S)
+    for found in re.finditer(r"(?:^(?! *\|)[^#\n].*\n?)+", text, re.M):
+        start = 1 + text.count("\n", 0, found.start())
+        for item in re.split(r"\n(?= *(?:[-*]|\d+\.) )", found[0]):
+            for sentence in re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\[])", item):
+                words = len(re.sub(r"\]\([^)]*\)|`[^`]*`", " x ", sentence).split())
+                if words > MOST_WORDS:
+                    yield f"{place}:{start}: {words} words: {sentence[:60]!r}"
+            yield from _circled(f"{place}:{start}", item)
+            start += item.count("\n") + 1
+
+
+def _circled(place: str, text: str) -> Iterator[str]:
+    plain = " ".join(text.lower().split())
+    for phrase, better in CIRCUMLOCUTIONS.items():
+        if phrase in plain:
+            yield f"{place}: {phrase!r}: write {better!r}"
+
+
+def _blank(block: re.Match[str]) -> str:
+    return "\n" * block[0].count("\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
