@@ -73,7 +73,7 @@ def check(
         *problems,
         *found,
         *column_problems(config, files, schema),
-        *_module_problems(config),
+        *_module_problems(config, here=seen is None),
         *_custom_config_problems(config),
         *_declared_problems(config),
         *(() if weights and elsewhere(weights) else _weights_problems(config)),
@@ -93,7 +93,8 @@ def check_data(config: Config, data: Listing) -> list[UserError]:
     return [*problems, *column_problems(config, files, schema)]
 
 
-def _module_problems(config: Config) -> Iterator[UserError]:
+def _module_problems(config: Config, *, here: bool) -> Iterator[UserError]:
+    """Yields problems of modules; of their imports, if they are imported here."""
     wanted = [
         ("transform.module", config.transform.module, "preprocessing_fn(inputs)"),
         ("trainer.module", config.trainer.module, "build_model(context)"),
@@ -101,13 +102,13 @@ def _module_problems(config: Config) -> Iterator[UserError]:
     if config.data.prepare:
         module, _, function = config.data.prepare.partition(":")
         wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
-    here = config.trainer.distribution.launcher == "local"
+    local = config.trainer.distribution.launcher == "local"
     for key, module, signature in wanted:
         found = read_module(config, key, module)
         if isinstance(found, UserError):
             yield found
             continue
-        if found and (here or key != "trainer.module"):
+        if found and here and (local or key != "trainer.module"):
             for cause, remedy in module_source.import_problems(found.path, found.body):
                 yield config.problem(key, cause, remedy=remedy)
         if found and key == "trainer.module" and "run_fn" in found.names:

@@ -56,6 +56,22 @@ def test_numbers_with_separators_are_named(tmp_path, run):
     assert line.startswith(f"`x` is BYTES: '1,100.5' ({path}: line 2) has separators")
 
 
+@pytest.mark.parametrize("form", ["{}%", "${}", "{} €", "-{}.5%"])
+def test_numbers_with_a_unit_are_named(tmp_path, run, form):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n" + "".join(f"{form.format(n)},{n % 2}\n" for n in range(40)))
+    (line,) = (line for line in run(path).report() if "percent" in line)
+    assert line.startswith(f"`x` is BYTES: '{form.format(0)}' ({path}: line 2) has a")
+
+
+def test_a_column_that_differs_in_case_alone_is_named(tmp_path, run):
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,0\n2,1\n" * 20)
+    (tmp_path / "b.csv").write_text("X,y\n" + "1,0\n2,1\n" * 20)
+    with pytest.raises(UserError, match="It has 'X': case and spaces count") as raised:
+        run(tmp_path / "*.csv")
+    assert f"{tmp_path}/b.csv: no column `x`" in str(raised.value)
+
+
 def test_a_new_column_in_a_newer_file_is_named_with_the_way_out(tmp_path, run):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,0\n2,1\n" * 20)
     (tmp_path / "b.csv").write_text("x,y,z\n" + "1,0,5\n2,1,6\n" * 20)

@@ -40,7 +40,12 @@ def test_image_needs_no_modules_that_steps_download(workload, write):
     assert check(workload, context, modules, mounted, inside) == {}
     (workload.parent / "own.py").write_text("PLUGINS = {}")
     found = check(workload, context, modules, mounted, inside, "plugins=[own]")
-    assert "whose modules `kubeflow.modules` does not upload" in found["plugins"]
+    assert "`kubeflow.modules` does not upload modules" in found["plugins"]
+
+
+def test_packages_of_the_image_need_not_be_on_this_machine(workload, write):
+    write("model.py", "import torchh\ndef build_model(context): ...\n")
+    assert check(workload) == {}
 
 
 def test_files_on_a_volume_need_not_be_on_this_machine(workload):
