@@ -125,8 +125,9 @@ def _check_reachable(endpoint: str) -> None:
     problem = unreachable(endpoint)
     if problem:
         raise UserError(
-            f"received {endpoint}, no job server listens there ({problem})",
+            f"no job server listens there ({problem})",
             key="run.engine.options.job_endpoint",
+            received=endpoint,
             remedy="Start it, or correct the address.",
         )
 
