@@ -46,7 +46,7 @@ def root_problems(config: Config) -> Iterator[UserError]:
     if config.run.root == "/":
         remedy = "Name a folder, such as `runs`."
         yield config.problem(
-            "run.root", "received /, which holds all else", remedy=remedy
+            "run.root", "received /; this folder holds everything else", remedy=remedy
         )
     for key, folder in config.pusher.folders.items() if config.pusher else ():
         if f"{config.run.root}/".startswith(f"{folder.rstrip('/')}/"):

@@ -81,7 +81,8 @@ class Split(Section):
         by, train = info.data.get("by"), info.data.get("train")
         if value and by != "span" and train and value >= train:
             raise reject(
-                f"received {value}, which leaves nothing of `train: {train}`",
+                f"nothing of `train: {train}` is left",
+                received=str(value),
                 remedy="Lower it, or raise `train` and `eval` together.",
             )
         return value
@@ -120,7 +121,8 @@ class Complete(Section):
     def _marks_spans(cls, marker: str | None) -> str | None:
         if marker is not None and not has_spans(marker):
             raise reject(
-                f"received {marker}, which has no span",
+                "the marker has no span",
+                received=marker,
                 remedy="Put the placeholder of `data.examples` into it, such as "
                 "`data/span-{SPAN}/_SUCCESS`.",
             )
@@ -190,7 +192,8 @@ class Data(Section):
         pattern = info.data.get("examples")
         if pattern and spans not in ("all", "latest") and not has_spans(pattern):
             raise reject(
-                f"received {spans}, but `data.examples` has no spans",
+                "`data.examples` has no spans",
+                received=spans,
                 remedy="Remove `spans`, or put {SPAN} or {DATE} into the pattern.",
             )
         return spans
@@ -291,7 +294,8 @@ class Skew(Distance):
     def _is_one(cls, serving: str) -> str:
         if has_spans(serving):
             raise reject(
-                f"received {serving}, which has spans",
+                "the pattern has spans",
+                received=serving,
                 remedy="Use a glob without placeholders.",
             )
         return serving

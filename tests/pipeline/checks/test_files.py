@@ -275,7 +275,7 @@ def test_models_are_not_pushed_over_the_root(workload):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("run.root=/", "received /, which holds all else"),
+        ("run.root=/", "received /; this folder holds"),
         ("pusher.to=data", "models must not be pushed among the data"),
         ("trainer.module=os", "`os` is a module of Python"),
     ],

@@ -115,7 +115,7 @@ def test_a_config_needs_no_file():
         ("data.spans=new", "data.spans", "all, latest"),
         ("data.spans=latest 0", "data.spans", "latest 6"),
         ("data.complete={}", "data.complete.quiet", "neither `marker` nor `quiet`"),
-        ("data.complete.marker=ok", "data.complete.marker", "which has no span"),
+        ("data.complete.marker=ok", "data.complete.marker", "the marker has no span"),
         ("evaluator.bounds.auc.at_least=1.7", "evaluator.bounds.auc.at_least", "1"),
         (
             "evaluator.bounds.log_loss.at_most=-1",
