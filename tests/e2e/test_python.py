@@ -23,60 +23,54 @@ def warm_runs(monkeypatch, warm_tfx):
     monkeypatch.setattr(processes, "start", warm_tfx.start)
 
 
-@pytest.fixture
-def python_small(small, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", small.environment()["XDG_STATE_HOME"])
-    return small
-
-
 def state_of_this_process():
     handlers = [signal.getsignal(each) for each in signal.valid_signals()]
     streams = (sys.stdout, sys.stderr, sys.unraisablehook, list(sys.meta_path))
     return handlers, streams, dict(os.environ), os.getcwd()
 
 
-def test_a_run_beside_an_event_loop_returns_its_record(python_small):
+def test_a_run_beside_an_event_loop_returns_its_record(small):
     events, before = [], state_of_this_process()
 
     async def main():
         return await asyncio.to_thread(
-            strategos.run, python_small.yaml, on_event=events.append
+            strategos.run, small.yaml, on_event=events.append
         )
 
     result = asyncio.run(main())
     assert state_of_this_process() == before
     assert (result.exit_code, result.error) == (strategos.ExitCode.DONE, None)
-    shown = python_small.last_run()
+    shown = small.last_run()
     assert (
         json.loads(json.dumps(dataclasses.asdict(result.run))).items() <= shown.items()
     )
-    assert result.run.pushed[1] == python_small.serving()[-1]
+    assert result.run.pushed[1] == small.serving()[-1]
     kinds = [event.kind for event in events]
     assert (kinds.count("run_started"), kinds[-1]) == (1, "run_finished")
     ended = [event.node for event in events if event.kind == "node_finished"]
     assert ended == [node.name for node in result.run.nodes]
 
 
-def test_a_model_that_is_not_blessed_is_a_result(python_small):
+def test_a_model_that_is_not_blessed_is_a_result(small):
     bounds = {"evaluator.bounds": {"auc": {"at_least": 0.99}}}
-    result = strategos.run(python_small.yaml, sets=bounds)
+    result = strategos.run(small.yaml, sets=bounds)
     assert result.exit_code == strategos.ExitCode.STOPPED
     assert result.run.outcome == "not blessed"
     assert isinstance(result.error, strategos.GateStoppedError)
-    newest, *_ = strategos.history(python_small.yaml, details=True)
+    newest, *_ = strategos.history(small.yaml, details=True)
     assert newest == result.run
 
 
-def test_an_exception_of_a_callback_ends_the_run(python_small):
+def test_an_exception_of_a_callback_ends_the_run(small):
     def fail(event):
         if event.kind == "node_started" and event.node == "Trainer":
             raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):
-        strategos.run(python_small.yaml, sets={"trainer.epochs": 50}, on_event=fail)
-    newest, *_ = strategos.history(python_small.yaml)
+        strategos.run(small.yaml, sets={"trainer.epochs": 50}, on_event=fail)
+    newest, *_ = strategos.history(small.yaml)
     assert newest.outcome == "interrupted"
-    python_small.wait_until_nothing_is_left()
+    small.wait_until_nothing_is_left()
 
 
 def test_the_notebook_runs(copy_example, tmp_path, monkeypatch, warm_tfx):

@@ -60,7 +60,9 @@ def test_a_span_is_left_for_training(write, tmp_path):
     write("1/a.csv", "2/a.csv")
     pattern = str(tmp_path / "{SPAN}/a.csv")
     assert _numbers(Listing(pattern, held_out=1).chosen) == [1, 2]
-    with pytest.raises(BadInputError, match="1 span to hold out; none is left for training"):
+    with pytest.raises(
+        BadInputError, match="1 span to hold out; none is left for training"
+    ):
         Listing(pattern, "latest", held_out=1).chosen  # noqa: B018
 
 
