@@ -232,11 +232,7 @@ def run(
         events = os.path.join(folder, "events.jsonl")
         answer = worker_process.run(
             "strategos.pipeline.run_process",
-            {
-                "run": dataclasses.asdict(request),
-                "events": events,
-                "folder": os.getcwd(),
-            },
+            dict(run=dataclasses.asdict(request), events=events, folder=os.getcwd()),
             name="run",
             grace=Grace.RUN,
             wait=functools.partial(_follow, events, on_event),
@@ -311,8 +307,7 @@ def run_in_turn(
     from strategos.pipeline.root import metadata
     from strategos.pipeline.run import orchestration
 
-    asked = planning.Options(**options)
-    place = metadata.of(config)
+    asked, place = planning.Options(**options), metadata.of(config)
     result = orchestration.run(turn, config, data, place, asked, on_start)
     roots.remember(config.run.root)
     return result
