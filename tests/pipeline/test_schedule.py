@@ -122,14 +122,16 @@ def test_paths_of_the_pod_are_not_looked_for_here(workload, capsys, as_another_u
     assert made[0] == made[1]
     words = (*words, "--set", "pusher.to=/elsewhere")
     error = export(capsys, folder / workload.name, "cronjob", *words).err
-    assert "would be /elsewhere inside a container, and deleted with it" in error
+    assert (
+        "it is /elsewhere inside a container, and deleted with the container" in error
+    )
 
 
 @pytest.mark.parametrize(
     ("sets", "told"),
     [
         ((), "kubeflow: is missing"),
-        (("kubeflow.image=a",), "run.root: .*loses at its end"),
+        (("kubeflow.image=a",), "run.root: .*a pod loses this folder at its end"),
         (
             ("kubeflow.image=a", "kubeflow.context=elsewhere"),
             "kubeflow.context: .*YAML",

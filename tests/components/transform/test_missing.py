@@ -57,7 +57,7 @@ def test_the_exported_schema_says_that_a_filled_column_may_be_missing(
 @pytest.mark.parametrize(
     ("fillings", "message"),
     [
-        ({"one": "x"}, 'data.missing.one: received "x", the column is INT'),
+        ({"one": "x"}, 'data.missing.one: received "x"; the column is INT'),
         ({"one": 0.5}, "Allowed: a whole number"),
         ({"text": 1}, "Allowed: a text"),
         ({"texts": ""}, "no column `texts`\n    Did you mean `text`?"),

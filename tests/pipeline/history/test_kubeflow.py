@@ -185,7 +185,7 @@ def test_table_of_a_followed_run_has_what_its_steps_recorded(
         nodes = (runs.NodeRun("ExampleGen", "complete", 3.0),)
         told = runs.Run(RUN, "flights", 0.0, 9.0, "blessed", nodes=nodes)
         told = dataclasses.replace(told, runner="kubeflow")
-        return told, remote_command._with_facts(config, told)
+        return told, remote_command._with_facts(config, told, {})
 
     told, found = table(recorded)
     assert (found.metrics, found.blessed) == ({"auc": 1.0}, True)

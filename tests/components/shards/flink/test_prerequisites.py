@@ -109,10 +109,13 @@ OVERVIEW = {
         (b"<html>hello</html>", "no Flink master answers there: it is not Flink"),
         (b'{"version": 3}', "no Flink master answers there: it is not Flink"),
         (b"[]", "no Flink master answers there: it is not Flink"),
-        ({**OVERVIEW, "flink-version": "1.20.0"}, "a Flink 1.20.0, but .* Flink 1.19"),
-        ({**OVERVIEW, "flink-version": "1.190"}, "a Flink 1.190, but"),
-        (OVERVIEW, "where 3 of 4 task slots are free, but run.engine.workers needs 4"),
-        ({**OVERVIEW, "slots-total": 2}, "2 task slots, but run.engine.workers needs"),
+        (
+            {**OVERVIEW, "flink-version": "1.20.0"},
+            "Flink 1.20.0 runs there, .* Flink 1.19",
+        ),
+        ({**OVERVIEW, "flink-version": "1.190"}, "Flink 1.190 runs there"),
+        (OVERVIEW, "3 of 4 task slots are free, and run.engine.workers needs 4"),
+        ({**OVERVIEW, "slots-total": 2}, "2 task slots, and run.engine.workers needs"),
         ({**OVERVIEW, "slots-total": 0}, "0 task slots.*\n.*Start TaskManagers"),
     ],
 )
