@@ -70,7 +70,7 @@ def said(pipelines):
 def test_an_endpoint_that_is_not_kfp_is_one_message(pipelines):
     wrong = f"kubeflow.endpoint={NOT_KFP}"
     _, said = pipelines.run("--set", wrong, expect=2)
-    assert "which is not the API of Kubeflow Pipelines 2" in said
+    assert "this is not the API of Kubeflow Pipelines 2" in said
     assert NOT_KFP in said
 
 
