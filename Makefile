@@ -4,6 +4,7 @@ TESTS ?= tests
 # What differs between the stacks, and the end-to-end tests that depend on it.
 STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     test_statistics_gen.py test_infra_validator.py test_predict.py \
+    test_user_node.py plugins \
     user_code/test_archive.py user_code/test_user_errors.py files/test_filesystems.py \
     files/test_temporary.py files/test_tfx_s3.py files/test_places.py \
     files/test_storage.py files/test_cloud_storage.py) \
@@ -15,9 +16,9 @@ STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
     model/test_varying.py model/tables loop/warm_start run \
     $(addprefix launchers/tfjob/, test_staging.py test_object_store.py)) \
   $(addprefix tests/pipeline/, runners test_cli.py test_api.py view/test_quiet.py plan/test_graph.py \
-    plan/test_cluster.py plan/test_uploads.py) \
+    plan/test_cluster.py plan/test_uploads.py plan/test_user_nodes.py) \
   tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \
-    test_flights.py test_interruption.py test_python.py \
+    test_flights.py test_interruption.py test_plugin_package.py test_python.py \
     test_runners.py test_strategies.py test_text.py test_tutorial.py servers/test_metadata_servers.py \
     servers/test_remote_root.py servers/test_remote_data.py servers/test_cloud_storage.py)
 # Test files that run at a time, each with up to two gigabytes. Tests wait for processes
