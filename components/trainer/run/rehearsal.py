@@ -141,9 +141,12 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
     graph = TransformGraph(context.transform_output)
     raw = tf.io.parse_example(examples, graph.raw_spec)
     features = graph.transform(raw, set(graph.outputs) - {context.label})
-    model = code.build_model(context)
-    with code.blamed("the model fails on the first rows"):
+    try:
+        model = code.build_model(context)
         tracing.shapes(lambda: model(keras3.taken(model, features), training=False))
+    except Exception as error:  # the training meets it as well, and explains it better
+        log(f"the export is not rehearsed: {error}")
+        return
     if sum(map(_size, model.trainable_variables)) > _LARGEST:
         return
     with (

@@ -51,6 +51,24 @@ def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
     assert time.monotonic() - began < 60
 
 
+FAILING = """
+import os, time
+
+def build_model(context):
+    if os.nice(0) < 15:  # the training comes after the rehearsal
+        time.sleep(3)
+    raise ValueError(f"niceness {os.nice(0)}")
+"""
+
+
+def test_a_model_that_fails_is_reported_by_the_training_which_knows_more(
+    workload, make_spec
+):
+    workload.write_module("failing", FAILING)
+    with pytest.raises(UserError, match=r"failing\.py.*niceness 1?[0-4]$"):
+        launch(make_spec(module="failing"), Operation())
+
+
 def test_a_weight_made_from_the_label_is_refused_where_the_model_needs_it(
     new_workload, transform, make_spec
 ):
