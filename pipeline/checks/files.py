@@ -6,11 +6,7 @@ imported; nor are TensorFlow, TFX and pandas.
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategos.components import node_ids
@@ -104,7 +100,7 @@ def _module_problems(config: Config, *, here: bool) -> Iterator[UserError]:
         wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
     local = config.trainer.distribution.launcher == "local"
     for key, module, signature in wanted:
-        found = read_module(config, key, module)
+        found = module_source.read(config, key, module)
         if isinstance(found, UserError):
             yield found
             continue
@@ -184,41 +180,8 @@ def _stock_problems(config: Config) -> Iterator[UserError]:
             )
 
 
-@dataclass(frozen=True)
-class Source:
-    """What a user module defines; `*` among `names` stands for unknown names."""
-
-    path: Path
-    names: frozenset[str]
-    functions: tuple[str, ...]
-    body: list[ast.stmt]
-
-
-def read_module(config: Config, key: str, module: str) -> Source | UserError | None:
-    """The parsed module, or the problem with it; None if it is not Python source."""
-    path = modules.find(str(config.folder), module)
-    if path is None and module.partition(".")[0] in sys.stdlib_module_names:
-        return config.problem(
-            key,
-            f"`{module}` is a module of Python, and no other one is in "
-            f"{shown(config.folder)}",
-            remedy="Name a module of your own, such as `model`.",
-        )
-    path = path or _installed(module)
-    if path is None:
-        return _no_module(config, key, module)
-    if path.suffix != ".py":
-        return None
-    try:
-        body = ast.parse(importlib.util.decode_source(path.read_bytes())).body
-    except (OSError, SyntaxError, ValueError) as error:
-        return _unreadable_module(config, key, path, error)
-    functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
-    return Source(path, frozenset(_defined(body)), functions, body)
-
-
 def _function_problems(
-    config: Config, key: str, source: Source, signature: str
+    config: Config, key: str, source: module_source.Source, signature: str
 ) -> Iterator[UserError]:
     name = signature.partition("(")[0]
     folder, module = str(source.path.parent), source.path.stem
@@ -244,72 +207,6 @@ def _function_problems(
         f"{shown(source.path)} has no function `{name}`; functions there: "
         f"{listed(source.functions)}",
         remedy=f"{remedy} `def {signature}` there.",
-    )
-
-
-def _unreadable_module(
-    config: Config, key: str, path: Path, error: Exception
-) -> UserError:
-    if isinstance(error, OSError):
-        message = f"{shown(path)} cannot be read: {error.strerror}"
-        remedy = "Make it readable."
-    elif isinstance(error, UnicodeDecodeError):
-        message = f"{shown(path)} is not {error.encoding} text (byte {error.start})"
-        remedy = "Save the file as UTF-8."
-    else:
-        line = getattr(error, "lineno", None) or 1
-        message = f"{shown(path)}:{line}: is not valid Python: {error.args[0]}"
-        remedy = "Correct that line."
-    return config.problem(key, message, remedy=remedy)
-
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def _defined(body: list[ast.stmt]) -> Iterator[str]:
-    """Yields the names that a module's statements bind; `*` for a star import."""
-    for node in body:
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            for field in ("body", "orelse", "finalbody"):
-                yield from _defined(getattr(node, field, []))
-            for handler in getattr(node, "handlers", []):
-                yield from _defined(handler.body)
-
-
-def _installed(module: str) -> Path | None:
-    """The source of an installed module; for a submodule, the folder of its package."""
-    try:
-        spec = importlib.util.find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):
-        return None
-    if spec is None or not spec.has_location or not spec.origin:
-        return None
-    origin = Path(spec.origin)
-    return origin.parent if "." in module else origin
-
-
-def _no_module(config: Config, key: str, module: str, note: str = "") -> UserError:
-    others = modules.local_modules(str(config.folder))
-    near = nearest(module, others)
-    if module.endswith(".py"):
-        remedy = f"Write `{module[:-3]}`, without `.py`."
-    elif near:
-        remedy = f"Did you mean `{near}`?"
-    else:
-        remedy = f"Create {shown(config.folder / (module.replace('.', '/') + '.py'))}."
-    return config.problem(
-        key,
-        f"module `{module}` does not exist in {shown(config.folder)}; modules there: "
-        f"{listed(others)}",
-        remedy=remedy,
     )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
-from strategos.pipeline.checks.files import Source, read_module
-from strategos.pipeline.checks.module_source import import_problems
+from strategos.pipeline.checks import module_source
 from strategos.pipeline.config.problems import ConfigError, shown
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.caching import Fingerprints
@@ -25,11 +24,13 @@ def check(config: Config) -> Iterator[UserError]:
     missing = []
     for name, node in config.nodes.items():
         key = f"nodes.{name}.component"
-        found = read_module(config, key, node.module)
+        found = module_source.read(config, key, node.module)
         if isinstance(found, UserError):
             missing.append(found)
             continue
-        for cause, remedy in (found and import_problems(found.path, found.body)) or ():
+        for cause, remedy in (
+            found and module_source.import_problems(found.path, found.body)
+        ) or ():
             missing.append(config.problem(key, cause, remedy=remedy))
         if found and not {node.name, "*"} & found.names:
             missing.append(_no_component(config, key, node.name, found))
@@ -69,7 +70,9 @@ def check_deep(config: Config) -> Sequence[UserError]:
     return []
 
 
-def _no_component(config: Config, key: str, name: str, source: Source) -> UserError:
+def _no_component(
+    config: Config, key: str, name: str, source: module_source.Source
+) -> UserError:
     near = nearest(name, sorted(source.names))
     return config.problem(
         key,

@@ -25,24 +25,10 @@ def test_other_runners_give_the_results_of_local(local, make_small, tmp_path, ru
     assert len(workspace.serving()) == 1
 
 
-OWN = """\
-nodes:
-  Counted:
-    component: own:Count
-    inputs: {examples: ExampleGen.examples}
-  Limit:
-    component: own:Gate
-    inputs: {counted: Counted.counted}
-    parameters: {most: 9}
-    gate: true
-"""
-
-
 def test_beam_runner_takes_from_the_cache_runs_own_nodes_and_stops_at_a_gate(
     small, local, copy_workload
 ):
     copy_workload("own", small.folder)
-    (small.folder / "own.yaml").write_text(OWN)
     done = small.run(
         "--overlay",
         str(small.folder / "own.yaml"),

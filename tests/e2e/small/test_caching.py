@@ -45,19 +45,6 @@ def replace(path, old, new):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-OWN = """\
-nodes:
-  Counted:
-    component: own:Count
-    inputs: {examples: ExampleGen.examples}
-  Limit:
-    component: own:Gate
-    inputs: {counted: Counted.counted}
-    parameters: {most: 9}
-    gate: true
-"""
-
-
 @pytest.fixture(scope="module")
 def ran(small):
     """The small workload after a first run."""
@@ -152,7 +139,6 @@ def test_own_nodes_run_again_when_their_code_a_helper_or_a_file_changes(
     ran, copy_workload
 ):
     copy_workload("own", ran.folder)
-    (ran.folder / "own.yaml").write_text(OWN)
     overlay = ("--overlay", str(ran.folder / "own.yaml"))
     to = (*overlay, "--to", "Limit")
 
