@@ -124,12 +124,7 @@ class CsvSource(Source):
 
     def where(self, part: Part, row: int) -> str:
         """See `Source`: a line number from 1, header included."""
-        header = not part.start
-        with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
-            for index, (line, _) in enumerate(self._records(part)):
-                if index == row + header:
-                    return f"line {line}"
-        return f"row {row + 1}"
+        return _place(enumerate(self._records(part)), row, row + (not part.start))
 
     @property
     def _is_compressed(self) -> bool:
@@ -139,6 +134,7 @@ class CsvSource(Source):
         import pyarrow as pa
         import pyarrow.csv
 
+        self._lines = enumerate(self._records())  # malformed rows come in their order
         source = storage.open_arrow(self.path)
         if part.stop is not None:
             source = source.get_stream(part.start, part.stop - part.start)
@@ -155,7 +151,8 @@ class CsvSource(Source):
             ),
             parse_options=pyarrow.csv.ParseOptions(
                 newlines_in_values=True,
-                invalid_row_handler=self._is_skipped,
+                # Arrow may let go of it in a thread while Python exits, and abort.
+                invalid_row_handler=None if self.malformed is None else self._skipped,
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
@@ -164,12 +161,11 @@ class CsvSource(Source):
             ),
         )
 
-    def _is_skipped(self, row: pyarrow.csv.InvalidRow) -> str:
-        """What Arrow does about a row with a wrong number of fields."""
-        if self.malformed is None:
-            return "error"
+    def _skipped(self, row: pyarrow.csv.InvalidRow) -> str:
+        """Notes a row with a wrong number of fields; Arrow leaves it out."""
+        assert self.malformed is not None
         index = row.number - 2  # from 1, header included
-        place = f"{self.path}: {self.where(WHOLE, index)}"
+        place = f"{self.path}: {_place(self._lines, index, index + 1)}"
         self.malformed[index] = self._wrong_count(place, row.actual_columns)
         return "skip"
 
@@ -246,6 +242,17 @@ class CsvSource(Source):
             f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
             f"comma-separated fields; correct the file."
         )
+
+
+def _place(
+    records: Iterator[tuple[int, tuple[int, list[str]]]], row: int, index: int
+) -> str:
+    """Where the record `index` is, the row `row`; reads no record behind it."""
+    with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
+        for at, (line, _) in records:
+            if at == index:
+                return f"line {line}"
+    return f"row {row + 1}"
 
 
 def _has_zero_byte(column: pa.StringArray) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strategos.components.data_files import sources, spans
+from strategos.components.data_files import formats, sources, spans
 from strategos.components.errors import BadInputError, UserError
 
 CSV = b"x,y\n1,2\n3,4\n"
@@ -179,3 +179,23 @@ def test_other_folders_are_passed_over(tmp_path):
     (span,) = spans.find_spans(f"{tmp_path}/*")
     assert span.files == (f"{tmp_path}/a.csv",)
     sources.check(span.files[0])
+
+
+def test_the_lines_of_many_bad_rows_are_found_in_one_pass(tmp_path, monkeypatch):
+    path = tmp_path / "rows.csv"
+    lines = [f"{n}" if n % 3 else f"{n},1" for n in range(300)]
+    path.write_text("\n".join(["a,b", *lines]) + "\n")
+    source = sources.open_source(str(path))
+    passes, opened = [], formats.unpacked_file
+
+    def counted(name):
+        passes.append(name)
+        return opened(name)
+
+    monkeypatch.setattr(formats, "unpacked_file", counted)
+    source.malformed = {}
+    assert sum(batch.num_rows for batch in source.batches()) == 100
+    assert list(source.malformed) == [n for n in range(300) if n % 3]
+    for row, problem in source.malformed.items():
+        assert f"rows.csv: line {row + 2}: expected 2 fields" in problem
+    assert len(passes) == 1
