@@ -253,8 +253,9 @@ def own_state(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="module")
 def no_user_code(tmp_path_factory):
-    """What a file imports of a workload, another one does not find."""
+    """What a file imports of a workload, another one does not find; nor plug-ins."""
     yield
+    plugins.use("", ())
     modules.activate(str(tmp_path_factory.mktemp("no-workload")))
 
 
