@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from strategos.components.errors import UserError
 
 _active: str | None = None
+_lock = threading.RLock()
 
 
 def activate(folder: str) -> None:
@@ -30,14 +32,15 @@ def activate(folder: str) -> None:
     """
     global _active
     folder = str(Path(folder).resolve())
-    if folder == _active:
-        return
-    forget()
-    _active = folder
-    sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    for name in local_modules(folder):
-        sys.modules.pop(name, None)
+    with _lock:  # threads of an engine import plug-ins at the same time
+        if folder == _active:
+            return
+        forget()
+        sys.path.insert(0, folder)
+        importlib.invalidate_caches()
+        for name in local_modules(folder):
+            sys.modules.pop(name, None)
+        _active = folder
 
 
 def forget() -> None:
@@ -47,9 +50,10 @@ def forget() -> None:
     uses them, and by no other one.
     """
     global _active
-    if _active is not None:
-        _forget(_active)
-    _active = None
+    with _lock:
+        if _active is not None:
+            _forget(_active)
+        _active = None
 
 
 def active() -> str | None:

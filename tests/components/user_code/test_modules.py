@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from strategos.components.errors import UserError
@@ -24,6 +27,22 @@ def test_two_workloads_with_a_module_of_one_name_each_get_their_own(workload):
     assert user_modules.load(one, "model").NAME == "1"
     assert user_modules.load(two, "model").NAME == "2"
     assert user_modules.load(one, "model").NAME == "1"
+
+
+def test_threads_that_import_a_module_at_the_same_time_get_the_same(workload):
+    source = "import time\ntime.sleep(0.002)\nNAME = __file__"
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(30):
+            folder = workload(f"w{number}", model=source, other="")
+            begin = threading.Barrier(8)
+
+            def load(_, folder=folder, begin=begin):
+                begin.wait()
+                return user_modules.load(folder, "model")
+
+            found = list(threads.map(load, range(8)))
+            assert {each.NAME for each in found} == {f"{folder}/model.py"}
+            assert len({*map(id, found)}) == 1
 
 
 def test_missing_function_names_those_that_are_there(workload):
