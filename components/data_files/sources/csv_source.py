@@ -10,7 +10,7 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -134,7 +134,6 @@ class CsvSource(Source):
         import pyarrow as pa
         import pyarrow.csv
 
-        self._lines = enumerate(self._records())  # malformed rows come in their order
         source = storage.open_arrow(self.path)
         if part.stop is not None:
             source = source.get_stream(part.start, part.stop - part.start)
@@ -151,8 +150,7 @@ class CsvSource(Source):
             ),
             parse_options=pyarrow.csv.ParseOptions(
                 newlines_in_values=True,
-                # Arrow may let go of it in a thread while Python exits, and abort.
-                invalid_row_handler=None if self.malformed is None else self._skipped,
+                invalid_row_handler=self._handler(),
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
@@ -161,13 +159,24 @@ class CsvSource(Source):
             ),
         )
 
-    def _skipped(self, row: pyarrow.csv.InvalidRow) -> str:
-        """Notes a row with a wrong number of fields; Arrow leaves it out."""
-        assert self.malformed is not None
-        index = row.number - 2  # from 1, header included
-        place = f"{self.path}: {_place(self._lines, index, index + 1)}"
-        self.malformed[index] = self._wrong_count(place, row.actual_columns)
-        return "skip"
+    def _handler(self) -> Callable[[pyarrow.csv.InvalidRow], str] | None:
+        """Notes each row with a wrong number of fields, which Arrow leaves out.
+
+        None where none is asked for: Arrow may let go of a handler in a thread while
+        Python exits, and abort.
+        """
+        if self.malformed is None:
+            return None
+        malformed = self.malformed
+        records = enumerate(self._records())  # such rows come in their order
+
+        def skip(row: pyarrow.csv.InvalidRow) -> str:
+            index = row.number - 2  # from 1, header included
+            place = f"{self.path}: {_place(records, index, index + 1)}"
+            malformed[index] = self._wrong_count(place, row.actual_columns)
+            return "skip"
+
+        return skip
 
     def _wrong_count(self, place: str, fields: int) -> str:
         return (
