@@ -87,10 +87,11 @@ _LONG = (
 )
 
 
-def _parent(name):
+def _parent(name, folder=None, user=()):
     parent = runpy.run_path(str(Path(__file__).with_name("warm.py")))["Parent"]
     env = {**worker_process.TENSORFLOW, **quiet.environment()}
-    return parent(f"{os.environ[_FOLDER]}/{name}", _PARENTS[name][1], env)
+    address = f"{folder or os.environ[_FOLDER]}/{name}"
+    return parent(address, _PARENTS[name][1], env, user)
 
 
 def pytest_configure(config):
@@ -295,6 +296,24 @@ def warm_tensorflow():
 def warm_tfx():
     """A `Parent` of warm.py that has imported what a run of a pipeline does."""
     return _parent("tfx")
+
+
+@pytest.fixture(scope="module")
+def warm_user(warm_tfx):
+    """As `warm_tfx`, of a user who is not root; `user` starts a command as that user.
+
+    A user namespace takes root's rights from a process, and keeps its files.
+    """
+    user = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    if os.geteuid():
+        yield warm_tfx
+        return
+    if not shutil.which(user[0]) or subprocess.run([*user, "true"]).returncode:
+        pytest.skip("needs unshare of util-linux, and user namespaces")
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder:
+        parent = _parent("tfx", folder, user)
+        parent.serve(_PARENTS["tfx"][0])
+        yield parent
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,14 @@ from strategos.pipeline.config import loading
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), ROOT / "kubeflow" / "README.md", *ROOT.glob("docs/*.md")]
+    [
+        *(*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "kubeflow" / "README.md"),
+        *ROOT.glob("examples/*/README.md"),
+    ]
 )
 _MENTIONED = re.compile(r"`(strategos [^`]+)`")
-_TYPED = re.compile(r"^ *(strategos .*)$", re.M)
-_YAML = re.compile(r"^( *)```yaml\n(.*?)^ *```", re.M | re.S)
+_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
+_STRATEGOS = re.compile(r"(?:^|[ /])(strategos .*)")
 
 _NUMBERS = {"VERSION": "1"}
 
@@ -44,22 +47,35 @@ def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
-def commands(page):
-    """The commands of a page, with how much of each stands there."""
-    blocks = re.sub(r" *\\\n *", " ", page.read_text())
-    mentioned = [
-        (text.replace("\n", " "), False) for text in _MENTIONED.findall(blocks)
-    ]
-    return mentioned + [(text, True) for text in _TYPED.findall(blocks)]
+def blocks(page, *languages):
+    """The blocks of a page in these languages, each without its indentation."""
+    for _, language, text in _BLOCK.findall(page.read_text()):
+        if language in languages:
+            yield textwrap.dedent(text)
+
+
+def lines(page):
+    """What a page has to type: of `sh` each line, of `console` what is after `$`."""
+    for block in blocks(page, "sh", "console"):
+        for line in re.sub(r" *\\\n *", " ", block).splitlines():
+            typed = line.removeprefix("$ ")
+            if typed and (typed != line or not block.startswith("$ ")):
+                yield " ".join(re.sub(r" +# .*", "", typed).split())
+
+
+def mentioned(page):
+    """The commands in the prose of a page, of which some are but a name."""
+    return [" ".join(text.split()) for text in _MENTIONED.findall(page.read_text())]
 
 
 def as_typed(text):
     """A command as a user would type it, once for each alternative."""
-    words = shlex.split(text.replace("…", ""), comments=True)[1:]
-    words = [_NUMBERS.get(word.strip("[]"), word.strip("[]")) for word in words]
+    words = [word.strip("[]") or word for word in text.replace("…", "").split()]
     choices = max((word.count("|") for word in words), default=0) + 1
     for choice in range(choices):
-        yield [word.split("|")[choice] if "|" in word else word for word in words]
+        yield " ".join(
+            word.split("|")[choice] if "|" in word else word for word in words
+        )
 
 
 def complaint(words):
@@ -76,26 +92,36 @@ def complaint(words):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_each_command_is_one(page):
     wrong = {}
-    for text, is_whole in commands(page):
-        for words in as_typed(text):
+    typed = [found[1] for found in map(_STRATEGOS.search, lines(page)) if found]
+    for text in [*typed, *mentioned(page)]:
+        for choice in as_typed(text):
+            words = [_NUMBERS.get(word, word) for word in shlex.split(choice)[1:]]
             found = complaint(words)
             partly = "are required" in found or "expected one argument" in found
-            if found and (is_whole or not partly):
-                wrong[" ".join(words)] = found
+            if found and (text in typed or not partly):
+                wrong[choice] = found
     assert wrong == {}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_block_names_its_language(page):
+    languages = {language for _, language, _ in _BLOCK.findall(page.read_text())}
+    assert languages <= {"sh", "console", "text", "yaml", "python", "toml"}
+    for block in blocks(page, "text"):
+        assert not re.search(r"^(?:strategos|make) ", block, re.M)
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if _YAML.search(page.read_text())], ids=name_of
+    "page", [page for page in PAGES if any(blocks(page, "yaml"))], ids=name_of
 )
 def test_each_piece_of_yaml_is_valid(page, tmp_path):
     (tmp_path / "pipeline.yaml").write_text(BASE)
     wrong = {}
-    for _, block in _YAML.findall(page.read_text()):
+    for block in blocks(page, "yaml"):
         if not yaml.safe_load(block) or _KUBERNETES in block:
             continue
         piece = tmp_path / "piece.yaml"
-        piece.write_text(textwrap.dedent(block))
+        piece.write_text(block)
         try:
             loading.load(tmp_path / "pipeline.yaml", [piece], [])
         except loading.ConfigError as error:

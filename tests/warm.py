@@ -44,10 +44,18 @@ class Parent:
       address: Of its socket.
       modules: What its forks run as `__main__`.
       env: Variables that count while it imports.
+      user: The command that starts it as another user, such as `unshare`.
     """
 
-    def __init__(self, address: str, modules: Sequence[str], env: Mapping[str, str]):
+    def __init__(
+        self,
+        address: str,
+        modules: Sequence[str],
+        env: Mapping[str, str],
+        user: Sequence[str] = (),
+    ):
         self.address, self._modules, self._env = address, modules, env
+        self.user = tuple(user)
 
     def serve(self, imports: Sequence[str]) -> None:
         """Listens; the process starts and imports when it is first asked for a fork."""
@@ -63,7 +71,7 @@ class Parent:
         number = listening.fileno()
         subprocess.run(
             [
-                *(sys.executable, "-W", "ignore", __file__, "parent"),
+                *(*self.user, sys.executable, "-W", "ignore", __file__, "parent"),
                 *(str(os.getpid()), str(number), self.address),
                 *map(",".join, (self._modules, imports)),
             ],

@@ -26,6 +26,11 @@ def FairnessGate(
         if each["feature"] == feature and each["examples"] >= min_examples
         if each["metrics"][metric] is not None  # one label in all of the slice
     }
+    if not values:
+        raise GateStoppedError(
+            f"no slice of `{feature}` has `{metric}` on {min_examples} rows. Add the "
+            "feature to evaluator.slices, or lower min_examples."
+        )
     worst, best = min(values, key=values.get), max(values, key=values.get)
     gap = values[best] - values[worst]
     if gap > largest_gap:

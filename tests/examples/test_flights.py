@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from google.protobuf import text_format
 from pyarrow import csv
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from strategos import GateStoppedError
 from strategos.components.data_files.sources import open_source
 from strategos.components.data_files.splitting import Splitter
 from strategos.components.data_files.values.features import convert
@@ -173,3 +175,14 @@ def test_split_of_the_year_is_that_of_every_version_before(prepared, schema):
             digest.update(train.tobytes())
     assert rows == 262_263
     assert digest.hexdigest().startswith("eb78e7acf4041da3e2034922")
+
+
+def test_gate_that_has_nothing_to_judge_stops_the_run(tmp_path):
+    small = {"feature": "origin", "value": "JFK", "examples": 9, "metrics": {"auc": 1}}
+    (tmp_path / "summary.json").write_text(json.dumps({"slices": [small]}))
+    gate = modules.load(FOLDER, "fairness").FairnessGate.EXECUTOR_SPEC.executor_class
+    judge = gate._FUNCTION
+    words = {"evaluation": SimpleNamespace(uri=tmp_path), "feature": "origin"}
+    judge(**words, metric="auc", largest_gap=0.1, min_examples=9)
+    with pytest.raises(GateStoppedError, match="`origin` has `auc` on 10 rows"):
+        judge(**words, metric="auc", largest_gap=0.1, min_examples=10)

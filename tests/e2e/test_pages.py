@@ -1,0 +1,241 @@
+"""README and docs: what they have to type is executed, by a user who is not root.
+
+In the order of the pages, in one folder with a pipeline and the examples. What needs
+more than that is in `ELSEWHERE`, with the file that executes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import runpy
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCS = runpy.run_path(str(ROOT / "tests" / "test_docs.py"))
+CLUSTER_PAGE = ROOT / "kubeflow" / "README.md"
+
+_KUBEFLOW = "tests/e2e/cluster/test_kubeflow.py"
+_CALLED = "def test_all_commands_of_the_operators_page_were_called"
+_LAB = "tests/e2e/cluster/conftest.py"
+_HOSTS = "tests/components/trainer/hosts/test_joining.py"
+_CLOCK = "tests/e2e/small/test_schedulers.py"
+_METADATA = "tests/pipeline/history/test_kubeflow.py"
+_INSTALL = "tests/e2e/test_tutorial.py"
+_CI = ".github/workflows/ci.yml"
+_FLIGHTS, _OVERLAY = "examples/flights/pipeline.yaml", "--overlay cluster.yaml"
+_WHEEL = "path/to/strategos-0.1.0-py3-none-any.whl"
+_GRPC = "--root grpc://localhost:8080"
+
+# Why commands are not executed here; the file that does it, and what stands there.
+ELSEWHERE = {
+    ("a stage", _CI, "make test"): ["make test"],
+    ("sets up", "Makefile", f"strategos run {_FLIGHTS}"): ["make run"],
+    ("half an hour", "Makefile", "tests/lab/kubernetes up"): ["make cluster"],
+    ("a cluster", "Makefile", "tests/lab/kubernetes down"): ["make cluster-down"],
+    ("a cluster", _LAB, 'self.cluster.command("run", *command)'): [
+        ".venv/bin/python tests/lab/kubernetes run COMMAND…",
+        ".venv/bin/python tests/lab/kubernetes run .venv/bin/strategos run "
+        f"{_FLIGHTS} --overlay kubeflow/overlays/local.yaml --runner kubeflow --wait",
+    ],
+    ("a cluster", "tests/e2e/cluster/test_images.py", '"load"'): [
+        "buildah push registry.example.com/flights:1 docker-archive:flights.tar",
+        ".venv/bin/python tests/lab/kubernetes load flights.tar",
+    ],
+    ("a cluster", _KUBEFLOW, "kubectl apply"): [
+        "kubectl apply --namespace NAMESPACE -f kubeflow/manifests"
+    ],
+    ("a cluster, or Vertex AI", _KUBEFLOW, _CALLED): [
+        f"strategos run {_FLIGHTS} {_OVERLAY} --runner kubeflow --wait",
+        "strategos run pipeline.yaml --runner kubeflow|vertex",
+        "strategos schedule create pipeline.yaml --target kubeflow",
+        *(
+            f"strategos schedule {what} pipeline.yaml {_OVERLAY} "
+            "--target kubeflow|vertex"
+            for what in ("create", "list", "delete")
+        ),
+    ],
+    ("a cluster", _METADATA, "def test_commands_take_the_address_as_the_root"): [
+        f"strategos runs {_GRPC}",
+        f"strategos runs show RUN {_GRPC}",
+        f"strategos lineage 1795369694 {_GRPC}",
+    ],
+    ("minutes", "tests/pipeline/test_image.py", "def test_image_without_a_workload"): [
+        f"strategos image build {_FLIGHTS} {_OVERLAY} --target kubeflow [--push]",
+        f"strategos image build {_FLIGHTS} {_OVERLAY} --target kubeflow",
+        f"strategos image build pipeline.yaml {_OVERLAY} --target kubeflow --set "
+        "kubeflow.context=empty --set kubeflow.modules=s3://my-bucket/modules",
+    ],
+    ("an overlay", "tests/pipeline/plan/test_cluster.py", '["kubeflow", "vertex"]'): [
+        "strategos compile pipeline.yaml --target kubeflow",
+        "strategos compile pipeline.yaml --target kubeflow|vertex",
+    ],
+    ("an overlay", "tests/pipeline/test_schedule.py", "def test_a_cronjob_is_one"): [
+        "strategos schedule export pipeline.yaml --to cronjob --every 5m"
+    ],
+    ("no end", _CLOCK, 'clock = ("schedule", "start"'): [
+        "strategos schedule start pipeline.yaml --every 5m"
+    ],
+    ("two hosts", _HOSTS, "def test_a_port_in_use_is_named"): [
+        'TF_CONFIG=\'{"cluster": {"chief": ["10.0.0.1:2222"], "worker": '
+        '["10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\' '
+        "strategos worker pipeline.yaml"
+    ],
+    ("the package index", _INSTALL, '"--override"'): [
+        *(f"uv add {_WHEEL}", "uv run strategos doctor", "uv venv"),
+        f"uv pip install --override overrides.txt {_WHEEL}",
+    ],
+    ("three minutes", "docs/testing.md", "`pip install` of the wheel"): [
+        "python -m venv .venv",
+        f".venv/bin/pip install {_WHEEL}",
+        ".venv/bin/strategos doctor",
+    ],
+    ("a file of MNIST", "tests/examples/test_digits.py", "def test_mnist_keeps"): [
+        "MNIST=path/to/mnist.npz strategos run examples/digits/pipeline.yaml "
+        "--overlay examples/digits/mnist.yaml"
+    ],
+    ("trained there", "tests/e2e/test_digits.py", "def test_mlp_with_one_hot_labels"): [
+        "strategos run examples/digits/pipeline.yaml --set "
+        "trainer.hyperparameters.network=mlp",
+        "strategos run examples/digits/pipeline.yaml --overlay "
+        "examples/digits/onehot.yaml",
+    ],
+    ("a year of data", "benchmarks/flights_reference.py", "def main"): [
+        ".venv/bin/python benchmarks/flights_reference.py"
+    ],
+}
+_SKIPPED = {command for commands in ELSEWHERE.values() for command in commands}
+
+# Exit codes other than 0, where the page has them.
+CODES = {"strategos canary promote pipeline.yaml": 3}
+
+
+def _commands(page):
+    """What a page has to type: its blocks, then the whole commands of its prose."""
+    lines = [*DOCS["lines"](page)]
+    prose = dict.fromkeys(DOCS["mentioned"](page))
+    whole = [text for text in prose if "pipeline.yaml" in text]
+    return lines + [text for text in whole if not any(text in x for x in lines)]
+
+
+PAGES = [page for page in DOCS["PAGES"] if {*_commands(page)} - _SKIPPED]
+
+
+class _Reader:
+    """Types the commands of the pages into a shell, in the folder of `small`."""
+
+    def __init__(self, small, write_span):
+        self.small, self._write_span = small, write_span
+        self._before = {
+            "strategos retrain pipeline.yaml --if-due": self._add_span,
+            "strategos canary promote pipeline.yaml": self._make_bad_canary,
+        }
+        self._code = 0
+
+    def type(self, command, tool):
+        """Executes a command once for each alternative; asserts the exit codes."""
+        self._before.get(command, lambda: None)()
+        for text in DOCS["as_typed"](command):
+            done = self._shell(self._with_facts(text), tool)
+            said = f"{text}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == CODES.get(command, 0), said
+            assert "Traceback" not in said
+            self._code = done.returncode
+
+    def _shell(self, text, tool):
+        environment = self.small.environment()
+        path = f"{self.small.folder / tool}:{environment['PATH']}"
+        return subprocess.run(
+            # `$?` is the exit code of the command before.
+            [*self.small.warm.user, "bash", "-c", f"(exit {self._code}); {text}"],
+            cwd=self.small.folder,
+            env={**environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+
+    def _with_facts(self, text):
+        """Replaces what stands for a run or a version."""
+        words = text.split()
+        if "RUN" in words:
+            text = text.replace("RUN", self.small.last_run()["run_id"])
+        for name in {"VERSION", "1795369694"} & {*words}:
+            text = text.replace(name, self.small.serving()[0])
+        return text
+
+    def _add_span(self):
+        spans = len([*self.small.folder.glob("data/span-*")])
+        self._write_span(self.small.folder, spans + 1)
+        self._settings(evaluator={"bounds": {"auc": {"at_least": 0.01}}})
+
+    def _make_bad_canary(self):
+        self._settings(pusher={"canary": "trial"}, trainer={"seed": 2})
+        self._add_span()
+        self.small.run()
+        self._write_span(self.small.folder, 100)
+        self._settings(evaluator={"bounds": {"auc": {"at_least": 1.0}}})
+
+    def _settings(self, **sections):
+        _change(self.small.yaml, **sections)
+
+
+def _change(file, **sections):
+    """Changes keys in sections of a YAML file."""
+    settings = yaml.safe_load(file.read_text())
+    for name, keys in sections.items():
+        settings[name] |= keys
+    file.write_text(yaml.safe_dump(settings))
+
+
+@pytest.fixture(scope="module")
+def reader(
+    copy_workload, make_workspace, write_span, flights_data, warm_user, tmp_path_factory
+):
+    base = tmp_path_factory.mktemp("pages")
+    copy_workload("small", base)
+    small = dataclasses.replace(make_workspace(base / "small"), warm=warm_user)
+    for span in range(1, 7):
+        write_span(small.folder, span)
+    ignore = shutil.ignore_patterns("data", "runs", "serving", "__pycache__")
+    for name in ("examples", "schemas"):
+        shutil.copytree(ROOT / name, small.folder / name, ignore=ignore)
+    flights = small.folder / "examples" / "flights"
+    shutil.copytree(flights_data, flights / "data")
+    shutil.copy(flights / "data" / "span-01" / "flights.csv", small.folder / "rows.csv")
+    _learn_little(flights, {"auc": {"at_least": 0.4}})
+    _learn_little(flights.with_name("digits"), {"accuracy": {"at_least": 0.05}})
+    gate = flights / "fairness.yaml"
+    gate.write_text(gate.read_text().replace("0.05}", "1.0, min_examples: 50}"))
+    overlay = next(DOCS["blocks"](CLUSTER_PAGE, "yaml"))
+    (small.folder / "cluster.yaml").write_text(overlay)
+    for name, words in {"warm": warm_user.cli(), "cold": small.command()}.items():
+        tool = small.folder / name / "strategos"
+        tool.parent.mkdir()
+        tool.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        tool.chmod(0o755)
+    return _Reader(small, write_span)
+
+
+def _learn_little(example, bounds):
+    trainer = {"epochs": 1, "batch_size": 64}
+    _change(example / "pipeline.yaml", evaluator={"bounds": bounds}, trainer=trainer)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=DOCS["name_of"])
+def test_what_a_page_has_to_type_works(reader, page):
+    for command in _commands(page):
+        if command not in _SKIPPED:
+            reader.type(command, "cold" if page.parent == ROOT else "warm")
+
+
+def test_what_is_executed_elsewhere_stands_in_a_page_and_there():
+    assert {*_SKIPPED} <= {text for page in DOCS["PAGES"] for text in _commands(page)}
+    assert {*CODES} <= {text for page in PAGES for text in _commands(page)}
+    for _, file, part in ELSEWHERE:
+        assert part in (ROOT / file).read_text(), file
