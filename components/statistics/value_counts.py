@@ -63,7 +63,7 @@ class ValueCounts:
         """Takes no more memory than needed from now on."""
         if not self._parts:
             return
-        table = _summed(pa.concat_tables(self._parts))
+        table = summed(pa.concat_tables(self._parts))
         is_full = _is_full(table.num_rows, _size(table))
         if is_full and self._hashes is None:
             self._hashes = KmvSketch(_HASHES)
@@ -89,7 +89,7 @@ class ValueCounts:
         """
         self.compact()
         if self._parts:
-            rows = _ranked(self._parts[0])[:number].to_pylist()
+            rows = ranked(self._parts[0])[:number].to_pylist()
             yield from (
                 (r["value"], r["count"]) for r in rows if r["count"] > self.error
             )
@@ -103,7 +103,7 @@ class ValueCounts:
 
     def _most_frequent(self, table: pa.Table) -> pa.Table:
         """As many values as take half of the space."""
-        table = _ranked(table)
+        table = ranked(table)
         sizes = np.cumsum(pc.binary_length(table["value"]).to_numpy())
         fitting = int(np.searchsorted(sizes, EXACT_BYTES // 2, side="right"))
         kept = min(fitting, EXACT_VALUES // 2)
@@ -115,15 +115,22 @@ def _is_full(entries: float, size: float) -> bool:
     return entries > EXACT_VALUES or size > EXACT_BYTES
 
 
-def _summed(table: pa.Table) -> pa.Table:
-    """One row for each value."""
+def summed(table: pa.Table) -> pa.Table:
+    """One row for each value.
+
+    Args:
+      table: `value` of a binary type, and `count`, int64 or float64, which is summed
+        row by row.
+    """
     values = table["value"].combine_chunks().dictionary_encode()
-    counts = np.zeros(len(values.dictionary), np.int64)
-    np.add.at(counts, values.indices.to_numpy(), table["count"].to_numpy())
+    added = table["count"].to_numpy()
+    counts = np.zeros(len(values.dictionary), added.dtype)
+    np.add.at(counts, values.indices.to_numpy(), added)
     return pa.table({"value": values.dictionary, "count": counts})
 
 
-def _ranked(table: pa.Table) -> pa.Table:
+def ranked(table: pa.Table) -> pa.Table:
+    """The rows by falling count, equal ones by falling value, as TFDV and TFT sort."""
     keys = [("count", "descending"), ("value", "descending")]
     return table.take(pc.sort_indices(table, sort_keys=keys))
 

@@ -14,14 +14,18 @@ import pyarrow as pa
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tensorflow_transform.tf_metadata import metadata_io
 from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import raw, vocabularies
+from strategos.components.transform.analyzers import operations
+from strategos.components.transform.analyzers.phase import Rows
 from strategos.components.user_code.user_errors import operation_error
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -52,7 +56,13 @@ def analyze(
       UserError: An operation that an analyzer needs fails on the examples.
     """
     try:
-        _analyze(engine, preprocessing_fn, files, schema, folder)
+        schema = raw.complete(schema)
+        if engine.runner != "direct" or not _analyze_here(
+            engine, preprocessing_fn, files, schema, folder
+        ):
+            _analyze(engine, preprocessing_fn, files, schema, folder)
+        metadata = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
+        metadata_io.write_metadata(DatasetMetadata(schema), metadata)
     except Exception as error:
         failed = _FAILED_OPERATION.search(str(error))
         if failed is None:
@@ -62,6 +72,24 @@ def analyze(
             f"{operation_error(failed[1])}",
             remedy="Correct the data, or let `preprocessing_fn` take such rows.",
         ) from error
+
+
+def _analyze_here(
+    engine: Engine,
+    preprocessing_fn: PreprocessingFn,
+    files: Sequence[str],
+    schema: schema_pb2.Schema,
+    folder: str,
+) -> bool:
+    """Analyzes without Beam; returns False if an operation needs Beam."""
+    specs = raw.reader(schema).TensorAdapter().OriginalTypeSpecs()
+    with _temporary(engine, folder) as temporary:
+        rows = Rows(engine, files, schema, temporary)
+        needs = operations.analyze(rows, preprocessing_fn, specs, folder)
+    if needs:
+        message = f"analyzing on Beam in one thread, as {needs} runs only there"
+        events.emit("note", message=message)
+    return not needs
 
 
 def _analyze(
@@ -76,7 +104,6 @@ def _analyze(
         make_pipeline(engine) as pipeline,
         tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=True),
     ):
-        schema = raw.complete(schema)
         inputs = raw.reader(schema).TensorAdapter().OriginalTypeSpecs()
         needed = sorted(tft.get_analyze_input_columns(preprocessing_fn, inputs))
         batches = (
@@ -89,10 +116,6 @@ def _analyze(
         data = (batches, reader.TensorAdapterConfig())
         transform_fn = data | tft_beam.AnalyzeDataset(preprocessing_fn)
         _ = transform_fn | tft_beam.WriteTransformFn(folder)
-        metadata = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
-        _ = DatasetMetadata(schema) | tft_beam.WriteMetadata(
-            metadata, pipeline=pipeline
-        )
         if engine.runner != "direct":  # which repeats nothing
             vocabularies.keep_final(pipeline)
 
@@ -108,8 +131,10 @@ def _temporary(engine: Engine, folder: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="transform-") as here:
             yield here
         return
-    yield os.path.join(folder, ".temp")
-    fileio.rmtree(os.path.join(folder, ".temp"))
+    temporary = os.path.join(folder, ".temp")
+    fileio.makedirs(temporary)
+    yield temporary
+    fileio.rmtree(temporary)
 
 
 @beam.typehints.with_input_types(str)

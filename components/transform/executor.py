@@ -1,4 +1,4 @@
-"""Analyzes the training split with TFT on Beam; transforms all with TensorFlow."""
+"""Analyzes the training split by TFT's analyzers; transforms all with TensorFlow."""
 
 from __future__ import annotations
 

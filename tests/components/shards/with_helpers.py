@@ -33,18 +33,14 @@ def main(table: str, out: str) -> None:
         return start()
 
     helpers.Helper.start = counted
-    graph = f"{out}/graph"
     for name, workers in (("alone", 1), ("helped", 3)):
         os.environ.update(Engine(workers=workers).to_environment())
-        here = f"{out}/{name}"
+        here, graph = f"{out}/{name}", f"{out}/graph-{name}"
         _write(table, here)
         raw = sorted(str(path) for path in Path(here).glob("examples/Split-train/*"))
-        if workers == 1:
-            schema = _schema()
-            analysis.analyze(Engine(), _scaled, raw, schema, graph)
-        materialize(
-            Engine(workers=workers), graph, {"train": raw}, f"{here}/transformed"
-        )
+        engine = Engine(workers=workers)
+        analysis.analyze(engine, _scaled, raw, _schema(), graph)
+        materialize(engine, graph, {"train": raw}, f"{here}/transformed")
     print(started)
 
 
@@ -86,7 +82,15 @@ def _scaled(inputs):
     import tensorflow_transform as tft
 
     key = tf.cast(inputs["key"], tf.float32)  # sparse
-    return {"key": tft.scale_to_z_score(key), "text": inputs["text"]}
+    text = inputs["text"]
+    of_text = tft.compute_and_apply_vocabulary(text, vocab_filename="text")
+    again = tft.vocabulary(tf.strings.as_string(of_text.values))  # a second phase
+    return {
+        "key": tft.scale_to_z_score(key),
+        "text": text,
+        "id": of_text,
+        "size": tft.apply_vocabulary(text, again),
+    }
 
 
 if __name__ == "__main__":

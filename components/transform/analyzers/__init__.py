@@ -1,0 +1,1 @@
+"""TFT's analyzers on one machine: a fold over the shards for each phase."""

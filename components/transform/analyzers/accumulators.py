@@ -1,0 +1,143 @@
+"""What the analyzers of a phase keep of a shard, and how that of two shards merges."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import apache_beam as beam
+import numpy as np
+
+from strategos.components.transform.analyzers import tft_private
+from strategos.components.transform.analyzers.counts import Counts
+from strategos.components.transform.analyzers.tft_private import analyzer_nodes
+
+Values = tuple[np.ndarray, ...]
+"""The tensors of a batch that one analyzer reads."""
+
+
+class Accumulator(Protocol):
+    """Collects the values of an analyzer in a state."""
+
+    def new(self) -> Any:
+        """The state before the first row."""
+
+    def add(self, state: Any, values: Values) -> Any:
+        """The state with a batch more; may change `state`."""
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        """The state of two neighbours; may change both."""
+
+    def compact(self, state: Any) -> Any:
+        """The state of a whole shard in as little memory as it needs."""
+
+
+class Combined:
+    """The state of a combiner of TFT.
+
+    Args:
+      combiner: TFT's.
+    """
+
+    def __init__(self, combiner: Any):
+        self._combiner = combiner
+        self.new, self.add = combiner.create_accumulator, combiner.add_input
+        self.compact = combiner.compact
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        """See `Accumulator`."""
+        return self._combiner.merge_accumulators([earlier, later])
+
+
+class ByKey:
+    """The states of a combiner by key.
+
+    Args:
+      split: Yields keys and what the combiner adds for them, of a batch.
+      combiner: Of TFT or Beam.
+    """
+
+    def __init__(
+        self, split: Callable[[Values], Iterable[tuple[Any, Any]]], combiner: Any
+    ):
+        self._split, self._combiner = split, combiner
+
+    def new(self) -> dict[Any, Any]:
+        """See `Accumulator`."""
+        return {}
+
+    def add(self, state: dict[Any, Any], values: Values) -> dict[Any, Any]:
+        """See `Accumulator`."""
+        for key, value in self._split(values):
+            if key not in state:
+                state[key] = self._combiner.create_accumulator()
+            state[key] = self._combiner.add_input(state[key], value)
+        return state
+
+    def merge(self, earlier: dict[Any, Any], later: dict[Any, Any]) -> dict[Any, Any]:
+        """See `Accumulator`."""
+        for key, value in later.items():
+            if key in earlier:
+                value = self._combiner.merge_accumulators([earlier[key], value])
+            earlier[key] = value
+        return earlier
+
+    def compact(self, state: dict[Any, Any]) -> dict[Any, Any]:
+        """See `Accumulator`."""
+        return {key: self._combiner.compact(value) for key, value in state.items()}
+
+
+class Counted:
+    """Counts of tokens, or sums of their weights."""
+
+    def new(self) -> Counts:
+        """See `Accumulator`."""
+        return Counts()
+
+    def add(self, state: Counts, values: Values) -> Counts:
+        """See `Accumulator`."""
+        state.add(*values)
+        return state
+
+    def merge(self, earlier: Counts, later: Counts) -> Counts:
+        """See `Accumulator`."""
+        return earlier.merge(later)
+
+    def compact(self, state: Counts) -> Counts:
+        """See `Accumulator`."""
+        state.table()
+        return state
+
+
+def of_vocabulary(ordering: int) -> Accumulator:
+    """What a vocabulary needs of the rows.
+
+    Args:
+      ordering: TFT's kind of order.
+    """
+    kinds = tft_private.ordering
+    if ordering in (kinds.MUTUAL_INFORMATION, kinds.WEIGHTED_MUTUAL_INFORMATION):
+        is_weighted = ordering == kinds.WEIGHTED_MUTUAL_INFORMATION
+        split = functools.partial(
+            tft_private.means_of_tokens, compute_weighted=is_weighted
+        )
+        mean = tft_private.WeightedMean((None,), compute_weighted=is_weighted)
+        return ByKey(split, mean)
+    if ordering == kinds.WEIGHTED_LABELS:
+        total = beam.CombineFn.from_callable(tft_private.sum_labels)
+        return ByKey(tft_private.labels_of_tokens, total)
+    return Counted()
+
+
+def accumulators(operation: Any) -> dict[str, Accumulator]:
+    """The accumulators of an operation on the rows, by label; {} for another one."""
+    if isinstance(operation, analyzer_nodes.PackedCombineAccumulate):
+        return {each.label: Combined(each.combiner) for each in operation.combiners}
+    if isinstance(operation, analyzer_nodes.CacheableCombineAccumulate):
+        return {operation.label: Combined(operation.combiner)}
+    if isinstance(operation, analyzer_nodes.CacheableCombinePerKeyAccumulate):
+        return {operation.label: ByKey(tft_private.by_key, operation.combiner)}
+    if isinstance(operation, analyzer_nodes.VocabularyAccumulate):
+        return {operation.label: of_vocabulary(operation.vocab_ordering_type)}
+    return {}

@@ -1,0 +1,171 @@
+"""One phase: the shards are read once, for all analyzers whose inputs are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from apache_beam.internal import pickler
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from strategos.components.errors import UserError
+from strategos.components.shards import progress
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.fold import fold
+from strategos.components.transform import raw
+from strategos.components.transform.analyzers.accumulators import Accumulator
+from strategos.components.transform.analyzers.tft_private import Traced
+from strategos.components.user_code.user_errors import operation_error
+
+FAILED_ROWS = "Correct the data, or let `preprocessing_fn` take such rows."
+
+States = dict[str, Any]
+"""State of each accumulator by label."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows to analyze.
+
+    Attributes:
+      engine: What works on the files.
+      files: Files of the raw examples: of their columns, or TFRecords.
+      schema: From `raw.complete`.
+      temporary: Local folder for what helpers load.
+    """
+
+    engine: Engine
+    files: Sequence[str]
+    schema: schema_pb2.Schema
+    temporary: str
+
+
+def states(
+    rows: Rows,
+    traced: Traced,
+    accumulators: Mapping[str, tuple[Accumulator, Sequence[str]]],
+) -> States:
+    """Reads all rows once and returns what the analyzers keep of them.
+
+    Args:
+      rows: The rows.
+      traced: The graph, with all that these analyzers depend on.
+      accumulators: By label, with the names of the tensors that it reads.
+    """
+    names = {name for _, read in accumulators.values() for name in read}
+    tensors = {name: traced.graph.get_tensor_by_name(_full(name)) for name in names}
+    needed = traced.needed(tensors)
+    work = _Shard(_Part(traced, needed, tensors, rows.temporary), rows.schema, needed,
+                  accumulators)  # fmt: skip
+    if not needed or not rows.files:
+        return work.new()
+    progress.begin(None)  # of each phase anew
+    return fold(rows.engine, list(rows.files), work, work.merge, rows.temporary)
+
+
+def _full(name: str) -> str:
+    return name if ":" in name else f"{name}:0"
+
+
+class _Part:
+    """The part of the graph that the analyzers of a phase read.
+
+    Pickled, it is a folder: a helper loads what this process has traced.
+    """
+
+    def __init__(
+        self, traced: Traced, needed: list[str], tensors: Mapping[str, Any], folder: str
+    ):
+        self._traced, self._apply = traced, traced.part(needed, dict(tensors))
+        self._folder = os.path.join(folder, f"part-{id(self)}")
+        self._lock = threading.Lock()
+        self._is_saved = False
+
+    def __call__(self, tensors: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The values of the analyzers' tensors, by name, of a batch of inputs."""
+        flat = tf.nest.flatten(tensors, expand_composites=True)
+        try:
+            found = self._apply(*flat)
+        except (tf.errors.OpError, ValueError) as error:
+            reason = operation_error(getattr(error, "message", str(error)))
+            raise UserError(
+                f"`preprocessing_fn` fails on rows that its analyzers need: {reason}",
+                remedy=FAILED_ROWS,
+            ) from error
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        with self._lock:
+            if not self._is_saved:
+                self._traced.save_part(self._apply, self._folder)
+                self._is_saved = True
+        return _LoadedPart, (self._folder,)
+
+
+class _LoadedPart(_Part):
+    """A part of the graph in a helper."""
+
+    def __init__(self, folder: str):
+        self._loaded = tf.saved_model.load(folder)
+        self._apply = self._loaded.transform_fn
+
+
+class _Shard:
+    """Analyzes one file; the result is the state of each accumulator.
+
+    Args:
+      part: The graph.
+      schema: From `raw.complete`.
+      needed: Names of the inputs of the graph.
+      accumulators: By label, with the names of the tensors that each one reads.
+    """
+
+    def __init__(
+        self,
+        part: Callable[[Sequence[Any]], dict[str, np.ndarray]],
+        schema: schema_pb2.Schema,
+        needed: Sequence[str],
+        accumulators: Mapping[str, tuple[Accumulator, Sequence[str]]],
+    ):
+        self._part, self._schema, self._needed = part, schema, needed
+        self._accumulators = accumulators
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Beam's pickler, as TFT's combiners hold functions that are no module's.
+        packed = pickler.dumps(self._accumulators)
+        return {**self.__dict__, "_accumulators": packed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._accumulators = pickler.loads(state["_accumulators"])
+
+    def __call__(self, file: str) -> States:
+        found = self.new()
+        adapter = raw.reader(self._schema, self._needed).TensorAdapter()
+        for batch in raw.batches(file, self._schema, self._needed):
+            tensors = adapter.ToBatchTensors(batch, produce_eager_tensors=True)
+            values = self._part([tensors[name] for name in self._needed])
+            for label, (accumulator, read) in self._accumulators.items():
+                columns = tuple(values[name] for name in read)
+                found[label] = accumulator.add(found[label], columns)
+            progress.add(batch.num_rows)
+        return {
+            label: accumulator.compact(found[label])
+            for label, (accumulator, _) in self._accumulators.items()
+        }
+
+    def new(self) -> States:
+        """The states before the first row."""
+        return {label: each.new() for label, (each, _) in self._accumulators.items()}
+
+    def merge(self, earlier: States, later: States) -> States:
+        """The states of two neighbours."""
+        return {
+            label: accumulator.merge(earlier[label], later[label])
+            for label, (accumulator, _) in self._accumulators.items()
+        }
