@@ -295,7 +295,11 @@ TFX_INTERNALS = (
     "tfx.orchestration.portable",
     "tfx.orchestration.python_execution_binary",
 )
-TFX_ADAPTERS = ("pipeline.plan.tfx_adapter", "pipeline.runners.beam_nodes")
+TFX_ADAPTERS = (
+    "pipeline.plan.tfx_adapter",
+    "pipeline.runners.beam_nodes",
+    "components.user_node.docker_run",
+)
 
 
 def test_internals_of_tfx_are_used_through_the_adapter():

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strategos.components.errors import UserError
+from strategos.components.errors import Place, UserError
 
 _active: str | None = None
 _lock = threading.RLock()
@@ -166,6 +166,23 @@ def takes_one_argument(folder: str, module: str, name: str) -> bool:
     ]
     takes = bool(names or given.vararg)
     return takes and len([x for x in needed if x != "custom_config"]) <= 1
+
+
+def assignment(folder: str, module: str, name: str) -> Place:
+    """Where a module assigns a name, e.g. `Shout = create_container_component(…)`.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+      name: The name; without an assignment, the place has no line.
+    """
+    found = (
+        node.lineno
+        for node in _parsed(folder, module).body
+        if isinstance(node, ast.Assign)
+        and any(isinstance(x, ast.Name) and x.id == name for x in node.targets)
+    )
+    return Place(str(find(folder, module) or module), next(found, 0))
 
 
 def find(folder: str, module: str) -> Path | None:

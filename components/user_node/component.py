@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf import json_format
+from tfx.dsl.component.experimental import executor_specs
 from tfx.dsl.components.base import executor_spec
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.types import BaseChannel
@@ -20,10 +22,13 @@ def make(
     module: Mapping[str, Any],
     inputs: Mapping[str, BaseChannel],
     parameters: Mapping[str, Any],
+    *,
+    on_cluster: bool,
 ) -> BaseComponent:
     """Makes a node whose executor runs inside of Strategos' own.
 
-    Ours finds the user's modules, records what they use and explains their errors.
+    Ours finds the user's modules, records what they use and explains their errors. For
+    a container component it starts the container; a cluster does so itself.
 
     Args:
       component: The class.
@@ -31,21 +36,28 @@ def make(
       module: Where the module is, its fingerprint, and whether the node is a gate.
       inputs: The channels by argument.
       parameters: The values by argument.
+      on_cluster: Whether the pipeline is compiled for a cluster.
 
     Raises:
-      Exception: Whatever the class's constructor raises.
+      Exception: Whatever the class's constructor raises; or the command of a container
+        has a placeholder that the component does not declare.
     """
+    container = component.EXECUTOR_SPEC
+    in_container = isinstance(container, executor_specs.TemplatedExecutorContainerSpec)
     # ML Metadata names executions by the class, and readers of history nodes by that.
     metaclass: Any = type(component)
-    named = metaclass(name, (component,), {"__module__": component.__module__})
+    home = module["module"] if in_container else component.__module__
+    named = metaclass(name, (component,), {"__module__": home})
     node = named(**inputs, **parameters).with_id(name)
-    own = name_utils.get_full_name(node.executor_spec.executor_class)
-    is_beam = isinstance(node.executor_spec, executor_spec.BeamExecutorSpec)
-    node.executor_spec = (
-        executor_spec.BeamExecutorSpec(executor.BeamExecutor)
-        if is_beam
-        else executor_spec.ExecutorClassSpec(executor.Executor)
-    )
-    described = json.dumps({**module, "executor": own}, sort_keys=True)
-    node.spec.exec_properties[USER_MODULE] = described
+    if in_container:
+        program = json_format.MessageToDict(container.encode(node.spec))
+        described = {**module, "container": program}
+    else:
+        own = name_utils.get_full_name(node.executor_spec.executor_class)
+        described = {**module, "executor": own}
+    if isinstance(node.executor_spec, executor_spec.BeamExecutorSpec):
+        node.executor_spec = executor_spec.BeamExecutorSpec(executor.BeamExecutor)
+    elif not (in_container and on_cluster):
+        node.executor_spec = executor_spec.ExecutorClassSpec(executor.Executor)
+    node.spec.exec_properties[USER_MODULE] = json.dumps(described, sort_keys=True)
     return node

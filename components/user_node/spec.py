@@ -48,7 +48,8 @@ class Spec:
         """Reads the specification of a TFX component class.
 
         Args:
-          component: The class, or a function with TFX's decorator `@component`.
+          component: The class; also a function with TFX's decorator `@component`, and
+            what `create_container_component` returns.
 
         Raises:
           UserError: Not a component, or one that cannot be run.
@@ -57,8 +58,8 @@ class Spec:
         if not (inspect.isclass(component) and inspect.isclass(declared)):
             raise UserError(
                 "is not a TFX component",
-                remedy="Name a subclass of BaseComponent, or a function with TFX's "
-                "decorator `@component`.",
+                remedy="Name a subclass of BaseComponent, a function with TFX's "
+                "decorator `@component`, or a container component.",
             )
         _reject_unsupported(component)
         spec: Any = declared
@@ -120,13 +121,19 @@ def _of_constructor(
 
 
 def _reject_unsupported(component: Any) -> None:
+    from tfx.dsl.component.experimental import executor_specs
     from tfx.dsl.components.base import base_driver, executor_spec
 
-    if not isinstance(component.EXECUTOR_SPEC, executor_spec.ExecutorClassSpec):
+    kinds = (
+        executor_spec.ExecutorClassSpec,
+        executor_specs.TemplatedExecutorContainerSpec,
+    )
+    if not isinstance(component.EXECUTOR_SPEC, kinds):
+        kind = type(component.EXECUTOR_SPEC).__name__
         raise UserError(
-            "runs in a container of its own, which is not supported",
-            remedy="Call the container's program from a function with TFX's decorator "
-            "`@component`.",
+            f"has a {kind}, which is not supported",
+            remedy="Name a component with an executor class, or one that is made by "
+            "TFX's `create_container_component`.",
         )
     if component.DRIVER_CLASS is not base_driver.BaseDriver:
         raise UserError(

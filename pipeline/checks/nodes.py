@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
+from strategos.components.user_node import USER_MODULE, docker_run
 from strategos.components.wording import nearest
 from strategos.pipeline.checks import module_source
 from strategos.pipeline.config.problems import ConfigError, shown
@@ -68,6 +71,41 @@ def check_deep(config: Config) -> Sequence[UserError]:
     finally:
         modules.forget()
     return []
+
+
+def check_containers(config: Config, ir: Any) -> list[UserError]:
+    """The nodes of a run that need Docker or podman, if neither answers.
+
+    Args:
+      config: The effective settings.
+      ir: The compiled pipeline, with the nodes marked that do not run.
+    """
+    nodes = {x.pipeline_node.node_info.id: x.pipeline_node for x in ir.nodes}
+    names = [
+        name
+        for name in config.nodes
+        if not nodes[name].execution_options.HasField("skip")
+        and _is_container(nodes[name])
+    ]
+    try:
+        if names:
+            docker_run.connect().close()
+    except UserError as error:
+        return [
+            config.problem(
+                f"nodes.{name}.component",
+                f"`{config.nodes[name].component}` runs in a container, and "
+                f"{error.message}",
+                remedy=error.remedy,
+            )
+            for name in names
+        ]
+    return []
+
+
+def _is_container(node: Any) -> bool:
+    described = node.parameters.parameters[USER_MODULE].field_value.string_value
+    return "container" in json.loads(described)
 
 
 def _no_component(

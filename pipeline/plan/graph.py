@@ -62,7 +62,7 @@ def build(
     """
     from tfx.orchestration.pipeline import Pipeline
 
-    local = local or config
+    on_cluster, local = local is not None, local or config
     paths = WorkloadPaths() if movable else workload_paths(config)
     parameters = _Parameters(defaults)
     spans = _span_nodes(config, paths, fingerprints, parameters)
@@ -72,7 +72,7 @@ def build(
     ours = [*spans, *data.values(), *model.values(), *release.values()]
     made = {node.id: node for node in ours}
     if config.nodes:
-        _add_user_nodes(made, local, paths, fingerprints)
+        _add_user_nodes(made, local, paths, fingerprints, on_cluster=on_cluster)
     for name, earlier in order.follows(made, config.nodes).items():
         made[name].add_upstream_nodes([made[each] for each in sorted(earlier)])
     return Pipeline(
@@ -312,6 +312,8 @@ def _add_user_nodes(
     config: Config,
     paths: WorkloadPaths,
     fingerprints: Fingerprints,
+    *,
+    on_cluster: bool,
 ) -> None:
     """Adds the nodes of `nodes` to `made`, and wires them to the others.
 
@@ -334,6 +336,7 @@ def _add_user_nodes(
                     {**module, "component": node.component, "gate": node.gate},
                     {key: made[x].outputs[y] for key, (x, y) in node.producers.items()},
                     specs.values(node, known[name]),
+                    on_cluster=on_cluster,
                 )
     finally:
         modules.forget()

@@ -28,7 +28,7 @@ from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import Options, RunFiles
 from strategos.pipeline.root import lease, lock, metadata, moved_root, names
-from strategos.pipeline.run import journal, retrain
+from strategos.pipeline.run import journal, preflight, retrain
 from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.runners import NodeFailedError, environment, light
 from strategos.pipeline.runners.beam import BeamRunner
@@ -186,6 +186,7 @@ def run(
             _log_to(files.log)
             with on_start(files.events), started.pop_all():  # the view ends last
                 plan = planning.plan(config, data, connection, options, files, client)
+                preflight.reject_containers(config, plan.ir)
                 with held.interrupting() if held else contextlib.nullcontext():
                     result = _run_plan(plan, config, client, interruption, held)
                 events.emit("run_finished", outcome=result.outcome)

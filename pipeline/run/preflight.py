@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.pipeline.config.problems import ConfigError
 
@@ -48,6 +48,19 @@ def file_problems(config: Config, data: Listing) -> list[UserError]:
     problems += engine_checks.check(config)
     problems += notification.problems(config)
     return problems
+
+
+def reject_containers(config: Config, ir: Any) -> None:
+    """Raises a ConfigError if nodes need Docker or podman, and neither answers.
+
+    Args:
+      config: The effective settings.
+      ir: The compiled pipeline, with the nodes marked that do not run.
+    """
+    if config.nodes:
+        from strategos.pipeline.checks import nodes as node_checks
+
+        raise_all(config, node_checks.check_containers(config, ir))
 
 
 def reject_training(config: Config, data: Listing, *, probe: bool) -> None:

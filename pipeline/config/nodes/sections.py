@@ -30,8 +30,8 @@ class Node(Section):
     """A component of the user's own, as a node of the pipeline."""
 
     component: Component = Field(
-        description="`module:Name` of a TFX component class, or of a function with "
-        "TFX's decorator `@component`."
+        description="`module:Name` of a TFX component class, of a function with TFX's "
+        "decorator `@component`, or of a container component."
     )
     inputs: dict[str, Output] = Field(
         default_factory=dict,

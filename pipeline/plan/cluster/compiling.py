@@ -143,8 +143,10 @@ def _of_pushes(config: Config, section: Kubeflow | Vertex) -> dict[str, str]:
 
 
 def _record_steps(spec: Json) -> None:
-    """Adds the output to each step that holds its record."""
-    for component in spec["components"].values():
+    """Adds the output with its record to each step that runs Strategos."""
+    for node, component in spec["components"].items():
+        if "args" not in steps.container(spec, node):
+            continue  # a container component: TFX gives it a command alone
         outputs = component.setdefault("outputDefinitions", {})
         outputs.setdefault("artifacts", {})[step_record.OUTPUT] = step_record.ARTIFACT
 

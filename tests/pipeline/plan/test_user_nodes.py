@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from strategos.components import node_ids
+from strategos.components.container import step_record
 from strategos.pipeline.checks import nodes as node_checks
 from strategos.pipeline.config import loading
 from strategos.pipeline.config.cluster.types import WORKLOAD
@@ -195,6 +196,67 @@ def test_own_nodes_are_steps_of_both_compiled_forms(own, target, tmp_path):
     for node, executor in (("Counted", "Executor"), ("Sum", "BeamExecutor")):
         words = steps.container(spec, node)["args"]
         assert f"strategos.components.user_node.executor.{executor}" in words
+
+
+SHOUTED = """\
+  Shouted:
+    component: own:Shout
+    inputs: {counted: Counted.counted}
+    parameters: {word: loud, code: 0}
+"""
+
+
+def test_a_container_component_starts_its_container_here_or_is_a_step(own, tmp_path):
+    more = "kubeflow: {image: i, modules: null}\n"
+    config = own(OWN + SHOUTED + more, "pusher=null")
+    node = compiled(config)["Shouted"]
+    assert node.node_info.type.name == "own.Shouted"
+    described = node.parameters.parameters["user_module"].field_value.string_value
+    program = json.loads(described)["container"]
+    assert program["image"] == "localhost/strategos-busybox:1"
+    assert len(program["commands"]) == 7
+    compiling.compile_to(config, "kubeflow", tmp_path / "out")
+    spec = next(yaml.safe_load_all((tmp_path / "out").read_text()))
+    container = steps.container(spec, "Shouted")
+    assert container["image"] == program["image"]
+    assert container["command"][3:] == [
+        "{{$.inputs.artifacts['counted'].uri}}",
+        "{{$.outputs.artifacts['shouted'].uri}}",
+        "it {{$.inputs.parameters['word']}}",
+        "{{$.inputs.parameters['code']}}",
+    ]
+    records = {
+        name
+        for name, each in spec["components"].items()
+        if step_record.OUTPUT in each["outputDefinitions"]["artifacts"]
+    }
+    assert records == spec["components"].keys() - {"Shouted"}
+
+
+def test_without_docker_a_container_is_refused_by_its_line(own, monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    config = own(OWN + SHOUTED)
+    ir = ir_of(config)
+    (problem,) = node_checks.check_containers(config, ir)
+    assert problem.key == "nodes.Shouted.component" and problem.place.line
+    assert "`own:Shout` runs in a container, and neither Docker nor" in str(problem)
+    assert "Install and start Docker" in problem.remedy
+    (node,) = (x for x in ir.nodes if x.pipeline_node.node_info.id == "Shouted")
+    node.pipeline_node.execution_options.skip.SetInParent()
+    assert not node_checks.check_containers(config, ir)
+    assert not node_checks.check_containers(own(), ir_of(own()))
+
+
+def test_a_placeholder_that_no_container_declares_is_refused(own):
+    own()
+    text = "import own\nfrom tfx.dsl.component.experimental import placeholders\n"
+    text += "from tfx.v1.dsl.experimental import create_container_component\n"
+    text += "Odd = create_container_component(name='Odd', image='i', command=[\n"
+    text += "    placeholders.OutputUriPlaceholder('made')])\n"
+    config = own("nodes: {A: {component: odd:Odd}}\n")
+    (config.folder / "odd.py").write_text(text)
+    with pytest.raises(ConfigError, match="rejects its arguments: .*OutputUri"):
+        compiled(config)
 
 
 def test_a_gate_changes_no_candidate_and_what_replaces_a_node_does(own):

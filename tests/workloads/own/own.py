@@ -5,11 +5,15 @@ import sys
 
 import apache_beam as beam
 import helper
+from tfx.dsl.component.experimental import placeholders
 from tfx.dsl.component.experimental.annotations import (
     BeamComponentParameter,
     InputArtifact,
     OutputArtifact,
     Parameter,
+)
+from tfx.dsl.component.experimental.container_component import (
+    create_container_component,
 )
 from tfx.dsl.component.experimental.decorators import component
 from tfx.dsl.components.base import base_component, base_executor
@@ -84,6 +88,26 @@ class Copy(base_component.BaseComponent):
 
     def __init__(self, model: Channel, depth: int = 2):
         super().__init__(CopySpec(model=model, depth=depth, copy=Channel(type=Model)))
+
+
+Shout = create_container_component(
+    name="Shout",
+    image="localhost/strategos-busybox:1",
+    command=[
+        "sh",
+        "-c",
+        'cat "$0/count.txt" | tr a-z A-Z > "$1/count.txt" && echo said $2 && exit $3',
+        placeholders.InputUriPlaceholder("counted"),
+        placeholders.OutputUriPlaceholder("shouted"),
+        placeholders.ConcatPlaceholder(
+            ["it ", placeholders.InputValuePlaceholder("word")]
+        ),
+        placeholders.InputValuePlaceholder("code"),
+    ],
+    inputs={"counted": HyperParameters},
+    outputs={"shouted": HyperParameters},
+    parameters={"word": str, "code": int},
+)
 
 
 def plain(rows):
