@@ -28,25 +28,12 @@ _OF_HELPER = 400 << 20
 class Engine:
     """What works on shards of data.
 
+    The settings of `run.engine` and its `options`, which describes them and takes its
+    defaults from here, with times in seconds.
+
     Attributes:
-      runner: `direct`: this process, with threads for shards, and Beam's in-process
-        runner for pipelines. `flink`: a Flink cluster. `spark`, `portable`: a runner
-        behind a Beam job server. `dataflow`: Google Cloud Dataflow.
-      workers: Number of shards worked on at a time; None for one per available core,
-        or, for the last three runners, for what the runner has.
-      job_endpoint: Address of the job server of `spark` and `portable`, as `HOST:PORT`.
-      master: Address of the REST API of a Flink cluster, as `HOST:PORT`; None to start
-        a cluster on this machine.
-      taskmanagers: Number of TaskManagers of a cluster that is started.
-      timeout: Seconds for one job on Flink; None for no limit.
-      stall_timeout: Seconds that a job on Flink may make no progress.
-      project: Google Cloud project of a job on Dataflow.
-      region: Its region.
-      temp_location: `gs://` folder for its staged and temporary files.
-      image: Container image of its workers, which holds Strategos and the workload.
       memory: Bytes that all processes of the run may take; None for three quarters of
         the memory that this process may use.
-      settings: Settings of an engine that is a plug-in.
     """
 
     runner: str = "direct"

@@ -21,13 +21,10 @@ VARIABLE = "STRATEGOS_TRAINER"
 class Operation:
     """Launcher, time-outs, restarts and checkpoints.
 
+    The settings of the same names in `trainer.distribution` and `trainer.checkpoint`,
+    which describe them and take their defaults from here, with times in seconds.
+
     Attributes:
-      launcher: Name of the launcher, see `launchers`.
-      start_timeout: Seconds in which all tasks must join and finish their first step.
-      stall_timeout: Seconds without a step after which a gang counts as hanging.
-      max_restarts: How often a failed gang is started again.
-      checkpoint_every: `30s` or `200 steps`.
-      checkpoint_keep: How many of the newest checkpoints are kept.
       checkpoint_key: Hash of this training's data, settings and code; "" where the
         orchestrator does not know it.
       from_scratch: Whether checkpoints of earlier runs are ignored.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 CACHE_LIMIT = 10**9
 """Default limit for the parsed examples of a split kept in memory, in bytes."""
@@ -20,27 +20,16 @@ CHECKPOINT_MARK = "state.json"
 class Settings:
     """Everything besides data, model and strategy that changes the result of training.
 
-    Attributes:
-      callbacks: `trainer.callbacks`.
-      last_batch: `keep` or `drop` the smaller batch at the end of an epoch.
-      scale_learning_rate: `none`, `linear` or `sqrt`, see `learning_rate.py`.
-      base_batch_size: Global batch that the model's learning rate was chosen for;
-        None for the batch of one replica.
-      warm_up_steps: Steps in which the learning rate rises to its scaled value.
-      mixed_precision: None, `bfloat16` or `float16`.
-      jit_compile: Whether XLA compiles the training step.
-      steps_per_execution: Steps that one call of TensorFlow runs; None for as many as
-        `fit.StepsPerExecution` chooses.
-      deterministic: Whether TensorFlow may use only deterministic kernels.
-      cache_limit: Bytes of parsed examples of a split that are kept in memory.
+    The settings of the same names in `trainer`, which describes them and takes its
+    defaults from here. `cache_limit` is in bytes.
     """
 
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    last_batch: str = "keep"
-    scale_learning_rate: str = "none"
+    last_batch: Literal["keep", "drop"] = "keep"
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"
     base_batch_size: int | None = None
     warm_up_steps: int = 0
-    mixed_precision: str | None = None
+    mixed_precision: Literal["bfloat16", "float16"] | None = None
     jit_compile: bool = False
     steps_per_execution: int | None = None
     deterministic: bool = False

@@ -156,7 +156,7 @@ class Distribution(Section):
         "loss curve no longer equals that of one device.",
     )
     launcher: Annotated[str, named(LAUNCHERS)] = Field(
-        "local",
+        Operation.launcher,
         description="; ".join(
             f"`{name}` {LAUNCHERS[name].description}" for name in LAUNCHERS.own
         )

@@ -16,6 +16,7 @@ from pydantic import (
 
 from strategos.components.plugins import Registry
 from strategos.components.plugins.notification import Notification
+from strategos.components.push_targets import targets
 from strategos.components.push_targets.endpoint import Endpoint
 from strategos.components.wording import nearest
 from strategos.pipeline.config.data import Distance
@@ -273,6 +274,16 @@ class Pusher(Section):
         description="Vertex AI endpoint to deploy each pushed version to, with all "
         "traffic; `to` must be on `gs://`.",
     )
+
+    @property
+    def target(self) -> targets.Target:
+        """`to`, where models serve."""
+        return targets.of(self.to)
+
+    @property
+    def slot(self) -> targets.Target | None:
+        """`canary`, for the model on trial; None without."""
+        return targets.of(self.canary) if self.canary else None
 
     @property
     def folders(self) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -138,7 +138,7 @@ class Engine(Section):
     """What works on the data; every engine gives the same results."""
 
     runner: Annotated[str, named(ENGINES)] = Field(
-        "direct",
+        Settings.runner,
         description="`direct`: threads of the executor's process, and helpers that it "
         "starts for work of some seconds. `flink`: a Flink cluster. `spark`: Beam's "
         "Spark job server. `portable`: another Beam job server. Workers of the last "
@@ -148,7 +148,7 @@ class Engine(Section):
         "gs://; nothing has run on the service yet.",
     )
     workers: Positive | None = Field(
-        None,
+        Settings.workers,
         description="Number of shards worked on at a time. By default, one for each "
         "core that the process may use (affinity and control groups are respected); "
         "for `spark`, `portable` and `dataflow`, what the runner has.",
@@ -206,22 +206,17 @@ class Engine(Section):
         Args:
           memory: Bytes that the run may take; None where nobody knows.
         """
+        options = self.options.model_dump(exclude={"local_cluster"}, exclude_none=True)
+        for name in {"timeout", "stall_timeout"} & options.keys():
+            options[name] = float(seconds(options[name]))
         cluster = self.options.local_cluster or LocalCluster()
-        limits: dict[str, Any] = {
-            name: float(seconds(limit))
-            for name in ("timeout", "stall_timeout")
-            if (limit := getattr(self.options, name))
-        }
         return Settings(
             runner=self.runner,
             workers=self.workers,
             memory=memory,
             settings=valid_settings(self._declared, self.settings),
-            job_endpoint=self.options.job_endpoint,
-            master=self.options.master,
             taskmanagers=cluster.taskmanagers,
-            **{name: getattr(self.options, name) for name in _OF_DATAFLOW},
-            **limits,
+            **options,
         )
 
 

@@ -208,36 +208,38 @@ class Trainer(Section):
         description="Early stopping, the best epoch, TensorBoard and the like.",
     )
     last_batch: Literal["keep", "drop"] = Field(
-        "keep", description="Whether an epoch trains on its last, smaller batch."
+        Settings.last_batch,
+        description="Whether an epoch trains on its last, smaller batch.",
     )
     scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
-        "none",
+        Settings.scale_learning_rate,
         description="How the learning rate grows with the batch: `linear` multiplies "
         "it by `batch_size` / `base_batch_size`, `sqrt` by the square root of that.",
     )
     base_batch_size: Positive | None = Field(
-        None,
+        Settings.base_batch_size,
         description="Batch size that the model's learning rate was chosen for. By "
         "default, the batch of one replica.",
     )
     warm_up_steps: NotNegative = Field(
-        0,
+        Settings.warm_up_steps,
         description="Number of first steps in which the learning rate rises from zero.",
     )
     mixed_precision: Literal["bfloat16", "float16"] | None = Field(
-        None, description="Type in which layers compute; variables stay float32."
+        Settings.mixed_precision,
+        description="Type in which layers compute; variables stay float32.",
     )
     jit_compile: bool = Field(
-        False, description="Whether XLA compiles the training step."
+        Settings.jit_compile, description="Whether XLA compiles the training step."
     )
     steps_per_execution: Positive | None = Field(
-        None,
+        Settings.steps_per_execution,
         description="Number of steps that one call of TensorFlow runs. By default, on "
         "one device up to 32, as far as they take a twentieth of a second; 1 if a "
         "callback looks at single batches, or the model has a `train_step` of its own.",
     )
     deterministic: bool = Field(
-        False,
+        Settings.deterministic,
         description="Whether to use only kernels whose results repeat bit for bit.",
     )
     cache_limit: Size = Field(

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
 from strategos.components.errors import required
-from strategos.components.push_targets import targets
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.nodes import order
@@ -299,10 +298,9 @@ def _evaluation_nodes(
 
 def _target(pusher: PusherSection) -> dict[str, Any]:
     """Where the Pusher pushes to: the folder that serves, or its canary slot."""
-    to = targets.of(pusher.to).uri
-    if pusher.canary:
-        slot = targets.of(pusher.canary).uri
-        return {"destination": slot, "keep": 1, "live": to}
+    to = pusher.target.uri
+    if pusher.slot:
+        return {"destination": pusher.slot.uri, "keep": 1, "live": to}
     endpoint = pusher.endpoint.settings().to_json() if pusher.endpoint else ""
     return {"destination": to, "keep": pusher.keep, "endpoint": endpoint}
 

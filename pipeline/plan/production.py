@@ -355,7 +355,7 @@ def push_environment(
     if pusher.canary:
         models = aborted(store, pusher.canary)
         return {**found, ABORTED_VARIABLE: json.dumps(models)}
-    newest = targets.of(pusher.to).newest() or 0
+    newest = pusher.target.newest() or 0
     return {**found, NEWEST_VARIABLE: str(newest)}
 
 

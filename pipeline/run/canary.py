@@ -94,7 +94,7 @@ def promote(
     """
     canary = _waiting(config, store, "promote")
     pusher = required(config.pusher)
-    target = targets.of(pusher.to)
+    target = pusher.target
     live = target.newest()
     if data is None:
         verdict = _UNJUDGED
@@ -248,7 +248,7 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
 def _record_promotion(
     config: Config, store: Store, canary: Version, pushed: int, verdict: str
 ) -> None:
-    path = targets.of(required(config.pusher).to).path(pushed)
+    path = required(config.pusher).target.path(pushed)
     facts: dict[str, int | str] = {
         models.PROMOTED_FROM: canary.version,
         "verdict": verdict,
@@ -282,4 +282,4 @@ def _runs_of(store: Store, canary: Version) -> list[metadata_store_pb2.Context]:
 def _empty(config: Config, version: int) -> None:
     """Removes a version from the slot, unless it is gone already."""
     with contextlib.suppress(FileNotFoundError):
-        targets.of(str(required(config.pusher).canary)).remove(version)
+        required(required(config.pusher).slot).remove(version)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.data_files import spans
 from strategos.components.data_files.listing import NoneCompleteError, TooFewSpansError
 from strategos.components.errors import required
-from strategos.components.push_targets import targets
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
@@ -145,7 +144,7 @@ def _history(
     if store is None:
         return settings
     push, target = None, caching.target_key(config)
-    if config.pusher and targets.of(config.pusher.to).newest() is not None:
+    if config.pusher and config.pusher.target.newest() is not None:
         push = attempts.last_push(store, config.name, config.pusher.to, target)
     return {
         **settings,

@@ -38,7 +38,7 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
     """
     canary.settle(config, store)
     pusher = required(config.pusher)
-    target = targets.of(pusher.to)
+    target = pusher.target
     versions = models.versions(store, pusher.to)
     version = _choose(versions, wanted, pusher.to)
     with targets.local(version.path) as folder:

@@ -10,6 +10,7 @@ import ml_metadata
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from strategos.pipeline.config.operating import Pusher
 from strategos.pipeline.history.store import Store
 
 
@@ -152,11 +153,8 @@ def house(tmp_path):
         to=str(tmp_path / "serving"),
         config=SimpleNamespace(
             name="flights",
-            pusher=SimpleNamespace(
-                to=str(tmp_path / "serving"),
-                canary=str(tmp_path / "canary"),
-                keep=9,
-                endpoint=None,
+            pusher=Pusher(
+                to=str(tmp_path / "serving"), canary=str(tmp_path / "canary"), keep=9
             ),
         ),
     )
