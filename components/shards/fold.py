@@ -25,6 +25,7 @@ def fold(
     work: Callable[[Shard], Result],
     merge: Callable[[Result, Result], Result],
     folder: str,
+    paced: bool = False,
 ) -> Result:
     """Works on every shard and merges the results.
 
@@ -37,6 +38,8 @@ def fold(
       merge: Of the results of two neighbours, the earlier one first; may change it.
       folder: Folder that this process and the workers see; for the result of a
         pipeline, which is removed there.
+      paced: Whether helpers start only once the pace shows that they pay, however many
+        shards there are: for work that is quick beside what it loads.
 
     Raises:
       UserError: The one that `work` raised for the earliest shard.
@@ -45,7 +48,7 @@ def fold(
         from strategos.components.shards import threads
 
         workers, helpers = engine.threads, engine.helpers
-        return threads.fold(shards, work, merge, workers, helpers, _GROUP)
+        return threads.fold(shards, work, merge, workers, helpers, _GROUP, paced)
     from strategos.components.shards import pipeline
 
     return pipeline.fold(engine, shards, work, merge, folder, _GROUP)

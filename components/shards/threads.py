@@ -36,6 +36,7 @@ def fold(
     threads: int,
     helpers: int,
     group: int,
+    paced: bool = False,
 ) -> Result:
     """Works on every shard and merges the results; see `fold.fold`.
 
@@ -48,6 +49,7 @@ def fold(
       threads: Number of threads; 1 for this one.
       helpers: The most processes that threads may go on in.
       group: Number of neighbours that are merged at a time.
+      paced: Whether helpers start only by the pace, not for many shards at once.
 
     Raises:
       UserError: The one that `work` raised for the earliest shard.
@@ -55,7 +57,7 @@ def fold(
     threads = min(threads, len(shards))
     if threads == 1:
         return _merged(map(work, shards), merge, group)
-    crew = _Crew(work, len(shards), threads, min(helpers, threads - 1))
+    crew = _Crew(work, len(shards), threads, min(helpers, threads - 1), paced)
     with futures.ThreadPoolExecutor(
         threads, "shards", initializer=progress.work_for, initargs=(crew.ended,)
     ) as pool:
@@ -75,17 +77,24 @@ class _Crew(Generic[Shard, Result]):
       shards: Number of all shards.
       workers: Number of threads.
       helpers: The most helpers.
+      paced: Whether helpers start only by the pace.
 
     Attributes:
       ended: Set when the fold has ended.
     """
 
     def __init__(
-        self, work: Callable[[Shard], Result], shards: int, workers: int, helpers: int
+        self,
+        work: Callable[[Shard], Result],
+        shards: int,
+        workers: int,
+        helpers: int,
+        paced: bool = False,
     ):
         self.ended = threading.Event()
         self._work, self._shards = work, shards
-        self._workers, self._most = workers, helpers
+        self._most = helpers
+        self._many = not paced and shards >= _MANY * workers
         self._paced, self._done = 0.0, 0  # when the first shard was done; how many are
         self._lock = threading.Lock()
         self._helpers: dict[int, Helper | None] = {}  # by thread; None: there is none
@@ -124,7 +133,7 @@ class _Crew(Generic[Shard, Result]):
         """Whether another helper pays: it has to load what threads have loaded."""
         if self.ended.is_set() or len(self._helpers) >= self._most:
             return False
-        if self._shards >= _MANY * self._workers:
+        if self._many:
             return True
         if not self._done:
             return False

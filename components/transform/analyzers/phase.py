@@ -65,7 +65,9 @@ def states(
     if not needed or not rows.files:
         return work.new()
     progress.begin(None)  # of each phase anew
-    return fold(rows.engine, list(rows.files), work, work.merge, rows.temporary)
+    return fold(
+        rows.engine, list(rows.files), work, work.merge, rows.temporary, paced=True
+    )
 
 
 def _full(name: str) -> str:

@@ -138,6 +138,19 @@ def test_many_shards_get_helpers_at_once(fold, monkeypatch):
     assert processes.count(os.getpid()) < 12
 
 
+def test_many_shards_of_paced_work_get_helpers_by_its_pace_only(
+    server, tmp_path, monkeypatch
+):
+    def found():
+        folder, engine = str(tmp_path), Engine(workers=3)
+        done = folds.fold(engine, range(24), which_process, join, folder, paced=True)
+        return {pid for _, pid, *_ in done}
+
+    assert len(found()) > 1
+    monkeypatch.setattr(threads, "_LEAST_SECONDS", math.inf)
+    assert found() == {os.getpid()}
+
+
 def test_error_of_a_helper_has_its_fields_and_ends_the_others(fold):
     began = time.monotonic()
     with pytest.raises(UserError) as error:
