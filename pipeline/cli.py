@@ -101,9 +101,6 @@ def _end_as_interrupted(message: str = "") -> NoReturn:
 
     Uses `os._exit`: after a KeyboardInterrupt inside `exec`, CPython re-raises SIGINT
     at shutdown even if it was caught.
-
-    Args:
-      message: Written to stderr first.
     """
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)

@@ -52,9 +52,6 @@ def _reject_pod(config: Config) -> None:
     """Raises a ConfigError if no pod can run the whole pipeline, with all reasons.
 
     A push into the pod is only reported: a pipeline may be tried without a volume.
-
-    Args:
-      config: The effective settings.
     """
     from strategos.pipeline.checks import cluster
 

@@ -152,15 +152,7 @@ def _record(
     used: Sequence[Mapping[str, Any]],
     code: Code,
 ) -> None:
-    """Records what an execution has used, unless the same is recorded already.
-
-    Args:
-      store: ML Metadata.
-      node: Id of the node.
-      fingerprint: As planned, from `known`.
-      used: The `used` events of the execution.
-      code: The user's code.
-    """
+    """Records what an execution has used, unless the same is recorded already."""
     times: dict[str, float] = {}
     for event in used:
         for name in _names(event, code):

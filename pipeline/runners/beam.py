@@ -73,13 +73,7 @@ def _communicate(process: subprocess.Popen, request: bytes, watch: MemoryWatch) 
 
 
 def _failure(plan: Plan, code: int, cause: UserError | None = None) -> NodeFailedError:
-    """The failure of the node that was running at the end; of no node, if none was.
-
-    Args:
-      plan: The run.
-      code: The exit code of the process.
-      cause: Why the process was killed, if known.
-    """
+    """The failure of the node that was running at the end; of no node, if none was."""
     last = _last_node_event(plan)
     if last["event"] == "node_failed":
         return NodeFailedError.from_json(last)

@@ -163,12 +163,6 @@ def _export(
 ) -> dict[str, Any]:
     """Evaluates, exports and publishes the trained model, in a separate process.
 
-    Args:
-      spec: The training.
-      facts: The facts that the gang returned.
-      weights: Folder of the weights.
-      limits: Time-outs and restarts, as for training.
-
     Returns:
       The facts, with the evaluation.
     """

@@ -171,13 +171,7 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
 def _obstacle(
     model: tf.keras.Model, settings: Settings, without_rows: bool
 ) -> str | None:
-    """Why batches that are split unevenly cannot be trained on, or None.
-
-    Args:
-      model: The compiled model.
-      settings: The settings of the run.
-      without_rows: Whether a replica may get no rows of a batch.
-    """
+    """Why batches that are split unevenly cannot be trained on, or None."""
     if (settings.steps_per_execution or 1) > 1:
         # Within one execution a collective keeps the shapes of its first step.
         return "there are several steps per execution under several replicas"
