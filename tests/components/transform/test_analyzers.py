@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gzip
 import inspect
 from pathlib import Path
@@ -18,6 +19,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import analysis, preprocessing, raw
+from strategos.components.transform.analyzers import counts
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "analyzers"
 ROWS = 90
@@ -179,6 +181,30 @@ def test_results_are_those_of_tft_on_beam_for_any_cut_and_workers(
             "transform_fn",
             "transformed_metadata",
         ]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 9)))),
+    st.booleans(),
+)
+def test_counts_are_exact_however_the_rows_are_cut(batches, is_weighted):
+    total = collections.Counter()
+    parts = [counts.Counts(), counts.Counts()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_LINES", 3)  # sums up early, and writes in pieces
+        for number, batch in enumerate(batches):
+            tokens = np.array([token for token, _ in batch], object)
+            weights = np.array([n / 4 for _, n in batch]) if is_weighted else None
+            parts[number % 2].add(tokens, weights)
+            for token, n in batch:
+                total[token] += n / 4 if is_weighted else 1
+        table = parts[0].merge(parts[1]).table()
+        columns = table["value"].to_pylist(), table["count"].to_pylist()
+        assert dict(zip(*columns, strict=True)) == total
+        lines = [line for some in counts._lines(table, True) for line in some]
+    assert lines == [
+        f"{n} {t.decode()}".encode() for t, n in zip(*columns, strict=True)
+    ]
 
 
 def test_each_operation_of_tft_is_computed_here():
